@@ -1,0 +1,229 @@
+"""Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
+
+Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of their
+length; a bucket that holds a whole batch is handed out. At the end of an epoch the rest is handed out
+with empty rows, so that every example is seen exactly once per epoch. All of this happens on the
+global batch and depends on nothing but the arguments: each host does the same steps and keeps its rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from longsum_jax.data.examples import Example, ExampleStore
+from longsum_jax.data.order import ExampleOrder, Shuffle
+from longsum_jax.errors import InputError
+from longsum_jax.typing import NumpyBatch
+
+
+class Batches(Iterator[NumpyBatch]):
+    """An endless or counted iterator over padded batches of one host.
+
+    Each batch is a dictionary (b rows of this host, L its bucket's length, T the target length):
+        input_ids       [b, L] int32, padded with ``pad_id``
+        attention_mask  [b, L] bool, True on real tokens
+        labels          [b, T] int32, padded with ``label_pad_id``
+    Rows ``host_index::host_count`` of the global batch belong to this host. From a stored set it reads
+    these alone; from a stream every host has to make all the examples.
+
+    Args:
+        store: ExampleList, PreparedExamples or ExampleStream.
+        batch_size: rows of the global batch, all hosts together.
+        source_lengths: bucket lengths in tokens, ascending; the last takes the longest examples.
+        target_length: length of every label row, in tokens.
+        seed: of the order, 0 to 2**32 - 1.
+        shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
+        epochs: passes over the examples; None never ends.
+        host_index: this host among ``host_count``.
+        host_count: hosts that share the batch.
+        pad_id: fills ``input_ids``.
+        label_pad_id: fills ``labels``; the loss ignores it.
+
+    Raises:
+        InputError: batch_size not divisible by host_count, an empty store, buckets that are not
+            ascending, an example longer than the last bucket or than the target length.
+    """
+
+    def __init__(
+        self,
+        store: ExampleStore,
+        *,
+        batch_size: int,
+        source_lengths: Sequence[int],
+        target_length: int,
+        seed: int = 0,
+        shuffle: Shuffle = "all",
+        epochs: int | None = None,
+        host_index: int = 0,
+        host_count: int = 1,
+        pad_id: int = 0,
+        label_pad_id: int = -100,
+    ):
+        self._store = store
+        self._batch_size = batch_size
+        self._source_lengths = tuple(source_lengths)
+        self._target_length = target_length
+        self._seed, self._shuffle, self._epochs = seed, shuffle, epochs
+        self._host_index, self._host_count = host_index, host_count
+        self._pad_id, self._label_pad_id = pad_id, label_pad_id
+        # Examples of a stream cannot be fetched twice, so those that wait in a bucket are kept.
+        self._held: dict[int, Example] = {}
+        self._check_options()
+        self._lengths = getattr(store, "lengths", None)  # a stream has none
+        self._check_lengths()
+        self._order = ExampleOrder(store, seed=seed, shuffle=shuffle)
+        self._epoch = 0
+        self._position = 0
+        self._buckets: list[list[int]] = [[] for _ in self._source_lengths]
+
+    def __next__(self) -> NumpyBatch:
+        while (bucket := self._ready_bucket()) is None:
+            index = self._order.index_at(self._epoch, self._position)
+            if index is not None:
+                self._admit(index)
+                self._position += 1
+            elif any(self._buckets):
+                bucket = next(i for i, waiting in enumerate(self._buckets) if waiting)
+                break
+            else:
+                self._start_epoch()
+        return self._emit(bucket)
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the iterator stands after the batches handed out so far, ready for JSON."""
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "pending": [index for waiting in self._buckets for index in waiting],
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "examples": None if self._lengths is None else len(self._lengths),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues at exactly the example after those that ``state`` describes.
+
+        The state may come from another number of hosts, and from prepared shards for a stream of the
+        same documents or the reverse (where ``shuffle`` is not "all").
+
+        Raises:
+            InputError: the state belongs to another order of examples.
+        """
+        for key, value in self.state().items():
+            if key in ("seed", "shuffle", "examples"):
+                _check_same(key, state[key], value)
+        self._epoch, self._position = state["epoch"], state["position"]
+        self._buckets = [[] for _ in self._source_lengths]
+        self._held = {}
+        if self._lengths is None:
+            for index in sorted(state["pending"]):  # a stream reads forwards only
+                self._held[index] = self._store[index]
+        for index in state["pending"]:
+            self._admit(index)
+
+    def _ready_bucket(self) -> int | None:
+        full = (i for i, waiting in enumerate(self._buckets) if len(waiting) >= self._batch_size)
+        return next(full, None)
+
+    def _admit(self, index: int) -> None:
+        source, target = self._lengths_of(index)
+        if target > self._target_length or source > self._source_lengths[-1]:
+            raise self._too_long(index, source, target)
+        bucket = next(i for i, length in enumerate(self._source_lengths) if source <= length)
+        self._buckets[bucket].append(index)
+
+    def _lengths_of(self, index: int) -> tuple[int, int]:
+        if self._lengths is not None:
+            return int(self._lengths[index, 0]), int(self._lengths[index, 1])
+        if index not in self._held:
+            self._held[index] = self._store[index]
+        example = self._held[index]
+        return len(example["input_ids"]), len(example["labels"])
+
+    def _start_epoch(self) -> None:
+        if self._position == 0:
+            raise InputError("the data holds no usable example; check the split and the document lengths")
+        if self._epochs is not None and self._epoch + 1 >= self._epochs:
+            raise StopIteration
+        self._epoch += 1
+        self._position = 0
+
+    def _emit(self, bucket: int) -> NumpyBatch:
+        waiting = self._buckets[bucket]
+        indices, self._buckets[bucket] = waiting[: self._batch_size], waiting[self._batch_size :]
+        mine = indices[self._host_index :: self._host_count]
+        examples = [self._held[i] if i in self._held else self._store[i] for i in mine]
+        for index in indices:
+            self._held.pop(index, None)
+        return pad_batch(
+            examples,
+            rows=self._batch_size // self._host_count,
+            source_length=self._source_lengths[bucket],
+            target_length=self._target_length,
+            pad_id=self._pad_id,
+            label_pad_id=self._label_pad_id,
+        )
+
+    def _check_options(self) -> None:
+        size, hosts = self._batch_size, self._host_count
+        if size < 1 or hosts < 1 or size % hosts:
+            raise InputError(f"batch_size={size} is not a positive multiple of host_count={hosts}")
+        if not 0 <= self._host_index < hosts:
+            raise InputError(f"host_index={self._host_index} is not below host_count={hosts}")
+        buckets = self._source_lengths
+        if not buckets or buckets[0] < 1 or list(buckets) != sorted(set(buckets)):
+            raise InputError(f"source_lengths={buckets} must be positive and ascending")
+        if self._epochs is not None and self._epochs < 1:
+            raise InputError(f"epochs={self._epochs} must be positive, or None to go on for ever")
+
+    def _check_lengths(self) -> None:
+        if self._lengths is None:
+            return
+        if len(self._lengths) == 0:
+            raise InputError("the data holds no usable example; check the split and the document lengths")
+        for column, limit in enumerate((self._source_lengths[-1], self._target_length)):
+            index = int(np.argmax(self._lengths[:, column]))
+            if self._lengths[index, column] > limit:
+                raise self._too_long(index, *self._lengths[index])
+
+    def _too_long(self, index: int, source: int, target: int) -> InputError:
+        name = (self._held.get(index) or self._store[index])["id"]
+        return InputError(
+            f'example "{name}" has {source} source and {target} target tokens, more than the last bucket '
+            f"({self._source_lengths[-1]}) or target_length ({self._target_length}); raise these, or lower "
+            "the task's max_source_length and max_target_length"
+        )
+
+
+def pad_batch(
+    examples: Sequence[Example],
+    *,
+    rows: int,
+    source_length: int,
+    target_length: int,
+    pad_id: int = 0,
+    label_pad_id: int = -100,
+) -> NumpyBatch:
+    """Returns the examples as padded arrays of ``rows`` rows; rows without an example are all padding.
+
+    The keys and types are those of ``Batches``. Every example must fit the two lengths.
+    """
+    input_ids = np.full((rows, source_length), pad_id, np.int32)
+    attention_mask = np.zeros((rows, source_length), bool)
+    labels = np.full((rows, target_length), label_pad_id, np.int32)
+    for row, example in enumerate(examples):
+        source, target = example["input_ids"], example["labels"]
+        input_ids[row, : len(source)] = source
+        attention_mask[row, : len(source)] = True
+        labels[row, : len(target)] = target
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+
+
+def _check_same(key: str, saved: Any, current: Any) -> None:
+    unknown_count = key == "examples" and None in (saved, current)
+    if saved != current and not unknown_count:
+        raise InputError(
+            f"the saved data position was made with {key}={saved!r}, this run has {key}={current!r}; "
+            "use the same data, seed and shuffle, or start from the first example"
+        )

@@ -1,0 +1,59 @@
+"""Making examples in several processes; the result is that of one process, in the same order."""
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from longsum_jax.data.examples import Counts, Example, make_example
+from longsum_jax.data.tasks import Task
+from longsum_jax.text.documents import Document
+from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer
+
+CHUNK = 32  # documents per message; large enough to hide its cost, small enough for whole books
+
+_tokenizer: Tokenizer | None = None  # of a worker process
+
+
+def make_examples_in_parallel(
+    task: Task,
+    tokenizer_path: Path,
+    docs: Iterable[Document],
+    *,
+    seed: int,
+    counts: Counts,
+    workers: int,
+) -> Iterator[Example]:
+    """Yields what ``examples.make_examples`` yields; each worker loads the tokenizer from its path."""
+    work = partial(_make_chunk, task, seed)
+    docs = iter(docs)
+    pool = ProcessPoolExecutor(
+        workers,
+        multiprocessing.get_context("spawn"),  # forking a process that has run JAX can hang
+        initializer=_load,
+        initargs=(str(tokenizer_path),),
+    )
+    running: deque[Future] = deque()
+    with pool:
+        while True:
+            # A bounded queue: the documents may be more than memory holds.
+            while len(running) < 2 * workers and (chunk := list(islice(docs, CHUNK))):
+                running.append(pool.submit(work, chunk))
+            if not running:
+                return
+            for example in running.popleft().result():
+                counts.add(example)
+                if example is not None:
+                    yield example
+
+
+def _load(path: str) -> None:
+    global _tokenizer
+    _tokenizer = load_tokenizer(path)
+
+
+def _make_chunk(task: Task, seed: int, docs: list[Document]) -> list[Example | None]:
+    return [make_example(task, _tokenizer, document, seed) for document in docs]

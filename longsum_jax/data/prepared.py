@@ -1,0 +1,304 @@
+"""Tasks prepared once: sharded ArrayRecord files of token ids, read in any order without TensorFlow.
+
+A prepared directory holds one split of one task:
+
+    train-00000-of-00008.array_record ...   example i is record i // 8 of shard i % 8
+    lengths.npy                             int32 [n, 2], tokens of source and target
+    tokenizer/                              the tokenizer that made the ids
+    metadata.json                           written last: what is in here, and how it was made
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import longsum_jax
+from longsum_jax.data.examples import Counts, Example, make_examples
+from longsum_jax.data.parallel import make_examples_in_parallel
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
+from longsum_jax.text.tokenizers import Tokenizer
+
+FORMAT_VERSION = 1
+METADATA = "metadata.json"
+
+
+def write_prepared(
+    directory: str | os.PathLike,
+    task: Task,
+    tokenizer: Tokenizer,
+    split: str,
+    num_shards: int = 8,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Runs a task over one split and writes the examples, in the order of the documents.
+
+    Everything is written under a temporary name beside ``directory`` and renamed at the end, so what
+    bears the final name is whole.
+
+    Args:
+        directory: made here; its parent too.
+        task: what to prepare.
+        tokenizer: gives the ids; saved along.
+        split: split of the task.
+        num_shards: files.
+        seed: of gap-sentence strategy "random".
+        workers: processes that make examples; the result is the same for any number.
+        overwrite: replace a prepared directory that is there already.
+        progress: show a line of progress on standard error.
+
+    Returns:
+        The content of metadata.json.
+
+    Raises:
+        InputError: the directory exists or cannot be written, the split holds no usable document, or the
+            data is malformed.
+    """
+    target = Path(directory).absolute()
+    if num_shards < 1 or workers < 1:
+        raise InputError(f"num_shards={num_shards} and workers={workers} must be at least 1")
+    _check_target(target, overwrite)
+    task.source_split(split)
+    work = _work_directory(target)
+    try:
+        metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)
+        PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
+        _move_into_place(work, target)
+    except (OSError, RuntimeError) as error:  # RuntimeError is how ArrayRecord says that a disk is full
+        raise InputError(f"cannot write {target}: {error}; nothing was kept") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)  # there only after a failure
+    return metadata
+
+
+class PreparedExamples(Sequence[Example]):
+    """The examples of a prepared directory, by index, read from disk as they are asked for.
+
+    Args:
+        directory: as ``write_prepared`` made it.
+        tokenizer_fingerprint: where given, of the tokenizer that must have made the ids.
+
+    Attributes:
+        metadata: content of metadata.json.
+        lengths: int32 [n, 2], tokens of source and target.
+        counts: what became of the documents that were read.
+
+    Raises:
+        InputError: not a prepared directory, another format version or tokenizer, damaged or missing files.
+    """
+
+    def __init__(self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None):
+        self.directory = Path(directory)
+        self.metadata = _read_metadata(self.directory)
+        _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
+        self.counts = Counts(**self.metadata["counts"])
+        self.lengths = _read_lengths(self.directory, self.metadata["examples"])
+        paths = shard_paths(self.directory, self.metadata["split"], self.metadata["num_shards"])
+        self._shards = [
+            _open_shard(path, records=len(range(shard, len(self.lengths), len(paths))))
+            for shard, path in enumerate(paths)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        record, shard = divmod(index, len(self._shards))
+        return unpack(self._shards[shard][record])
+
+
+def pack(example: Example) -> bytes:
+    """Returns the record of an example."""
+    from flax import serialization
+
+    return serialization.msgpack_serialize(dict(example))
+
+
+def unpack(record: bytes) -> Example:
+    """Returns the example of a record."""
+    from flax import serialization
+
+    return serialization.msgpack_restore(record)
+
+
+def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
+    """Returns the paths of the shards, in order."""
+    return [directory / f"{split}-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)]
+
+
+def _write(
+    work: Path,
+    task: Task,
+    tokenizer: Tokenizer,
+    split: str,
+    num_shards: int,
+    seed: int,
+    workers: int,
+    progress: bool,
+) -> dict[str, Any]:
+    tokenizer.save(work / "tokenizer")
+    counts = Counts()
+    docs = documents(task, split)
+    if workers == 1:
+        examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts)
+    else:
+        examples = make_examples_in_parallel(
+            task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers
+        )
+    paths = shard_paths(work, split, num_shards)
+    lengths = _write_shards(paths, _with_progress(examples, counts, f"{task.name}/{split}", progress))
+    if len(lengths) == 0:
+        raise InputError(
+            f'task "{task.name}", split "{split}": none of {counts.read} documents gives an example, all are '
+            'too short; for short documents use gap_sentences.short_documents="one" or a larger ratio'
+        )
+    np.save(work / "lengths.npy", lengths)
+    metadata = {
+        "format_version": FORMAT_VERSION,
+        "longsum_jax": getattr(longsum_jax, "__version__", "unknown"),
+        "task": dataclasses.asdict(task),
+        "split": split,
+        "seed": seed,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "num_shards": num_shards,
+        "examples": len(lengths),
+        "counts": dataclasses.asdict(counts),
+    }
+    (work / METADATA).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    return metadata
+
+
+def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
+    """Writes example i to shard i % n, so that the number need not be known, and returns the lengths."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    lengths = array("i")
+    with ExitStack() as stack:
+        writers = []
+        for path in paths:
+            writers.append(ArrayRecordWriter(str(path), "group_size:1,uncompressed"))
+            stack.callback(writers[-1].close)
+        for index, example in enumerate(examples):
+            writers[index % len(writers)].write(pack(example))
+            lengths.extend((len(example["input_ids"]), len(example["labels"])))
+    return np.array(lengths, np.int32).reshape(-1, 2)
+
+
+def _with_progress(examples: Iterable[Example], counts: Counts, name: str, show: bool) -> Iterator[Example]:
+    from tqdm import tqdm
+
+    with tqdm(examples, desc=f"preparing {name}", unit=" examples", disable=not show) as line:
+        for example in line:
+            yield example
+            if show and line.n % 100 == 0:
+                line.set_postfix(
+                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
+                )
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target} is a file; give a directory that does not exist yet")
+    if (target / METADATA).exists():
+        if not overwrite:
+            raise InputError(f"{target} is prepared already; use it, name another directory, or overwrite it")
+    elif any(target.iterdir()):
+        raise InputError(f"{target} holds other files; give a directory that does not exist yet")
+
+
+def _work_directory(target: Path) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
+    except OSError as error:
+        raise InputError(
+            f"cannot write in {target.parent}: {error.strerror}; choose another directory"
+        ) from error
+    work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
+    return work
+
+
+def _move_into_place(work: Path, target: Path) -> None:
+    """Renames ``work`` to ``target``; a directory that it replaces goes away last."""
+    if not (target / METADATA).exists():
+        os.replace(work, target)  # also onto an empty directory
+        return
+    old = Path(tempfile.mkdtemp(prefix=f"{target.name}.old-", dir=target.parent))
+    os.replace(target, old)
+    os.replace(work, target)
+    shutil.rmtree(old)
+
+
+def _read_metadata(directory: Path) -> dict[str, Any]:
+    path = directory / METADATA
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{directory} is not a prepared directory (no {METADATA}); "
+            "make one with python -m longsum_jax.prepare"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
+    version = metadata.get("format_version") if isinstance(metadata, dict) else None
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{path}: format_version is {version}, this version of longsum_jax reads {FORMAT_VERSION}; "
+            "prepare the data again"
+        )
+    return metadata
+
+
+def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | None) -> None:
+    found = metadata["tokenizer"]["fingerprint"]
+    if expected is not None and found != expected:
+        raise InputError(
+            f"{directory} was prepared with tokenizer {found}, this run uses {expected}; "
+            f"take the tokenizer in {directory / 'tokenizer'} or prepare the data again"
+        )
+
+
+def _read_lengths(directory: Path, examples: int) -> np.ndarray:
+    path = directory / "lengths.npy"
+    try:
+        lengths = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is missing or damaged ({error}); prepare the data again") from error
+    if lengths.shape != (examples, 2):
+        raise InputError(f"{path} has shape {lengths.shape}, not {(examples, 2)}; prepare the data again")
+    return lengths
+
+
+def _open_shard(path: Path, records: int) -> Any:
+    import grain
+
+    if not path.exists():
+        raise InputError(f"{path} is missing; copy all the shards or prepare the data again")
+    try:
+        shard = grain.sources.ArrayRecordDataSource(str(path))
+    except RuntimeError as error:
+        raise InputError(f"{path} is damaged ({error}); copy it again or prepare the data again") from error
+    if len(shard) != records:
+        raise InputError(
+            f"{path} holds {len(shard)} examples, by {METADATA} it should be {records}; "
+            "copy it again or prepare the data again"
+        )
+    return shard

@@ -1,0 +1,50 @@
+"""One way to the documents of every task, wherever they lie."""
+
+import hashlib
+from collections.abc import Iterator
+
+from longsum_jax.data.tasks import Task
+from longsum_jax.text.documents import Document, read_json_lines
+
+
+def documents(task: Task, split: str) -> Iterator[Document]:
+    """Yields the documents of a split, every time the same ones in the same order.
+
+    Documents of gap-sentence tasks have no summary, unless they come from a seqio pipeline that has
+    selected the sentences already.
+
+    Raises:
+        InputError: unknown split, or data that is missing or malformed (names file and line).
+    """
+    source_split = task.source_split(split)
+    scheme, _, place = task.source.partition(":")
+    if scheme == "embedded":
+        return _embedded_documents(source_split)
+    if scheme == "json":
+        return _json_documents(task, place, source_split)
+    from longsum_jax.data import seqio_source  # needs the extra "data"
+
+    return seqio_source.documents(task, split)
+
+
+def _embedded_documents(split: str) -> Iterator[Document]:
+    """The language documentation of the running Python; a tenth of it, by hash, is for validation."""
+    from pydoc_data.topics import topics
+
+    by_hash = sorted(topics, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    held_out = set(by_hash[-(len(by_hash) // 10) :])
+    for name in sorted(topics):
+        if (name in held_out) == (split == "validation"):
+            yield Document(id=f"pydoc:{name}", document=topics[name], summary=None, query=None)
+
+
+def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
+    summarize = task.objective == "summarize"
+    return read_json_lines(
+        place.replace("{split}", split),
+        document_key=task.document_key,
+        summary_key=task.summary_key if summarize else "",  # a key that no row has
+        query_key=task.query_key or "",
+        id_key=task.id_key or "",
+        require_summary=summarize,
+    )

@@ -1,0 +1,78 @@
+"""Multi-head attention with parameters, and T5's relative position bias."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from longsum_jax.layers.common import Initializer, Linear, logical, normal
+from longsum_jax.ops.attention import dot_product_attention, relative_position_bucket
+from longsum_jax.typing import Array
+
+
+class Attention(nn.Module):
+    """Multi-head attention without biases, in three steps so that keys and values can be kept.
+
+    Attributes:
+        scale: factor of the query-key products (T5: 1).
+        projection_init, output_init: of q, k, v and of the output map.
+    """
+
+    d_model: int
+    num_heads: int
+    d_kv: int
+    projection_init: Initializer
+    output_init: Initializer
+    scale: float = 1.0
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        shape, names = (self.d_model, self.num_heads, self.d_kv), ("embed", "heads", "kv")
+        self.q, self.k, self.v = (Linear(shape, names, self.projection_init, dtype=self.dtype) for _ in range(3))
+        shape, names = (self.num_heads, self.d_kv, self.d_model), ("heads", "kv", "embed")
+        self.o = Linear(shape, names, self.output_init, inputs=2, dtype=self.dtype)
+        self.dropout = nn.Dropout(self.dropout_rate)
+
+    def keys_values(self, x: Array) -> tuple[Array, Array]:
+        """[B, L, D] -> two [B, L, H, K]."""
+        return self.k(x), self.v(x)
+
+    def attend(
+        self,
+        x: Array,
+        k: Array,
+        v: Array,
+        *,
+        mask: Array | None = None,
+        bias: Array | None = None,
+        deterministic: bool = True,
+    ) -> Array:
+        """Queries of ``x`` [B, T, D] against kept keys and values [B, L, H, K]; returns [B, T, D]."""
+        dropout = None if deterministic else lambda w: self.dropout(w, deterministic=False)
+        return self.o(
+            dot_product_attention(self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout)
+        )
+
+
+class RelativePositionBias(nn.Module):
+    """T5's learned bias per head and distance bucket."""
+
+    num_heads: int
+    num_buckets: int
+    max_distance: int
+    bidirectional: bool
+
+    @nn.compact
+    def __call__(self, query_positions: Array, key_positions: Array) -> Array:
+        """Positions [T] and [L] -> bias float32 [1, H, T, L]."""
+        table = self.param(
+            "embedding", logical(normal(1.0), "buckets", "heads"), (self.num_buckets, self.num_heads)
+        )
+        buckets = relative_position_bucket(
+            key_positions[None, :] - query_positions[:, None],
+            bidirectional=self.bidirectional,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+        )
+        return table[buckets].transpose(2, 0, 1)[None]

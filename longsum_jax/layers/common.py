@@ -1,0 +1,143 @@
+"""Small parts that every stack uses: initialisers, dense maps, RMSNorm, feed-forward, work over pieces of the length."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from longsum_jax.typing import Array
+
+Initializer = Callable[..., Array]
+
+
+def normal(scale: float) -> Initializer:
+    return nn.initializers.normal(stddev=scale)
+
+
+def torch_uniform(fan_in: int) -> Initializer:
+    """PyTorch's default for linear maps: uniform in +- 1/sqrt(fan_in), for weights and biases."""
+    bound = 1 / math.sqrt(fan_in)
+    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+def logical(initializer: Initializer, *names: str) -> Initializer:
+    """Attaches the logical axis names that ``training.partition`` maps to mesh axes."""
+    return nn.with_logical_partitioning(initializer, names)
+
+
+def constrain(x: Array, *names: str | None) -> Array:
+    """Keeps an activation laid out by its logical axis names; nothing happens without a mesh."""
+    return nn.with_logical_constraint(x, names)
+
+
+class Linear(nn.Module):
+    """x W + b over the last ``len(in_names)`` axes of x.
+
+    Attributes:
+        shape: of W, inputs first.   names: logical axis names of W.   inputs: how many axes of W are summed over.
+    """
+
+    shape: Sequence[int]
+    names: Sequence[str]
+    kernel_init: Initializer
+    bias_init: Initializer | None = None
+    inputs: int = 1
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        kernel = self.param("kernel", logical(self.kernel_init, *self.names), tuple(self.shape))
+        axes = tuple(range(x.ndim - self.inputs, x.ndim))
+        dims = ((axes, tuple(range(self.inputs))), ((), ()))
+        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), dims)
+        if self.bias_init is None:
+            return y
+        out_names, out_shape = self.names[self.inputs :], tuple(self.shape[self.inputs :])
+        return y + self.param("bias", logical(self.bias_init, *out_names), out_shape).astype(self.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias)."""
+
+    epsilon: float
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
+        x = x.astype(jnp.float32)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * scale).astype(self.dtype)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": nn.relu,
+    "gelu_new": lambda x: nn.gelu(x, approximate=True),
+    "silu": nn.silu,
+}
+# feed_forward_proj as in Hugging Face T5 configs -> (activation, gated)
+FEED_FORWARD_KINDS = {
+    "relu": ("relu", False),
+    "gated-gelu": ("gelu_new", True),
+    "gated-silu": ("silu", True),
+}
+
+
+class FeedForward(nn.Module):
+    """T5's feed-forward: W_o(act(W_0 x) * (W_1 x)) when gated, W_o act(W_0 x) otherwise; no biases."""
+
+    d_ff: int
+    kind: str = "gated-gelu"
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array, deterministic: bool = True) -> Array:
+        d_model = x.shape[-1]
+        activation, gated = FEED_FORWARD_KINDS[self.kind]
+
+        def inner(name: str) -> Array:
+            shape, names = (d_model, self.d_ff), ("embed", "mlp")
+            return Linear(shape, names, normal(d_model**-0.5), dtype=self.dtype, name=name)(x)
+
+        hidden = ACTIVATIONS[activation](inner("wi_0" if gated else "wi"))
+        if gated:
+            hidden = hidden * inner("wi_1")
+        hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
+        shape, names = (self.d_ff, d_model), ("mlp", "embed")
+        return Linear(shape, names, normal(self.d_ff**-0.5), dtype=self.dtype, name="wo")(hidden)
+
+
+def map_over_length(module: nn.Module, fn: Callable[..., Array], chunk: int, *arrays: Array) -> Array:
+    """``fn(module, *arrays)`` for a ``fn`` that treats positions alike, one piece of ``chunk`` positions at a time.
+
+    Args:
+        module: whose parameters ``fn`` uses.
+        fn: (module, *arrays [B, C, ...]) -> [B, C, D].
+        chunk: positions per piece; 0 or at least L does all of them at once.
+        arrays: [B, L, ...].
+
+    Returns:
+        [B, L, D].
+    """
+    length = arrays[0].shape[1]
+    if not chunk or length <= chunk or module.is_initializing():
+        return fn(module, *arrays)
+    pieces = [_split(x, chunk) for x in arrays]
+    scan = nn.scan(
+        lambda module, carry, xs: (carry, fn(module, *xs)),
+        variable_broadcast="params",
+        split_rngs={"params": False, "dropout": True},
+    )
+    _, out = scan(module, (), tuple(pieces))
+    out = out.swapaxes(0, 1)
+    return out.reshape(out.shape[0], -1, *out.shape[3:])[:, :length]
+
+
+def _split(x: Array, chunk: int) -> Array:
+    """[B, L, ...] -> [N, B, C, ...], padded with zeros."""
+    x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % chunk)) + ((0, 0),) * (x.ndim - 2))
+    return x.reshape(x.shape[0], -1, chunk, *x.shape[2:]).swapaxes(0, 1)

@@ -1,0 +1,126 @@
+"""The gated bidirectional state-space layer of LOCOST (section 3.2), as its published code computes it."""
+
+import math
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, torch_uniform
+from longsum_jax.ops.ssm import DiagonalSSM, Discretization
+from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
+from longsum_jax.typing import Array
+
+StepInit = Literal["log_uniform", "uniform"]
+
+
+class S4D(nn.Module):
+    """out = W_o(conv(mask * W_k u) * W_q u), biases included; the convolution with a learned diagonal SSM per channel.
+
+    Only the keys are masked, after their projection because of its bias; positions outside the mask give values that
+    nothing real depends on.
+
+    Attributes:
+        d_state: real state size; M = d_state / 2 complex modes.
+        bidirectional: False gives the causal layer.
+        gating: False leaves W_q out.
+        shared_dynamics: both directions share A, B and dt (published code); else each has its own (paper, section 3.1).
+        dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
+        discretization: "zoh" (published code) or "none" (paper, equation 2).
+        length_chunk: positions per piece in the dense maps; 0 for all at once.
+    """
+
+    d_model: int
+    d_state: int
+    bidirectional: bool = True
+    gating: bool = True
+    shared_dynamics: bool = True
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    dt_init: StepInit = "log_uniform"
+    discretization: Discretization = "zoh"
+    length_chunk: int = 0
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        self.k_proj = self._linear("embed", "channels")
+        if self.gating:
+            self.q_proj = self._linear("embed", "channels")
+        self.output_linear = self._linear("channels", "embed")
+        sets = () if self.shared_dynamics else ("directions",)
+        half_decay = nn.initializers.constant(math.log(0.5))
+        self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
+        self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
+        self.A_imag = self._ssm_param("A_imag", _init_frequencies, *sets, "channels", "modes")
+        self.B = self._ssm_param("B", _init_one, *sets, "channels", "modes", "complex")
+        complex_normal = nn.initializers.normal(math.sqrt(0.5))
+        self.C = self._ssm_param("C", complex_normal, "directions", "channels", "modes", "complex")
+        self.D = self._ssm_param("D", nn.initializers.normal(1.0), "channels")
+
+    def _linear(self, *names: str) -> Linear:
+        init = torch_uniform(self.d_model)
+        return Linear((self.d_model, self.d_model), names, init, init, dtype=self.dtype)
+
+    def _ssm_param(self, name: str, init: Initializer, *axes: str) -> Array:
+        sizes = {
+            "directions": 2 if self.bidirectional else 1,
+            "channels": self.d_model,
+            "modes": self.d_state // 2,
+            "complex": 2,
+        }
+        return self.param(name, logical(init, *axes), tuple(sizes[axis] for axis in axes))
+
+    def _init_log_dt(self, key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        uniform = jax.random.uniform(key, shape, dtype)
+        if self.dt_init == "uniform":
+            return jnp.log(self.dt_min + uniform * (self.dt_max - self.dt_min))
+        return math.log(self.dt_min) + uniform * (math.log(self.dt_max) - math.log(self.dt_min))
+
+    def ssm(self) -> DiagonalSSM:
+        """The layer's parameters as the operation takes them."""
+        shared = (self.log_dt, -jnp.exp(self.inv_A_real), self.A_imag, self.B)
+        if self.shared_dynamics:
+            shared = tuple(x[None] for x in shared)
+        return DiagonalSSM(*shared, self.C)
+
+    def __call__(self, u: Array, mask: Array | None = None) -> Array:
+        """u [B, L, D] and bool mask [B, L] of real positions -> [B, L, D]."""
+        if mask is None:
+            mask = jnp.ones(u.shape[:2], bool)
+        k = map_over_length(self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask)
+        y = self._convolve(k)
+        return map_over_length(self, S4D._gate, self.length_chunk, u, y)
+
+    def _gate(self, u: Array, y: Array) -> Array:
+        return self.output_linear(y * self.q_proj(u) if self.gating else y)
+
+    def _convolve(self, k: Array) -> Array:
+        ssm = self.ssm()
+        mesh = jax.sharding.get_abstract_mesh()
+        if mesh.empty or not mesh.auto_axes:
+            return ssm_convolution(k, ssm, self.D, discretization=self.discretization)
+        names = nn.logical_to_mesh_axes(("batch", None, "channels"))
+        spec = PartitionSpec(*(_fitting(axes, size, mesh) for axes, size in zip(names, k.shape, strict=True)))
+        return ssm_convolution_sharded(k, ssm, self.D, spec, discretization=self.discretization)
+
+
+def _fitting(axes: str | tuple[str, ...] | None, size: int, mesh: jax.sharding.AbstractMesh):
+    """``axes`` if their devices divide ``size``, else None: that dimension is computed whole on every device."""
+    if not axes:
+        return None
+    names = (axes,) if isinstance(axes, str) else axes
+    return axes if size % math.prod(mesh.shape[name] for name in names) == 0 else None
+
+
+def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    """pi n for mode n (S4D-Lin, Gu et al. 2022, section 4.3)."""
+    del key
+    return jnp.broadcast_to(jnp.pi * jnp.arange(shape[-1], dtype=dtype), shape)
+
+
+def _init_one(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    """1 + 0i."""
+    del key
+    return jnp.broadcast_to(jnp.array([1.0, 0.0], dtype), shape)

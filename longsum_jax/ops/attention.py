@@ -1,0 +1,71 @@
+"""Dense attention over arrays, and T5's relative-position buckets."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.typing import Array
+
+
+def dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    scale: float = 1.0,
+    dropout: Callable[[Array], Array] | None = None,
+) -> Array:
+    """softmax(scale q k + bias) v with float32 scores; a query that may see nothing gets zeros.
+
+    Args:
+        q: [B, T, H, K].   k, v: [B, L, H, K].
+        mask: bool, broadcastable to [B, H, T, L]; True where a query may look.
+        bias: float, broadcastable to [B, H, T, L].
+        scale: factor of the products; T5 uses 1, most others K**-0.5.
+        dropout: applied to the weights.
+
+    Returns:
+        [B, T, H, K] in the type of ``v``.
+    """
+    scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
+    if bias is not None:
+        scores = scores + bias.astype(jnp.float32)
+    weights = masked_softmax(scores, mask).astype(v.dtype)
+    if dropout is not None:
+        weights = dropout(weights)
+    return jnp.einsum("bhtl,blhk->bthk", weights, v)
+
+
+def masked_softmax(scores: Array, mask: Array | None) -> Array:
+    """Softmax over the last axis where ``mask``; rows without any allowed entry are zeros, gradients included."""
+    if mask is None:
+        return jax.nn.softmax(scores, axis=-1)
+    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+
+
+def relative_position_bucket(
+    distance: Array | np.ndarray, *, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Array:
+    """T5's bucket of ``distance = key position - query position`` (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets are for exact small distances, half for logarithmic ranges up to ``max_distance``; without
+    ``bidirectional`` every future key shares bucket 0.
+    """
+    distance = jnp.asarray(distance)
+    offset = 0
+    if bidirectional:
+        num_buckets //= 2
+        offset = jnp.where(distance > 0, num_buckets, 0)
+        distance = jnp.abs(distance)
+    else:
+        distance = jnp.maximum(-distance, 0)
+    exact = num_buckets // 2
+    ratio = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact) / math.log(max_distance / exact)
+    far = exact + (ratio * (num_buckets - exact)).astype(jnp.int32)
+    return offset + jnp.where(distance < exact, distance, jnp.minimum(far, num_buckets - 1))

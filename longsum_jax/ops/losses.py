@@ -1,0 +1,33 @@
+"""Losses of token predictions."""
+
+import jax
+import jax.numpy as jnp
+
+from longsum_jax.typing import Array
+
+IGNORED_LABEL = -100  # the label that marks padding, as in Hugging Face data
+
+
+def token_cross_entropy(logits: Array, labels: Array, *, label_smoothing: float = 0.0) -> tuple[Array, Array]:
+    """Sum of the cross-entropy over kept labels, and their number.
+
+    Args:
+        logits: [B, T, V].   labels: int [B, T]; IGNORED_LABEL is left out.
+        label_smoothing: probability mass spread evenly over the vocabulary.
+
+    Returns:
+        (loss_sum, weight), float32 scalars; their ratio is the mean per token that PyTorch reports.
+    """
+    kept = labels != IGNORED_LABEL
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    picked = jnp.take_along_axis(log_probs, jnp.where(kept, labels, 0)[..., None], axis=-1)[..., 0]
+    loss = -(1 - label_smoothing) * picked
+    if label_smoothing:
+        loss = loss - label_smoothing * log_probs.mean(-1)
+    return jnp.where(kept, loss, 0.0).sum(), kept.sum().astype(jnp.float32)
+
+
+def shift_right(labels: Array, *, start_id: int, pad_id: int) -> Array:
+    """Decoder inputs of ``labels`` [B, T]: start token first, last label dropped, ignored labels as padding."""
+    shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)
+    return jnp.where(shifted == IGNORED_LABEL, pad_id, shifted)

@@ -1,0 +1,230 @@
+"""Documents from files: JSON lines and plain text, plain or compressed. Bad input names its file and line."""
+
+import contextlib
+import glob
+import gzip
+import json
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from longsum_jax.errors import InputError, did_you_mean
+
+MAX_BYTES = 64 * 2**30  # of one file, after decompression
+MAX_LINE_BYTES = 2**30  # of one line: what must fit in memory
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+
+
+class Document(NamedTuple):
+    """One row of a data file."""
+
+    id: str
+    document: str
+    summary: str | None
+    query: str | None
+
+
+def read_json_lines(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    document_key: str = "document",
+    summary_key: str = "summary",
+    query_key: str = "query",
+    id_key: str = "id",
+    require_summary: bool = True,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[Document]:
+    """Reads documents from JSON lines, plain, .gz or .xz, in the order of the paths; a glob in sorted order.
+
+    Blank lines are passed over. A row without an id is called "<file stem>:<line>"; an id that is no string
+    becomes its JSON text. A query may be absent or blank.
+
+    Args:
+        paths: one path or glob pattern, or several.
+        document_key: where the text is; "text" in plain-text sets.
+        summary_key: where the summary is.
+        query_key: where the query is.
+        id_key: where the id is.
+        require_summary: whether a row without a summary, or a blank one, is an error; if not, it is None.
+        max_bytes: what one file may hold or expand to.
+
+    Raises:
+        InputError: at the first row that does not fit, naming file and line; a missing, unreadable, empty or
+            damaged file; a file or line beyond its cap.
+    """
+    keys = {"document": document_key, "summary": summary_key, "query": query_key, "id": id_key}
+    for path in find_files(paths):
+        empty = True
+        for number, line in _lines(path, max_bytes):
+            where = f"{path}:{number}"
+            row = _parse_row(line, where)
+            yield _document(row, keys, where, f"{_stem(path)}:{number}", require_summary)
+            empty = False
+        if empty:
+            raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
+
+
+def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
+    """Reads one plain UTF-8 text, plain, .gz or .xz; "-" is standard input. A byte order mark is dropped.
+
+    Raises:
+        InputError: missing, unreadable, empty or damaged file, NUL bytes, another encoding, more than
+            ``max_bytes``.
+    """
+    if str(path) == "-":
+        path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
+    else:
+        with _opened(path, lambda: str(path)) as stream:
+            content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(_beyond(path, max_bytes))
+    text = _decode(content.removeprefix(_BYTE_ORDER_MARK), str(path))
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; give a text")
+    return text
+
+
+def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    """Returns the files that paths and glob patterns name.
+
+    Raises:
+        InputError: a path that does not exist or is a directory, a pattern that matches nothing.
+    """
+    paths = [paths] if isinstance(paths, str | Path) else paths
+    found: list[str | Path] = []
+    for path in paths:
+        if os.path.isfile(path):
+            found.append(path)
+        elif os.path.isdir(path):
+            raise InputError(f"{path} is a directory; give files or a pattern such as {path}/*.jsonl")
+        elif glob.has_magic(str(path)):
+            matches = sorted(filter(os.path.isfile, glob.glob(str(path), recursive=True)))
+            if not matches:
+                raise InputError(f"{path}: no file matches the pattern; check the path")
+            found.extend(matches)
+        elif os.path.exists(path):  # a pipe
+            found.append(path)
+        else:
+            raise InputError(f"{path}: no such file; check the path")
+    return found
+
+
+def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yields (line number from 1, line) of the lines that are not blank."""
+    left = max_bytes
+    number = 0
+    with _opened(path, lambda: f"{path}:{number + 1}") as stream:
+        while line := stream.readline(min(left, MAX_LINE_BYTES) + 1):
+            number += 1
+            left -= len(line)
+            if left < 0:
+                raise InputError(_beyond(path, max_bytes))
+            if len(line) > MAX_LINE_BYTES:
+                raise InputError(
+                    f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document"
+                )
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            if line.strip():
+                yield number, line
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
+    """Opens a file for reading bytes; what goes wrong in reading becomes an InputError at ``where()``."""
+    opener = _OPENERS.get(Path(path).suffix, open)
+    try:
+        with opener(path, "rb") as stream:
+            yield stream
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        problem = f"the compressed file is damaged or cut short ({error})"
+        raise InputError(f"{where()}: {problem}; copy it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the file ({error.strerror or error}); check it") from None
+
+
+def _parse_row(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(_decode(line, where))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid JSON ({error}); give one JSON object a line") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; give one object a line")
+    return row
+
+
+def _document(
+    row: dict[str, Any], keys: dict[str, str], where: str, default_id: str, require_summary: bool
+) -> Document:
+    document = _text(row, keys["document"], where, "--document_key")
+    read_summary = _text if require_summary else _optional_text
+    summary = read_summary(row, keys["summary"], where, "--summary_key")
+    query = _optional_text(row, keys["query"], where, "--query_key")
+    name = row.get(keys["id"])
+    if name is None:
+        name = default_id
+    return Document(name if isinstance(name, str) else json.dumps(name), document, summary, query)
+
+
+def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:
+    """Returns the text under ``key``, or None where it is absent, null or blank."""
+    value = row.get(key)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    return _text(row, key, where, flag)
+
+
+def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
+    """Returns the text under ``key``, which must be a string with something in it."""
+    if key not in row:
+        raise InputError(f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}')
+    value = row[key]
+    if not isinstance(value, str):
+        raise InputError(f'{where}: "{key}" must be a string, got {type(value).__name__}')
+    if not value.strip():
+        raise InputError(f'{where}: "{key}" is empty; remove the line')
+    if "\0" in value:
+        raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
+    if not value.isascii():
+        _check_surrogates(value, key, where)
+    return value
+
+
+def _check_surrogates(value: str, key: str, where: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(value[error.start]):04x}"
+        raise InputError(f'{where}: "{key}" holds half a character ({code}); write the file anew') from None
+
+
+def _decode(content: bytes, where: str) -> str:
+    if b"\0" in content:
+        raise InputError(
+            f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        byte = f"0x{content[error.start]:02x} at position {error.start}"
+        raise InputError(f"{where}: byte {byte} is not UTF-8; convert the file to UTF-8") from None
+
+
+def _beyond(path: str | Path, max_bytes: int) -> str:
+    return (
+        f"{path}: the file holds or expands to more than {max_bytes} bytes; raise max_bytes if it is genuine"
+    )
+
+
+def _stem(path: str | Path) -> str:
+    path = Path(path)
+    return path.with_suffix("").stem if path.suffix in _OPENERS else path.stem

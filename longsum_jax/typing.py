@@ -1,0 +1,19 @@
+"""The legend of dimension letters, and the array types of public signatures.
+
+Shape comments, einsum strings and docstrings use one letter per dimension:
+
+    B batch          L source length   T target length   D model width
+    H heads (attention) or channels (state space)         K size of one head
+    C block size     N number of blocks                   M complex state-space modes
+    R beams          S stride          G global tokens    V vocabulary
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+Array = jax.Array
+Params = Mapping[str, Any]  # a Flax parameter tree
+NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch

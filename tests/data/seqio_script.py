@@ -1,0 +1,196 @@
+"""Run by test_seqio.py: does everything that needs TensorFlow and writes what came out as JSON."""
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from longsum_jax.data import seqio_source
+from longsum_jax.data.batches import Batches
+from longsum_jax.data.examples import Counts, make_examples
+from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.sources import documents
+from longsum_jax.data.streams import ExampleStream
+from longsum_jax.data.tasks import TASKS, Task, get_task
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document
+from longsum_jax.text.tokenizers import load_tokenizer
+
+TOKENIZER = load_tokenizer("bytes")
+
+
+def texts():
+    """Twelve documents of 3 to 13 sentences; two of them are too short for a gap."""
+    return [
+        " ".join(f"Part {part} of {number} has {'x' * (part + 3)}." for part in range(2 + number))
+        for number in range(1, 13)
+    ]
+
+
+def build(directory: Path) -> None:
+    """Writes a small TFDS data set with reports, and one with dialogues."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    reports = {
+        "name": [f"n{i}" for i in range(12)],
+        "document": texts(),
+        "summary": [f"Summary {i}." for i in range(12)],
+    }
+    dialogues = {"speaker": [["A", "B"]] * 2, "utt": [["hello", "good day"]] * 2, "summary": ["s"] * 2}
+    several = tfds.features.Sequence(tfds.features.Text())
+    for name, columns in (("reports", reports), ("dialogues", dialogues)):
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name=name,
+            version="1.0.0",
+            features=tfds.features.FeaturesDict(
+                {k: several if isinstance(v[0], list) else tfds.features.Text() for k, v in columns.items()}
+            ),
+            split_datasets={"train": tf.data.Dataset.from_tensor_slices(columns)},
+            data_dir=directory,
+        )
+
+
+def task_of(directory: Path, name: str, **overrides):
+    return get_task(name, data_dir=str(directory), **overrides)
+
+
+def check_documents(directory: Path) -> dict:
+    task = task_of(directory, "billsum", source="tfds:reports", document_key="document", id_key="name")
+    read = [list(documents(task, "train")) for _ in range(2)]
+    rows = [(f"n{i}", text, f"Summary {i}.", None) for i, text in enumerate(texts())]
+    joined = task_of(directory, "mediasum", source="tfds:dialogues", id_key=None)
+    nameless = dataclasses.replace(task, id_key=None)
+    return {
+        "first": read[0],
+        "second": read[1],
+        "rows": rows,
+        "joined": [d.document for d in documents(joined, "train")],
+        "numbered": [d.id for d in documents(nameless, "train")][:2],
+    }
+
+
+def check_batches(directory: Path) -> dict:
+    task = task_of(directory, "c4", source="tfds:reports", document_key="document", id_key="name")
+    task = dataclasses.replace(task, max_source_length=128, max_target_length=32)
+    write_prepared(directory / "prepared", task, TOKENIZER, "train", num_shards=3, progress=False)
+    options = {"batch_size": 2, "source_lengths": (64, 128), "target_length": 32, "shuffle": 4, "epochs": 2}
+    stores = {
+        "stream_batches": ExampleStream(task, TOKENIZER, "train", window=4),
+        "prepared_batches": PreparedExamples(directory / "prepared"),
+    }
+    return {
+        name: [{k: v.tolist() for k, v in batch.items()} for batch in Batches(store, **options)]
+        for name, store in stores.items()
+    }
+
+
+def check_selection(directory: Path) -> dict:
+    task = task_of(directory, "c4", source="tfds:reports", document_key="document", id_key="name")
+    in_pipeline = list(documents(task, "train"))
+    order = {f"n{i}": text for i, text in enumerate(texts())}
+    in_python = [Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline]
+    found = {}
+    for name, docs in (("pipeline", in_pipeline), ("python", in_python)):
+        counts = Counts()
+        examples = make_examples(task, TOKENIZER, docs, counts=counts)
+        found[f"{name}_pairs"] = [(e["id"], e["input_ids"].tolist(), e["labels"].tolist()) for e in examples]
+        found[f"{name}_counts"] = dataclasses.asdict(counts)
+    return found
+
+
+def check_cache(directory: Path) -> dict:
+    """Reads files laid out as seqio_cache_tasks lays them out."""
+    import seqio
+    import tensorflow as tf
+
+    task = get_task("c4", cache_dir=str(directory / "cache"))
+    place = directory / "cache" / seqio_source.register(task)
+    place.mkdir(parents=True)
+    rows = [
+        {"id": "c0", "document": "kept", "summary": "chosen", "query": ""},
+        {"id": "c1", "document": "too short", "summary": "", "query": ""},
+    ]
+    with tf.io.TFRecordWriter(str(place / "train.tfrecord-00000-of-00001")) as writer:
+        for row in rows:
+            values = {key: np.array(value.encode()) for key, value in row.items()}
+            writer.write(seqio.dict_to_tfexample(values).SerializeToString())
+    features = {key: {"shape": [], "dtype": "string"} for key in seqio_source.FIELDS}
+    info = {"num_shards": 1, "features": features, "seqio_version": "0.0.20"}
+    (place / "info.train.json").write_text(json.dumps(info))
+    (place / "stats.train.json").write_text('{"examples": 2}')
+    (place / "COMPLETED").touch()
+    return {"cached": list(documents(task, "train"))}
+
+
+def check_builders(directory: Path) -> dict:
+    """Reads mock data of every builder that a task names; the fields, types and splits are the real ones."""
+    return {"mocked": {t.name: check_builder(t, directory) for t in TASKS.values() if "tfds:" in t.source}}
+
+
+def check_builder(task: Task, directory: Path) -> str:
+    import tensorflow_datasets as tfds
+
+    for key in task.document_key.split("+"):  # mock lists differ in length and cannot be joined
+        task = dataclasses.replace(task, document_key=key, data_dir=str(directory / "mock"))
+        for split in task.splits:
+            with tfds.testing.mock_data(num_examples=2):
+                docs = list(documents(task, split))
+            needs_summary = task.objective == "summarize"
+            if len(docs) != 2 or not all(d.document and (d.summary or not needs_summary) for d in docs):
+                return f"{key}, {split}: {docs}"
+    return "texts"
+
+
+def check_registry(directory: Path) -> dict:
+    import seqio
+
+    seqio.TaskRegistry.reset()
+    import longsum_jax.data.seqio_tasks  # noqa: F401
+
+    changed = get_task("c4", gap_sentences={"ratio": 0.3})
+    return {
+        "registered": sorted(seqio.TaskRegistry.names()),
+        "names": [seqio_source.seqio_name(t) for t in (TASKS["c4"], get_task("c4", prefix="x"), changed)],
+    }
+
+
+def check_missing(directory: Path) -> dict:
+    try:
+        list(documents(task_of(directory, "c4", source="tfds:no_such_set"), "train"))
+    except InputError as error:
+        return {"missing": str(error)}
+    return {"missing": "no error"}
+
+
+def check_devices(directory: Path) -> dict:
+    import tensorflow as tf
+
+    return {"devices": [device.device_type for device in tf.config.get_visible_devices()]}
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    build(directory)
+    answers = {}
+    checks = (
+        check_documents,
+        check_batches,
+        check_selection,
+        check_cache,
+        check_builders,
+        check_registry,
+        check_missing,
+        check_devices,
+    )
+    for check in checks:
+        answers |= check(directory)
+    (directory / "answers.json").write_text(json.dumps(answers))
+    os._exit(0)  # TensorFlow's threads are slow to go
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from longsum_jax.data.batches import Batches, pad_batch
+from longsum_jax.data.examples import Example, ExampleList
+from longsum_jax.errors import InputError
+
+OPTIONS = {"batch_size": 4, "source_lengths": (24, 48, 64), "target_length": 12, "seed": 3}
+SHUFFLES = {"list": "all", "prepared": "all", "stream": 8}
+KINDS = tuple(SHUFFLES)
+
+
+def example(index, source, target=2):
+    return Example(
+        id=f"e{index}",
+        input_ids=np.full(source, index + 1, np.int32),
+        labels=np.full(target, index + 1, np.int32),
+        source_tokens=source,
+        target_tokens=target,
+    )
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(np.array_equal(left[k], right[k]) for k in left)
+
+
+def assert_same(left, right):
+    assert len(left) == len(right)
+    assert all(itertools.starmap(same, zip(left, right, strict=True)))
+
+
+def rows(batch):
+    """The real rows of a batch, as comparable tuples of ids."""
+    lengths = batch["attention_mask"].sum(1)
+    return [tuple(ids[:n].tolist()) for ids, n in zip(batch["input_ids"], lengths, strict=True) if n]
+
+
+@pytest.mark.parametrize("shuffle", ["all", 8, 1, None])
+def test_every_epoch_holds_every_example_once(stores, shuffle):
+    store = stores["list"]()
+    expected = sorted(tuple(store[i]["input_ids"].tolist()) for i in range(len(store)))
+    batches = list(Batches(store, **OPTIONS, shuffle=shuffle, epochs=2))
+    per_epoch = len(batches) // 2
+    for epoch in (batches[:per_epoch], batches[per_epoch:]):
+        assert sorted(row for batch in epoch for row in rows(batch)) == expected
+
+
+def test_rows_are_padded_to_the_smallest_bucket_that_fits(stores):
+    store = stores["list"]()
+    by_ids = {tuple(e["input_ids"].tolist()): e for e in store}
+    for batch in Batches(store, **OPTIONS, epochs=1):
+        width = batch["input_ids"].shape[1]
+        smaller = max((b for b in OPTIONS["source_lengths"] if b < width), default=0)
+        assert batch["labels"].shape == (4, 12)
+        for ids, mask, labels in zip(*batch.values(), strict=True):
+            length = mask.sum()
+            assert mask[:length].all()
+            assert not ids[length:].any()
+            if length == 0:
+                assert (labels == -100).all()
+                continue
+            assert smaller < length <= width
+            wanted = by_ids[tuple(ids[:length].tolist())]["labels"]
+            np.testing.assert_array_equal(labels, [*wanted, *[-100] * (12 - len(wanted))])
+
+
+def test_types_are_those_of_the_contract(stores):
+    batch = next(Batches(stores["list"](), **OPTIONS))
+    assert {name: value.dtype for name, value in batch.items()} == {
+        "input_ids": np.int32,
+        "attention_mask": np.bool_,
+        "labels": np.int32,
+    }
+
+
+@pytest.mark.parametrize("shuffle", [8, 4, None])
+def test_stream_prepared_and_list_give_the_same_batches(stores, shuffle):
+    expected = list(Batches(stores["list"](), **OPTIONS, shuffle=shuffle, epochs=3))
+    for kind in ("prepared", "stream"):
+        assert_same(list(Batches(stores[kind](), **OPTIONS, shuffle=shuffle, epochs=3)), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cut_anywhere_in_three_epochs_continues_at_the_next_example(stores, kind):
+    def fresh():
+        return Batches(stores[kind](), **OPTIONS, shuffle=SHUFFLES[kind], epochs=3)
+
+    whole = fresh()
+    states, batches = [whole.state()], []
+    for batch in whole:
+        batches.append(batch)
+        states.append(json.loads(json.dumps(whole.state())))
+    assert {state["epoch"] for state in states} == {0, 1, 2}
+    for done, state in enumerate(states):
+        resumed = fresh()
+        resumed.restore(state)
+        assert_same(list(resumed), batches[done:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_back_and_forth_with_one_iterator(stores, kind):
+    batches = Batches(stores[kind](), **OPTIONS, shuffle=SHUFFLES[kind])
+    next(batches)
+    state = batches.state()
+    first = [next(batches) for _ in range(12)]
+    batches.restore(state)
+    assert_same([next(batches) for _ in range(12)], first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("host_count", [2, 4])
+def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
+    options = {**OPTIONS, "shuffle": SHUFFLES[kind], "epochs": 2}
+    whole = list(Batches(stores[kind](), **options))
+    parts = [
+        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count))
+        for host in range(host_count)
+    ]
+    assert {len(part) for part in parts} == {len(whole)}
+    for batch, *host_batches in zip(whole, *parts, strict=True):
+        for name, value in batch.items():
+            for host, host_batch in enumerate(host_batches):
+                np.testing.assert_array_equal(host_batch[name], value[host::host_count])
+
+
+def test_a_run_resumes_on_another_number_of_hosts_and_from_another_store(stores):
+    options = {**OPTIONS, "shuffle": 8, "epochs": 2}
+    two_hosts = Batches(stores["stream"](), **options, host_index=1, host_count=2)
+    for _ in range(5):
+        next(two_hosts)
+    one_host = Batches(stores["prepared"](), **options)
+    one_host.restore(two_hosts.state())
+    assert_same(list(one_host), list(Batches(stores["list"](), **options))[5:])
+
+
+def test_a_run_resumes_with_other_buckets_and_batch_size_without_losing_an_example(stores):
+    store = stores["list"]()
+    before = Batches(store, **OPTIONS, epochs=1)
+    seen = [row for _ in range(3) for row in rows(next(before))]
+    options = {**OPTIONS, "batch_size": 2, "source_lengths": (40, 64)}
+    after = Batches(store, **options, epochs=1)
+    after.restore(before.state())
+    seen += [row for batch in after for row in rows(batch)]
+    assert sorted(seen) == sorted(tuple(e["input_ids"].tolist()) for e in store)
+
+
+def test_more_epochs_may_be_asked_for_after_the_end(stores):
+    finished = Batches(stores["list"](), **OPTIONS, epochs=1)
+    first = list(finished)
+    assert next(finished, None) is None
+    longer = Batches(stores["list"](), **OPTIONS, epochs=2)
+    longer.restore(finished.state())
+    assert_same(list(longer), list(Batches(stores["list"](), **OPTIONS, epochs=2))[len(first) :])
+
+
+def test_order_changes_with_epoch_and_seed(stores):
+    store = stores["list"]()
+    one_bucket = {**OPTIONS, "source_lengths": (64,), "batch_size": 25}
+    first, second = (rows(b) for b in Batches(store, **one_bucket, epochs=2))
+    (other,) = (rows(b) for b in Batches(store, **{**one_bucket, "seed": 4}, epochs=1))
+    assert sorted(first) == sorted(second) == sorted(other)
+    assert first != second
+    assert first != other
+
+
+def test_rows_left_over_fill_up_with_empty_rows():
+    store = ExampleList([example(0, 3), example(1, 5)])
+    batch = next(Batches(store, batch_size=4, source_lengths=(6,), target_length=2, shuffle=None))
+    np.testing.assert_array_equal(batch["attention_mask"].sum(1), [3, 5, 0, 0])
+    np.testing.assert_array_equal(batch["labels"], [[1, 1], [2, 2], [-100, -100], [-100, -100]])
+
+
+def test_pad_batch_uses_the_given_padding():
+    batch = pad_batch([example(6, 1, 1)], rows=1, source_length=3, target_length=2, pad_id=9, label_pad_id=-1)
+    assert batch["input_ids"].tolist() == [[7, 9, 9]]
+    assert batch["labels"].tolist() == [[7, -1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 3, "host_count": 2}, "batch_size=3 is not a positive multiple of host_count=2"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"host_index": 2, "host_count": 2}, "host_index=2 is not below host_count=2"),
+        ({"source_lengths": (48, 24)}, "must be positive and ascending"),
+        ({"source_lengths": ()}, "must be positive and ascending"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"seed": -1}, "seed=-1 does not fit"),
+        ({"shuffle": "some"}, "shuffle='some' is none of"),
+        ({"shuffle": 0}, "shuffle=0 is none of"),
+        ({"source_lengths": (16, 32)}, r'example "r\d+" has 64 source .* last bucket \(32\)'),
+        ({"target_length": 8}, r'example "r\d+" has .* target_length \(8\)'),
+    ],
+)
+def test_options_that_do_not_fit(stores, options, message):
+    with pytest.raises(InputError, match=message):
+        Batches(stores["list"](), **{**OPTIONS, **options})
+
+
+def test_an_empty_store_is_an_error():
+    with pytest.raises(InputError, match="no usable example"):
+        Batches(ExampleList([]), **OPTIONS)
+
+
+def test_a_stream_has_no_order_over_everything(stores):
+    with pytest.raises(InputError, match="store of known length"):
+        Batches(stores["stream"](), **OPTIONS, shuffle="all")
+    with pytest.raises(InputError, match="shuffle=5 does not divide the stream's window of 8"):
+        Batches(stores["stream"](), **OPTIONS, shuffle=5)
+
+
+def test_a_stream_says_which_example_is_too_long(stores):
+    batches = Batches(stores["stream"](), **{**OPTIONS, "source_lengths": (30,)}, shuffle=8)
+    with pytest.raises(InputError, match=r'example "r\d+" has \d+ source'):
+        list(batches)
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 8), ("shuffle", 8), ("examples", 9)])
+def test_a_state_of_another_order_is_refused(stores, key, value):
+    batches = Batches(stores["list"](), **OPTIONS)
+    with pytest.raises(InputError, match=f"was made with {key}={value}"):
+        batches.restore(batches.state() | {key: value})

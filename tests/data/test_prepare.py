@@ -1,0 +1,88 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from longsum_jax import prepare
+from longsum_jax.data.prepared import PreparedExamples
+from longsum_jax.errors import InputError
+
+
+def arguments(out, reports, *more):
+    return ["--task=c4", f"--source=json:{reports}", "--tokenizer=bytes", f"--out={out}", "--quiet", *more]
+
+
+def test_options_reach_the_task(tmp_path, reports, capsys):
+    more = ["--num_shards=2", "--max_source_length=50", "--ratio=0.4", "--strategy=lead", "--seed=5"]
+    prepare.main(arguments(tmp_path / "out", reports, *more))
+    metadata = PreparedExamples(tmp_path / "out").metadata
+    assert (metadata["num_shards"], metadata["split"], metadata["seed"]) == (2, "train", 5)
+    assert metadata["task"]["max_source_length"] == 50
+    assert (
+        metadata["task"]["gap_sentences"] | {"ratio": 0.4, "strategy": "lead"}
+        == (metadata["task"]["gap_sentences"])
+    )
+    counts = metadata["counts"]
+    said = capsys.readouterr().out
+    assert f"{metadata['examples']} examples in" in said
+    assert f"{counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped" in said
+
+
+def test_embedded_corpus_needs_no_file(tmp_path):
+    prepare.main(
+        ["--task=embedded", "--split=validation", "--tokenizer=bytes", f"--out={tmp_path / 'out'}", "--quiet"]
+    )
+    store = PreparedExamples(tmp_path / "out")
+    assert 0 < len(store) <= 8
+    assert store.lengths[:, 0].max() <= 4096
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit) as end:
+        prepare.main(["--help"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0
+    for text in ("examples:", "--workers", "govreport", "4096 -> 910", "{split}", "Training reads"):
+        assert text in said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--task=c5"], 'unknown task "c5"; did you mean "c4"'),
+        (["--split=tran"], 'no split "tran"; did you mean "train"'),
+        (["--source=json:/nowhere/*.jsonl"], "/nowhere"),
+        (["--tokenizer=/nowhere.model"], "/nowhere.model"),
+        (["--document_key=txt"], r'train\.jsonl:1: no key "txt"; did you mean "text"'),
+        (["--ratio=1.5"], "ratio"),
+        (["--objective=summary"], 'did you mean "summarize"'),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, reports, more, message):
+    with pytest.raises(InputError, match=message) as failure:
+        prepare.main(arguments(tmp_path / "out", reports, *more))
+    assert "\n" not in str(failure.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_line_is_named_by_file_and_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "One thing. " * 9}) + "\n{broken\n")
+    with pytest.raises(InputError, match=r"a\.jsonl:2"):
+        prepare.main(arguments(tmp_path / "out", path))
+    assert [item.name for item in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_as_a_command_with_several_workers(tmp_path, reports):
+    command = [
+        sys.executable,
+        "-m",
+        "longsum_jax.prepare",
+        *arguments(tmp_path / "out", reports, "--ratio=0.5"),
+    ]
+    subprocess.run([*command, "--workers=2"], check=True, timeout=120, capture_output=True)
+    assert len(PreparedExamples(tmp_path / "out")) == 25
+    again = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "is prepared already" in again.stderr

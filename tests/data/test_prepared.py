@@ -1,0 +1,200 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from longsum_jax.data import prepared
+from longsum_jax.data.examples import load_examples
+from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.errors import InputError
+from longsum_jax.text.tokenizers import load_tokenizer
+
+
+@pytest.fixture
+def directory(tmp_path, report_task, tokenizer):
+    write_prepared(tmp_path / "out", report_task, tokenizer, "train", num_shards=4, progress=False)
+    return tmp_path / "out"
+
+
+def assert_same_examples(left, right):
+    assert len(left) == len(right)
+    for one, other in zip(left, right, strict=True):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            np.testing.assert_array_equal(value, other[key])
+            assert np.asarray(value).dtype == np.asarray(other[key]).dtype
+
+
+def names(path):
+    return sorted(item.name for item in path.iterdir())
+
+
+@pytest.mark.parametrize("num_shards", [1, 4, 30])
+def test_round_trip_in_the_order_of_the_documents(tmp_path, report_task, tokenizer, num_shards):
+    expected = load_examples(report_task, tokenizer, "train")
+    write_prepared(tmp_path / "out", report_task, tokenizer, "train", num_shards, progress=False)
+    found = PreparedExamples(tmp_path / "out")
+    assert_same_examples(found, expected)
+    np.testing.assert_array_equal(found.lengths, expected.lengths)
+    assert found.counts == expected.counts
+    with pytest.raises(IndexError):
+        found[25]
+
+
+def test_several_processes_write_the_same(directory, tmp_path, report_task, tokenizer):
+    write_prepared(tmp_path / "two", report_task, tokenizer, "train", 4, workers=2, progress=False)
+    assert_same_examples(PreparedExamples(tmp_path / "two"), PreparedExamples(directory))
+    assert json.loads((tmp_path / "two/metadata.json").read_text()) == PreparedExamples(directory).metadata
+
+
+def test_files_and_metadata(directory, tokenizer):
+    shards = [f"train-{i:05d}-of-00004.array_record" for i in range(4)]
+    assert names(directory) == sorted([*shards, "lengths.npy", "metadata.json", "tokenizer"])
+    assert names(directory.parent) == ["out"]
+    metadata = json.loads((directory / "metadata.json").read_text())
+    assert metadata["format_version"] == 1
+    assert metadata["task"]["max_source_length"] == 64
+    assert metadata["task"]["gap_sentences"]["ratio"] == 0.5
+    assert metadata["counts"]["read"] == 29
+    assert metadata["tokenizer"]["fingerprint"] == tokenizer.fingerprint
+    assert load_tokenizer(directory / "tokenizer").fingerprint == tokenizer.fingerprint
+
+
+def test_reading_needs_no_tensorflow(directory):
+    code = (
+        "import sys\n"
+        "from longsum_jax.data.prepared import PreparedExamples\n"
+        "from longsum_jax.data.batches import Batches\n"
+        f"store = PreparedExamples({str(directory)!r})\n"
+        "next(Batches(store, batch_size=2, source_lengths=(64,), target_length=12))\n"
+        "blocked = {'tensorflow', 'tensorflow_datasets', 'seqio', 'torch', 'transformers'}\n"
+        "assert not blocked & set(sys.modules), blocked & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_finished_directory_is_not_overwritten_by_accident(directory, report_task, tokenizer):
+    with pytest.raises(InputError, match="is prepared already"):
+        write_prepared(directory, report_task, tokenizer, "train", progress=False)
+    write_prepared(directory, report_task, tokenizer, "train", 2, overwrite=True, progress=False)
+    assert PreparedExamples(directory).metadata["num_shards"] == 2
+    assert names(directory.parent) == ["out"]
+
+
+def test_other_files_are_never_touched(tmp_path, report_task, tokenizer):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter1.tex").write_text("hours of work")
+    with pytest.raises(InputError, match="holds other files"):
+        write_prepared(tmp_path / "thesis", report_task, tokenizer, "train", overwrite=True)
+    with pytest.raises(InputError, match="is a file"):
+        write_prepared(tmp_path / "thesis/chapter1.tex", report_task, tokenizer, "train")
+
+
+def test_failure_half_way_leaves_nothing_behind(tmp_path, report_task, tokenizer, monkeypatch):
+    packed = []
+
+    def fail_at_ten(example):
+        packed.append(example)
+        if len(packed) == 10:
+            raise OSError("No space left on device")
+        return b"record"
+
+    monkeypatch.setattr(prepared, "pack", fail_at_ten)
+    with pytest.raises(InputError, match=r"cannot write .*/out: No space left on device; nothing was kept"):
+        write_prepared(tmp_path / "out", report_task, tokenizer, "train", progress=False)
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_is_noticed_when_the_shards_are_closed(tmp_path):
+    """A limit on the size of files stands in for the disk; it must hold for a process of its own."""
+    code = (
+        "import resource, signal\n"
+        "from longsum_jax.data.prepared import write_prepared\n"
+        "from longsum_jax.data.tasks import get_task\n"
+        "from longsum_jax.errors import InputError\n"
+        "from longsum_jax.text.tokenizers import load_tokenizer\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "task, tokenizer = get_task('embedded'), load_tokenizer('bytes')\n"
+        "try:\n"
+        f"    write_prepared({str(tmp_path / 'out')!r}, task, tokenizer, 'train', 1, progress=False)\n"
+        "except InputError as error:\n"
+        "    assert 'cannot write' in str(error) and 'too large' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('nothing was noticed')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert names(tmp_path) == []
+
+
+def test_a_failing_overwrite_keeps_what_was_there(directory, report_task, tokenizer, monkeypatch):
+    before = list(PreparedExamples(directory))
+    monkeypatch.setattr(prepared, "pack", lambda example: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_prepared(directory, report_task, tokenizer, "train", overwrite=True, progress=False)
+    assert_same_examples(PreparedExamples(directory), before)
+    assert names(directory.parent) == ["out"]
+
+
+def test_a_split_without_a_usable_document(tmp_path, tokenizer):
+    from longsum_jax.data.tasks import get_task
+
+    (tmp_path / "a.jsonl").write_text('{"text": "One sentence."}\n')
+    task = get_task("c4", source=f"json:{tmp_path}/a.jsonl")
+    with pytest.raises(InputError, match=r"none of 1 documents gives an example.*short_documents"):
+        write_prepared(tmp_path / "out", task, tokenizer, "train", progress=False)
+    assert names(tmp_path) == ["a.jsonl"]
+
+
+def edit_metadata(directory, **changes):
+    path = directory / "metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "metadata.json").unlink(), "is not a prepared directory"),
+        (lambda d: (d / "metadata.json").write_text("{"), r"metadata\.json cannot be read"),
+        (lambda d: (d / "metadata.json").write_text("[]"), "format_version is None"),
+        (lambda d: edit_metadata(d, format_version=2), "format_version is 2, .* reads 1"),
+        (lambda d: (d / "lengths.npy").unlink(), r"lengths\.npy is missing or damaged"),
+        (lambda d: (d / "lengths.npy").write_bytes(b"no"), r"lengths\.npy is missing or damaged"),
+        (lambda d: np.save(d / "lengths.npy", np.zeros((3, 2))), r"has shape \(3, 2\), not \(25, 2\)"),
+        (lambda d: (d / "train-00002-of-00004.array_record").unlink(), "00002-of-00004.* is missing"),
+        (
+            lambda d: (d / "train-00001-of-00004.array_record").write_bytes(
+                (d / "train-00000-of-00004.array_record").read_bytes()
+            ),
+            r"00001-of-00004.* holds 7 examples, by metadata\.json it should be 6",
+        ),
+        (
+            lambda d: (d / "train-00001-of-00004.array_record").write_bytes(b"\0" * 10),
+            r"00001-of-00004.* is damaged",
+        ),
+        (
+            lambda d: os.truncate(d / "train-00003-of-00004.array_record", 70_000),
+            r"00003-of-00004.* is damaged",
+        ),
+    ],
+)
+def test_damage_is_named(directory, damage, message):
+    damage(directory)
+    with pytest.raises(InputError, match=message):
+        PreparedExamples(directory)
+
+
+def test_another_tokenizer_is_refused(directory):
+    with pytest.raises(InputError, match=r"was prepared with tokenizer .*, this run uses 0123"):
+        PreparedExamples(directory, "0123")
+
+
+def test_bad_numbers_and_unwritable_parent(tmp_path, report_task, tokenizer):
+    with pytest.raises(InputError, match="num_shards=0"):
+        write_prepared(tmp_path / "out", report_task, tokenizer, "train", 0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write in"):
+        write_prepared(tmp_path / "file/out", report_task, tokenizer, "train")

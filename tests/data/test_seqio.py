@@ -1,0 +1,76 @@
+"""TFDS through seqio. TensorFlow is large and slow to import, so one subprocess answers for all tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("seqio_script.py")
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("seqio")
+    subprocess.run(
+        [sys.executable, str(SCRIPT), str(directory)],
+        check=True,
+        timeout=300,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
+    )
+    return json.loads((directory / "answers.json").read_text())
+
+
+def test_documents_are_those_of_the_data_set_every_time(answers):
+    assert answers["first"] == answers["second"]
+    assert sorted(answers["first"]) == sorted(answers["rows"])
+
+
+def test_lists_are_joined_line_by_line(answers):
+    assert answers["joined"] == ["A: hello\nB: good day"] * 2
+
+
+def test_default_ids_are_numbered(answers):
+    assert answers["numbered"] == ["billsum/train:0", "billsum/train:1"]
+
+
+def test_seqio_and_prepared_shards_give_the_same_batches(answers):
+    assert answers["stream_batches"] == answers["prepared_batches"]
+    assert len(answers["stream_batches"]) > 4
+
+
+def test_selection_in_the_pipeline_is_that_of_python(answers):
+    assert answers["pipeline_pairs"] == answers["python_pairs"]
+    assert answers["pipeline_counts"] == answers["python_counts"]
+    assert answers["pipeline_counts"]["too_short"] == 2
+
+
+def test_cached_texts_are_read_back(answers):
+    assert answers["cached"] == [["c0", "kept", "chosen", None], ["c1", "too short", "", None]]
+
+
+def test_every_builder_has_the_fields_that_its_task_names(answers):
+    assert {name: found for name, found in answers["mocked"].items() if found != "texts"} == {}
+    assert len(answers["mocked"]) == 16
+
+
+def test_all_tasks_are_registered_by_importing_the_module(answers):
+    assert "longsum_jax_c4" in answers["registered"]
+    assert len(answers["registered"]) == len(answers["mocked"])
+
+
+def test_a_changed_task_gets_another_name(answers):
+    plain, same, changed = answers["names"]
+    assert plain == same == "longsum_jax_c4"
+    assert changed.startswith("longsum_jax_c4_")
+
+
+def test_a_data_set_that_is_not_there(answers):
+    assert 'cannot open split "train" of tfds:no_such_set' in answers["missing"]
+    assert "\n" not in answers["missing"]
+
+
+def test_accelerators_are_hidden_from_tensorflow(answers):
+    assert set(answers["devices"]) <= {"CPU"}

@@ -1,0 +1,73 @@
+import gzip
+import json
+import sys
+from pydoc_data.topics import topics
+
+import pytest
+
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import get_task
+from longsum_jax.errors import InputError
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_embedded_splits_share_nothing_and_miss_nothing():
+    task = get_task("embedded")
+    train, validation = (list(documents(task, split)) for split in ("train", "validation"))
+    assert sorted(d.document for d in train + validation) == sorted(topics.values())
+    assert len(validation) == len(topics) // 10
+    assert len({d.id for d in train + validation}) == len(topics)
+    assert list(documents(task, "train")) == train
+
+
+def test_json_lines_in_the_order_of_files_and_lines(tmp_path):
+    for part in "ba":
+        write(tmp_path / f"{part}.jsonl", [{"document": f"{part}{n}", "summary": "s"} for n in range(2)])
+    found = documents(get_task("arxiv", source=f"json:{tmp_path}/*.jsonl"), "train")
+    assert [d.document for d in found] == ["a0", "a1", "b0", "b1"]
+
+
+def test_split_in_the_glob(tmp_path):
+    for split in ("train", "test"):
+        write(tmp_path / f"{split}.jsonl", [{"id": split, "document": "d", "summary": "s"}])
+    task = get_task("arxiv", source=f"json:{tmp_path}/{{split}}.jsonl")
+    assert [d.id for d in documents(task, "test")] == ["test"]
+
+
+def test_c4_as_released(tmp_path):
+    path = tmp_path / "c4-train.00000-of-01024.json.gz"
+    path.write_bytes(gzip.compress(b'{"text": "One page.", "url": "u", "timestamp": "t"}\n'))
+    (document,) = documents(get_task("c4", source=f"json:{tmp_path}/c4-train.*.json.gz"), "train")
+    assert (document.document, document.summary, document.query) == ("One page.", None, None)
+
+
+def test_gap_sentence_tasks_do_not_take_a_summary_that_is_there(tmp_path):
+    write(tmp_path / "a.jsonl", [{"document": "d", "summary": "s"}])
+    task = get_task("embedded", source=f"json:{tmp_path}/a.jsonl", document_key="document")
+    assert next(documents(task, "train")).summary is None
+
+
+def test_keys_can_be_renamed(tmp_path):
+    write(tmp_path / "a.jsonl", [{"report": "d", "highlight": "s", "question": "q", "number": 7}])
+    keys = {
+        "document_key": "report",
+        "summary_key": "highlight",
+        "query_key": "question",
+        "id_key": "number",
+    }
+    task = get_task("qmsum", source=f"json:{tmp_path}/a.jsonl", **keys)
+    assert tuple(next(documents(task, "train"))) == ("7", "d", "s", "q")
+
+
+def test_unknown_split():
+    with pytest.raises(InputError, match='no split "test"'):
+        documents(get_task("embedded"), "test")
+
+
+def test_tfds_without_tensorflow_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "seqio", None)
+    with pytest.raises(InputError, match=r'TFDS data sets need seqio: pip install "longsum_jax\[data\]"'):
+        next(documents(get_task("c4"), "train"))

@@ -1,0 +1,54 @@
+import pytest
+
+from longsum_jax.data.tasks import TASKS, Task, get_task
+from longsum_jax.errors import InputError
+from longsum_jax.text.gap_sentences import GapSentenceOptions
+
+
+def test_lengths_of_the_papers():
+    lengths = {name: (task.max_source_length, task.max_target_length) for name, task in TASKS.items()}
+    assert lengths["c4"] == (4096, 910)
+    assert lengths["govreport"] == lengths["booksum_book"] == (4096, 1024)
+    assert lengths["arxiv"] == lengths["pubmed"] == lengths["summscreenfd"] == (4096, 512)
+
+
+def test_overrides_replace_fields_and_leave_the_registry_alone():
+    task = get_task("c4", max_source_length=128, gap_sentences={"ratio": 0.5})
+    assert task.gap_sentences == GapSentenceOptions(ratio=0.5)
+    assert (task.max_source_length, task.source) == (128, "tfds:c4/en")
+    assert TASKS["c4"].max_source_length == 4096
+
+
+def test_json_source_brings_the_field_names_of_json_lines():
+    task = get_task("arxiv", source="json:x/*.jsonl")
+    assert (task.document_key, task.summary_key, task.query_key) == ("document", "summary", "query")
+    assert get_task("c4", source="json:x").document_key == "text"
+    assert get_task("arxiv", source="json:x", document_key="body").document_key == "body"
+    assert get_task("mediasum", source="json:x").source_split("validation") == "validation"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("govrep", {}, 'unknown task "govrep"; did you mean "govreport"'),
+        ("c4", {"max_source_lenght": 9}, 'unknown key "max_source_lenght"; did you mean "max_source_length"'),
+        ("c4", {"objective": "summarise"}, 'did you mean "summarize"'),
+        ("c4", {"source": "csv:a"}, 'source "csv:a" is none of embedded'),
+        ("c4", {"source": "json:"}, 'source "json:" is none of'),
+        ("c4", {"max_target_length": 1}, "max_target_length=1 must be at least 2"),
+        ("c4", {"gap_sentences": {"ratio": 2.0}}, "ratio"),
+    ],
+)
+def test_what_does_not_fit(name, overrides, message):
+    with pytest.raises(InputError, match=message):
+        get_task(name, **overrides)
+
+
+def test_unknown_split_lists_the_known():
+    with pytest.raises(InputError, match='has no split "dev"; known: train, validation'):
+        get_task("c4").source_split("dev")
+    assert get_task("mediasum").source_split("validation") == "val"
+
+
+def test_a_task_can_be_written_from_scratch():
+    assert Task("mine", "json:mine.jsonl").splits["test"] == "test"

@@ -1,0 +1,100 @@
+import pytest
+
+from longsum_jax.text.sentences import WINDOW, split_sentences, splitter_name
+
+
+def without_space(text):
+    return "".join(text.split())
+
+
+def test_abbreviations_do_not_end_a_sentence():
+    text = "Dr. Smith et al. measured 3.5 kg. It was heavy! Was it? See Fig. 3."
+    assert split_sentences(text) == [
+        "Dr. Smith et al. measured 3.5 kg.",
+        "It was heavy!",
+        "Was it?",
+        "See Fig. 3.",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", " \n\t \r\n", "\u3000"])
+def test_blank_text_has_no_sentences(text):
+    assert split_sentences(text) == []
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_hard_wrapped_lines_are_joined_and_blank_lines_separate(newline):
+    text = newline.join(
+        ["A Title", "", "The first sentence goes", "over two lines. The second", "too.", "", "End"]
+    )
+    assert split_sentences(text) == [
+        "A Title",
+        "The first sentence goes over two lines.",
+        "The second too.",
+        "End",
+    ]
+
+
+def test_list_items_are_kept_apart():
+    assert split_sentences("We need\n- apples\n- pears, which\n  are ripe\n2. plums") == [
+        "We need",
+        "- apples",
+        "- pears, which are ripe",
+        "2. plums",
+    ]
+
+
+def test_lines_of_a_transcript_stand_alone():
+    turn = f"Ann: this line is {'much ' * 20}too long to have been wrapped by hand"
+    assert split_sentences(f"{turn}\nBob: yes\nAnn: right. Go on") == [
+        turn,
+        "Bob: yes",
+        "Ann: right.",
+        "Go on",
+    ]
+
+
+def test_text_without_punctuation_is_one_sentence():
+    text = "word " * 5000
+    assert split_sentences(text) == [text.strip()]
+
+
+def test_nothing_but_white_space_is_lost(topics):
+    for text in topics[:30]:
+        sentences = split_sentences(text)
+        assert all(sentence == sentence.strip() != "" for sentence in sentences)
+        assert without_space("".join(sentences)) == without_space(text)
+
+
+def test_a_long_line_splits_like_its_pieces():
+    sentences = [f"Sentence number {i} has Mr. Smith in it." for i in range(2000)]
+    assert len(" ".join(sentences)) > 5 * WINDOW
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+def test_an_unbalanced_quotation_mark_hides_few_boundaries():
+    text = 'He said "yes. ' + "This is a sentence. " * 20_000 + 'And "no.'
+    assert len(split_sentences(text)) > 15_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Yes it is. " * 910_000, "a" * 10_000_000, '"Yes. ' * 1_666_666],
+    ids=["sentences", "one word", "quotation marks"],
+)
+def test_ten_megabytes_on_one_line_split(text):
+    assert without_space("".join(split_sentences(text))) == without_space(text)
+
+
+def test_characters_that_sentencex_cannot_take():
+    assert split_sentences("A.\u3000J.\u3000Smith came. He\u2009left.\ud800 End") == [
+        "A.\u3000J.\u3000Smith came.",
+        "He\u2009left.\ud800",
+        "End",
+    ]
+
+
+def test_splitter_name_has_a_version():
+    name, version = splitter_name().split()
+    assert name == "sentencex"
+    assert version[0].isdigit()
