@@ -1,9 +1,12 @@
 """What all commands share: exit codes, help that keeps its layout, and overrides of nested settings."""
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from longsum_jax.errors import InputError
 
@@ -33,3 +36,81 @@ def parser(command: str, description: str, examples: str) -> argparse.ArgumentPa
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def say(message: str) -> None:
+    """A line on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows ``what`` and the seconds passed on a terminal's standard error, so that no command sits silent."""
+    if not sys.stderr.isatty():
+        say(f"{what} ...")
+        yield
+        return
+    done = threading.Event()
+
+    def tick() -> None:
+        seconds = 0
+        while not done.wait(1.0):
+            seconds += 1
+            print(f"\r{what} ... {seconds} s", end="", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """--model, --tokenizer, --dtype."""
+    parser.add_argument("--model", required=True, metavar="DIR", help="a model directory, or a training workdir")
+    parser.add_argument("--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation")
+
+
+def add_reading_flags(parser: argparse.ArgumentParser) -> None:
+    """--max_source_length, --on_overflow."""
+    parser.add_argument(
+        "--max_source_length", type=int, metavar="N", help="tokens to read of a document; default: all of it"
+    )
+    parser.add_argument(
+        "--on_overflow",
+        choices=("truncate", "error"),
+        default="truncate",
+        help="longer documents: read their beginning (and say so), or stop; default: truncate",
+    )
+
+
+_GENERATION_FLAGS: dict[str, tuple[type, str]] = {
+    "max_new_tokens": (int, "longest summary in tokens"),
+    "min_new_tokens": (int, "shortest summary in tokens"),
+    "num_beams": (int, "beams of the search; 1 is greedy"),
+    "length_penalty": (float, "above 0 favours longer beams"),
+    "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
+    "repetition_penalty": (float, "above 1 discourages tokens that are there already"),
+    "temperature": (float, "of sampling"),
+    "top_k": (int, "sample from the k likeliest tokens"),
+    "top_p": (float, "sample from the likeliest tokens of this mass"),
+}
+
+
+def add_generation_flags(parser: argparse.ArgumentParser) -> None:
+    """Options of generation under their generation_config names; defaults are the checkpoint's."""
+    group = parser.add_argument_group("generation (defaults come from the model's generation_config.json)")
+    for name, (kind, text) in _GENERATION_FLAGS.items():
+        group.add_argument(f"--{name}", type=kind, help=text)
+    group.add_argument("--do_sample", action="store_true", default=None, help="sample instead of searching")
+    group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
+
+
+def generation_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    given = {name: getattr(args, name) for name in (*_GENERATION_FLAGS, "do_sample")}
+    return {name: value for name, value in given.items() if value is not None}

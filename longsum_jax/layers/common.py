@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from longsum_jax.typing import Array
 
@@ -28,9 +29,26 @@ def logical(initializer: Initializer, *names: str) -> Initializer:
     return nn.with_logical_partitioning(initializer, names)
 
 
+def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:
+    """Where an activation of ``shape`` goes on the mesh in use, or None without a mesh.
+
+    A dimension that its mesh axes do not divide is kept whole.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or not mesh.auto_axes:
+        return None
+    spec = []
+    for size, axes in zip(shape, nn.logical_to_mesh_axes(tuple(names)), strict=True):
+        axes = (axes,) if isinstance(axes, str) else axes or ()
+        devices = math.prod(mesh.shape[axis] for axis in axes)
+        spec.append(axes if axes and size % devices == 0 else None)
+    return PartitionSpec(*spec)
+
+
 def constrain(x: Array, *names: str | None) -> Array:
     """Keeps an activation laid out by its logical axis names; nothing happens without a mesh."""
-    return nn.with_logical_constraint(x, names)
+    spec = mesh_spec(x.shape, names)
+    return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
 class Linear(nn.Module):

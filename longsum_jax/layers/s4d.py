@@ -6,9 +6,8 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
-from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, torch_uniform
+from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
 from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.typing import Array
@@ -98,20 +97,10 @@ class S4D(nn.Module):
 
     def _convolve(self, k: Array) -> Array:
         ssm = self.ssm()
-        mesh = jax.sharding.get_abstract_mesh()
-        if mesh.empty or not mesh.auto_axes:
+        spec = mesh_spec(k.shape, ("batch", None, "channels"))
+        if spec is None:
             return ssm_convolution(k, ssm, self.D, discretization=self.discretization)
-        names = nn.logical_to_mesh_axes(("batch", None, "channels"))
-        spec = PartitionSpec(*(_fitting(axes, size, mesh) for axes, size in zip(names, k.shape, strict=True)))
         return ssm_convolution_sharded(k, ssm, self.D, spec, discretization=self.discretization)
-
-
-def _fitting(axes: str | tuple[str, ...] | None, size: int, mesh: jax.sharding.AbstractMesh):
-    """``axes`` if their devices divide ``size``, else None: that dimension is computed whole on every device."""
-    if not axes:
-        return None
-    names = (axes,) if isinstance(axes, str) else axes
-    return axes if size % math.prod(mesh.shape[name] for name in names) == 0 else None
 
 
 def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:

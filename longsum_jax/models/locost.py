@@ -4,6 +4,7 @@ Read from top to bottom: config, encoder, model, presets, names in published che
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -222,11 +223,14 @@ PRESETS: dict[str, LocostConfig] = {
 }
 
 
-def preset(name: str, **overrides: Any) -> LocostConfig:
-    """A named config with some keys replaced."""
-    if name not in PRESETS:
-        raise InputError(f'unknown LOCOST preset "{name}"; {did_you_mean(name, PRESETS)}')
-    return dataclasses.replace(PRESETS[name], **overrides)
+def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of LocostConfig in a config.json, published or ours; keys that no model reads are left out."""
+    if raw.get("num_ssm_heads", 1) != 1:
+        raise InputError(f"num_ssm_heads is {raw['num_ssm_heads']}; only 1, as in the published models, is supported")
+    names = {field.name for field in dataclasses.fields(LocostConfig)} - set(RUNTIME_FIELDS)
+    values = {name: raw[name] for name in names if raw.get(name) is not None}
+    values.setdefault("num_decoder_layers", values.get("num_layers", LocostConfig.num_layers))
+    return values
 
 
 def _linears(path: str, key: str, *names: str) -> list[NameRow]:

@@ -1,0 +1,151 @@
+"""Pure functions that forbid, force or reweigh next tokens.
+
+Shapes throughout: ``scores`` [B, R, V] float32 (logits, or log-probabilities in beam search), ``history``
+[B, R, T] int32 of which the first ``length`` ids are there (a traced scalar that counts the start token) and
+the rest is unspecified. Forbidden tokens get -inf. Meanings and their order follow transformers 5's generate.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
+from longsum_jax.typing import Array
+
+
+def process_scores(scores: Array, history: Array, length: Array, options: GenerationOptions) -> Array:
+    """Applies everything that ``options`` ask for except the sampling options; returns [B, R, V].
+
+    Raises:
+        InputError: a forced or forbidden token id that is outside the vocabulary.
+    """
+    _check_vocabulary(options, scores.shape[-1])
+    new_tokens = length - 1
+    if options.repetition_penalty != 1.0:
+        scores = penalise_repetition(scores, history, length, options.repetition_penalty)
+    if options.no_repeat_ngram_size > 0:
+        scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
+    for word in options.bad_words_ids:
+        if not (len(word) == 1 and word[0] in options.eos_token_id):  # the end itself is never a bad word
+            scores = forbid_sequence(scores, history, length, word)
+    if options.min_new_tokens > 0 and options.eos_token_id:
+        too_short = new_tokens < options.min_new_tokens
+        scores = jnp.where(too_short, forbid_tokens(scores, options.eos_token_id), scores)
+    if options.forced_bos_token_id is not None:
+        forced = force_tokens(scores, (options.forced_bos_token_id,))
+        scores = jnp.where(new_tokens == 0, forced, scores)
+    if options.forced_eos_token_id:
+        forced = force_tokens(scores, options.forced_eos_token_id)
+        scores = jnp.where(new_tokens == options.max_new_tokens - 1, forced, scores)
+    if options.suppress_tokens:
+        scores = forbid_tokens(scores, options.suppress_tokens)
+    return scores
+
+
+def warp_scores(scores: Array, options: GenerationOptions) -> Array:
+    """Applies temperature, top-k and top-p, in this order, to ``scores`` [B, R, V] before sampling."""
+    if options.temperature != 1.0:
+        scores = scores / options.temperature
+    if options.top_k > 0:
+        scores = keep_top_k(scores, options.top_k)
+    if options.top_p < 1.0:
+        scores = keep_top_p(scores, options.top_p)
+    return scores
+
+
+def penalise_repetition(scores: Array, history: Array, length: Array, penalty: float) -> Array:
+    """Divides positive and multiplies negative scores of tokens in the history by ``penalty``.
+
+    Source: Keskar et al. 2019, section 4.1, with the sign handled as transformers does.
+    """
+    present = jnp.arange(history.shape[-1]) < length
+    seen = _token_mask(history, present, scores.shape[-1])
+    penalised = jnp.where(scores < 0, scores * penalty, scores / penalty)
+    return jnp.where(seen, penalised, scores)
+
+
+def forbid_repeated_ngrams(scores: Array, history: Array, length: Array, size: int) -> Array:
+    """Forbids every token that would complete an n-gram of ``size`` that the history holds already.
+
+    Linear in T: each window of ``size`` ids is compared once with the ids that the next token would follow.
+    """
+    windows = history.shape[-1] - size + 1
+    if windows < 1:
+        return scores
+    match = jnp.broadcast_to(jnp.arange(windows) <= length - size, (*history.shape[:-1], windows))
+    for offset in range(size - 1):
+        wanted = jax.lax.dynamic_index_in_dim(history, length - size + 1 + offset, axis=-1)
+        match &= history[..., offset : offset + windows] == wanted
+    banned = _token_mask(history[..., size - 1 :], match, scores.shape[-1])
+    return jnp.where(banned, -jnp.inf, scores)
+
+
+def forbid_sequence(scores: Array, history: Array, length: Array, word: Sequence[int]) -> Array:
+    """Forbids the last id of ``word`` where the history ends with the ids before it."""
+    *prefix, last = word
+    match = jnp.broadcast_to(length >= len(prefix), history.shape[:-1])
+    for back, token in enumerate(reversed(prefix), start=1):
+        match &= jax.lax.dynamic_index_in_dim(history, length - back, axis=-1, keepdims=False) == token
+    return jnp.where(match[..., None] & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores)
+
+
+def forbid_tokens(scores: Array, tokens: Sequence[int]) -> Array:
+    """Forbids ``tokens`` everywhere."""
+    return jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), -jnp.inf, scores)
+
+
+def force_tokens(scores: Array, tokens: Sequence[int]) -> Array:
+    """Scores ``tokens`` 0 and forbids all others."""
+    forced = jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), 0.0, -jnp.inf)
+    return jnp.broadcast_to(forced.astype(scores.dtype), scores.shape)
+
+
+def keep_top_k(scores: Array, k: int) -> Array:
+    """Forbids all but the ``k`` highest scores; ties with the k-th stay."""
+    smallest = jax.lax.top_k(scores, min(k, scores.shape[-1]))[0][..., -1:]
+    return jnp.where(scores < smallest, -jnp.inf, scores)
+
+
+def keep_top_p(scores: Array, p: float) -> Array:
+    """Keeps the smallest set of likeliest tokens whose probabilities add up to ``p`` or more.
+
+    Ties with the least likely token of the set stay, so how a sort breaks ties does not matter.
+    Source: nucleus sampling, Holtzman et al. 2020, section 3.1.
+    """
+    ascending = jnp.sort(scores, axis=-1)
+    below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1)
+    kept = (below > np.float32(1.0 - p)).at[..., -1].set(True)
+    smallest = jnp.min(jnp.where(kept, ascending, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(scores < smallest, -jnp.inf, scores)
+
+
+def _vocabulary_mask(tokens: Sequence[int], vocabulary: int) -> np.ndarray:
+    """Returns [V] bool, true at ``tokens``."""
+    return np.isin(np.arange(vocabulary), tokens)
+
+
+def _token_mask(ids: Array, where: Array, vocabulary: int) -> Array:
+    """Returns [B, R, V] bool: which tokens occur in ``ids`` [B, R, N] where ``where`` is true."""
+    batch, beams, _ = ids.shape
+    ids = jnp.where(where, ids, vocabulary)  # an id that the scatter drops
+    rows, columns = jnp.arange(batch)[:, None, None], jnp.arange(beams)[:, None]
+    return jnp.zeros((batch, beams, vocabulary), bool).at[rows, columns, ids].set(True, mode="drop")
+
+
+def _check_vocabulary(options: GenerationOptions, vocabulary: int) -> None:
+    forced_bos = () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
+    named = {
+        "eos_token_id": options.eos_token_id,
+        "forced_bos_token_id": forced_bos,
+        "forced_eos_token_id": options.forced_eos_token_id,
+        "bad_words_ids": [token for word in options.bad_words_ids for token in word],
+    }
+    for name, tokens in named.items():
+        if tokens and max(tokens) >= vocabulary:
+            raise InputError(
+                f"{name}: token id {max(tokens)} is outside the model's vocabulary of {vocabulary}; "
+                f"give an id below {vocabulary}"
+            )

@@ -1,0 +1,245 @@
+"""Every option of decoding under its generation_config name, and how a generation_config.json is read."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.options import from_dict
+
+_CONFIG = "generation_config"
+
+# Options of transformers that are not implemented here, with the values (beside None) that change nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "assistant_early_exit": (),
+    "begin_suppress_tokens": ([],),
+    "constraints": (),
+    "diversity_penalty": (0.0,),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1.0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": (),
+    "guidance_scale": (1.0,),
+    "low_memory": (False,),
+    "max_time": (),
+    "num_beam_groups": (1,),
+    "penalty_alpha": (0.0,),
+    "prompt_lookup_num_tokens": (),
+    "remove_invalid_values": (False,),
+    "renormalize_logits": (False,),
+    "sequence_bias": (),
+    "stop_strings": (),
+    "token_healing": (False,),
+    "use_mtp": (False,),
+    "watermarking_config": (),
+}
+_NEUTRAL_UNLESS_SAMPLING: dict[str, tuple[Any, ...]] = {
+    "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+    "min_p": (0.0,),
+    "top_h": (),
+    "typical_p": (1.0,),
+}
+
+# Keys of a generation_config that never change which ids come out of this library.
+_NO_EFFECT = frozenset(
+    {
+        "assistant_confidence_threshold",
+        "assistant_ensemble_weight",
+        "assistant_lookbehind",
+        "bos_token_id",
+        "cache_config",
+        "cache_implementation",
+        "compile_config",
+        "continuous_batching_config",
+        "disable_compile",
+        "is_assistant",
+        "max_cache_len",
+        "max_matching_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "output_attentions",
+        "output_hidden_states",
+        "output_logits",
+        "output_scores",
+        "prefill_chunk_size",
+        "return_dict_in_generate",
+        "speculation_type",
+        "target_lookbehind",
+        "transformers_version",
+        "use_cache",
+    }
+)
+
+# Lengths that count the start token, and the option that counts new tokens in their place.
+_LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
+
+_REQUIRED = ("max_new_tokens", "decoder_start_token_id")
+_OFF = {"top_k": 0, "min_new_tokens": 0}  # where an absent option is not the same as one switched off
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How to decode; hashable, so that it can be a static argument of ``jax.jit``.
+
+    Names and meanings are those of transformers' GenerationConfig. Lengths are in new tokens: the start token
+    is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with ``do_sample``,
+    ``length_penalty`` and ``early_stopping`` only with ``num_beams > 1``. Single end-of-sequence ids become
+    tuples; a missing ``pad_token_id`` becomes the first end-of-sequence id.
+
+    Raises:
+        InputError: a value out of its range, or options that exclude each other.
+    """
+
+    max_new_tokens: int
+    decoder_start_token_id: int
+    eos_token_id: int | tuple[int, ...] | None = None
+    pad_token_id: int | None = None
+    min_new_tokens: int = 0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    no_repeat_ngram_size: int = 0
+    repetition_penalty: float = 1.0
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 50  # 0: off
+    top_p: float = 1.0
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | tuple[int, ...] | None = None
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    suppress_tokens: tuple[int, ...] = ()
+    num_return_sequences: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("eos_token_id", "forced_eos_token_id"):
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        if self.pad_token_id is None:
+            first_eos = self.eos_token_id[0] if self.eos_token_id else self.decoder_start_token_id
+            object.__setattr__(self, "pad_token_id", first_eos)
+        _check_ranges(self)
+        _check_combinations(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **overrides: Any) -> "GenerationOptions":
+        """Builds options from a generation_config.json style mapping and ``overrides``.
+
+        Args:
+            config: the parsed file; ``max_length`` and ``min_length`` count the start token, and are used
+                where ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not set".
+            **overrides: options by name; they win over ``config``, and an explicit None switches one off.
+
+        Raises:
+            InputError: an unknown name, a value of the wrong type or out of range, an option that this
+                library does not implement at a value that would change the output, or no limit on the length.
+        """
+        _check_names(config, overrides)
+        values = _merge(config, overrides)
+        _refuse_unimplemented(values)
+        values.setdefault("decoder_start_token_id", values.get("bos_token_id"))
+        for length, new_tokens in _LENGTHS.items():
+            if values.get(new_tokens) is None and values.get(length) is not None:
+                values[new_tokens] = max(_count(length, values[length]) - 1, 0)
+        if values.get("max_new_tokens") is None:
+            raise InputError(
+                f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens"
+            )
+        fields = {f.name for f in dataclasses.fields(cls)}
+        return from_dict(cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG)
+
+    @property
+    def decoder_beams(self) -> int:
+        """R, the number of rows that the decoder's cache holds for every document."""
+        return self.num_return_sequences if self.do_sample else self.num_beams
+
+
+def _as_tuple(ids: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    if ids is None:
+        return ()
+    return (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{_CONFIG}.{name}: expected int, got {value!r}")
+    return value
+
+
+def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    options = {f.name for f in dataclasses.fields(GenerationOptions)} | set(_LENGTHS)
+    unimplemented = set(_NEUTRAL) | set(_NEUTRAL_UNLESS_SAMPLING)
+    for name in overrides:
+        if name not in options | unimplemented:
+            raise InputError(f'generate: unknown option "{name}"; {did_you_mean(name, options)}')
+    for name, value in config.items():
+        known = name in options | unimplemented | _NO_EFFECT or name.startswith("_")
+        if not known and value is not None:
+            raise InputError(f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}')
+
+
+def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns set values only; an override given in one unit of length replaces the other unit too."""
+    values = {name: value for name, value in config.items() if value is not None}
+    for length, new_tokens in _LENGTHS.items():
+        if overrides.get(length) is not None and overrides.get(new_tokens) is None:
+            values.pop(new_tokens, None)
+        if overrides.get(new_tokens) is not None:
+            values.pop(length, None)
+    for name, value in overrides.items():
+        if value is None and name in _REQUIRED:
+            continue  # there is no output without them: None leaves what the checkpoint says
+        values[name] = _OFF.get(name) if value is None else value
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
+    neutral = _NEUTRAL | (_NEUTRAL_UNLESS_SAMPLING if values.get("do_sample") else {})
+    for name, allowed in neutral.items():
+        value = values.get(name)
+        if value is not None and value not in allowed:
+            raise InputError(
+                f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it"
+            )
+
+
+def _check_ranges(o: GenerationOptions) -> None:
+    ids = (o.decoder_start_token_id, o.pad_token_id, *o.eos_token_id, *o.forced_eos_token_id)
+    ids += () if o.forced_bos_token_id is None else (o.forced_bos_token_id,)
+    checks = {
+        "max_new_tokens": (o.max_new_tokens >= 1, "at least 1"),
+        "min_new_tokens": (o.min_new_tokens >= 0, "at least 0"),
+        "num_beams": (o.num_beams >= 1, "at least 1"),
+        "num_return_sequences": (o.num_return_sequences >= 1, "at least 1"),
+        "length_penalty": (math.isfinite(o.length_penalty), "a finite number"),
+        "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
+        "no_repeat_ngram_size": (o.no_repeat_ngram_size >= 0, "at least 0 (0 is off)"),
+        "repetition_penalty": (0 < o.repetition_penalty < math.inf, "above 0 (1 is off)"),
+        "temperature": (0 < o.temperature < math.inf, "above 0; for the likeliest token set do_sample=False"),
+        "top_k": (o.top_k >= 0, "at least 0 (0 is off)"),
+        "top_p": (0 < o.top_p <= 1, "above 0 and at most 1 (1 is off)"),
+        "bad_words_ids": (all(o.bad_words_ids), "lists of at least one token id"),
+    }
+    for name, (fits, wanted) in checks.items():
+        if not fits:
+            raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
+    if min(ids) < 0:
+        raise InputError(
+            f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}"
+        )
+
+
+def _check_combinations(o: GenerationOptions) -> None:
+    if o.min_new_tokens > o.max_new_tokens:
+        raise InputError(
+            f"min_new_tokens={o.min_new_tokens} must be at most max_new_tokens={o.max_new_tokens}; "
+            "lower the one or raise the other"
+        )
+    if o.do_sample and o.num_beams > 1:
+        raise InputError(f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1")
+    if not o.do_sample and o.num_return_sequences > o.num_beams:
+        raise InputError(
+            f"num_return_sequences={o.num_return_sequences} needs num_beams of at least that many, "
+            f"or do_sample=True, not num_beams={o.num_beams}"
+        )

@@ -1,0 +1,333 @@
+"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a key/value cache.
+
+Which ids and scores come out follows transformers 5's generate for encoder-decoder models, with two
+differences on purpose. Rows of a batch finish independently: nothing of a row depends on its batch
+mates, not even the spare hypotheses that num_return_sequences returns. What follows the end of a
+sequence is always ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if the
+padding id is 0.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.decoding.logits import process_scores, warp_scores
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
+from longsum_jax.typing import Array
+
+Cache = Any  # any pytree of arrays
+_NEVER = -1e9  # the score of hypotheses that do not exist; finite, so that differences of scores stay numbers
+
+
+class Decoder(NamedTuple):
+    """What a model gives to be decoded: two functions over a cache whose position is inside it.
+
+    Attributes:
+        step: (ids [B, R] int32, cache) -> (logits [B, R, V], cache); reads one token for every beam.
+        reorder: (cache, beams [B, R] int32) -> cache; row b, beam r continues from old beam ``beams[b, r]``.
+            Only self-attention entries move: encoder-side keys and values are stored once per batch row.
+    """
+
+    step: Callable[[Array, Cache], tuple[Array, Cache]]
+    reorder: Callable[[Cache, Array], Cache]
+
+
+class Generated(NamedTuple):
+    """Decoded sequences; N is ``batch_size * num_return_sequences``, the sequences of one document adjacent.
+
+    Attributes:
+        sequences: [N, 1 + max_new_tokens] int32, beginning with the start token, padded after the end.
+        lengths: [N] int32, new tokens of each sequence; the end-of-sequence token counts, the start does not.
+        ended: [N] bool, true where the sequence ended by itself, false where it hit the limit (also when
+            ``forced_eos_token_id`` then wrote an end-of-sequence token).
+        scores: [N] float32; in beam search the sum of log-probabilities over length ** length_penalty, else
+            the sum of the tokens' log-probabilities under the distributions they were chosen from.
+    """
+
+    sequences: Array
+    lengths: Array
+    ended: Array
+    scores: Array
+
+
+def generate(
+    decoder: Decoder,
+    cache: Cache,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+    rng: Array | None = None,
+) -> Generated:
+    """Decodes a batch; traceable, and meant to be called inside ``jax.jit`` with ``options`` static.
+
+    Args:
+        decoder: the model's step and reorder functions.
+        cache: a fresh cache with ``options.decoder_beams`` beams and room for ``max_new_tokens`` positions.
+        batch_size: B, the number of documents.
+        options: what to do; every combination compiles once.
+        rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys [B], one
+            for every row (then a row draws the same whichever batch it is in).
+
+    Raises:
+        InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too small for
+            the number of end-of-sequence ids.
+    """
+    if options.do_sample or options.num_beams == 1:
+        return _sample(decoder, cache, batch_size, options, rng)
+    return _beam_search(decoder, cache, batch_size, options)
+
+
+def trim(generated: Generated) -> np.ndarray:
+    """Returns ``sequences`` on the host, [N, 1 + longest]: cut after the longest row as transformers does."""
+    longest = int(np.max(generated.lengths, initial=0))
+    return np.asarray(generated.sequences)[:, : 1 + longest]
+
+
+# Greedy search and sampling: the R beams of a row are independent samples.
+
+
+class _Samples(NamedTuple):
+    step: Array  # scalar int32, new tokens so far
+    sequences: Array  # [B, R, 1 + max_new_tokens]
+    lengths: Array  # [B, R]
+    finished: Array  # [B, R] bool
+    scores: Array  # [B, R]
+    cache: Cache
+
+
+def _sample(
+    decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions, rng: Array | None
+) -> Generated:
+    beams = options.decoder_beams
+    keys = _row_keys(rng, batch_size, beams) if options.do_sample else None
+
+    def unfinished(state: _Samples) -> Array:
+        return (state.step < options.max_new_tokens) & ~jnp.all(state.finished)
+
+    def advance(state: _Samples) -> _Samples:
+        logits, cache = decoder.step(state.sequences[:, :, state.step], state.cache)
+        logits = process_scores(logits.astype(jnp.float32), state.sequences, state.step + 1, options)
+        if keys is None:
+            tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        else:
+            logits = warp_scores(logits, options)
+            tokens = _draw(keys, state.step, logits)
+        gained = _pick(jax.nn.log_softmax(logits), tokens)
+        tokens = jnp.where(state.finished, options.pad_token_id, tokens)
+        return _Samples(
+            step=state.step + 1,
+            sequences=_write(state.sequences, tokens, state.step + 1),
+            lengths=jnp.where(state.finished, state.lengths, state.step + 1),
+            finished=state.finished | _is_eos(tokens, options),
+            scores=jnp.where(state.finished, state.scores, state.scores + gained),
+            cache=cache,
+        )
+
+    start = _Samples(
+        step=jnp.int32(0),
+        sequences=_empty_sequences(batch_size, beams, options),
+        lengths=jnp.zeros((batch_size, beams), jnp.int32),
+        finished=jnp.zeros((batch_size, beams), bool),
+        scores=jnp.zeros((batch_size, beams), jnp.float32),
+        cache=cache,
+    )
+    end = jax.lax.while_loop(unfinished, advance, start)
+    return _result(end.sequences, end.lengths, end.scores, options)
+
+
+def _row_keys(rng: Array | None, batch_size: int, beams: int) -> Array:
+    """Returns typed keys [B, R]."""
+    if rng is None:
+        raise InputError("do_sample=True needs random keys; give generate rng=jax.random.key(seed)")
+    if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
+        rng = jax.random.wrap_key_data(rng)
+    fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    if rng.ndim == 0:
+        rng = fold_in(rng, jnp.arange(batch_size))
+    if rng.shape != (batch_size,):
+        raise InputError(
+            f"rng holds keys of shape {rng.shape}; give one key, or {batch_size}, one for every row"
+        )
+    return jax.vmap(fold_in, in_axes=(0, None))(rng, jnp.arange(beams))
+
+
+def _draw(keys: Array, step: Array, logits: Array) -> Array:
+    """Draws one token [B, R] from ``logits`` [B, R, V]."""
+
+    def draw(key: Array, row: Array) -> Array:
+        return jax.random.categorical(jax.random.fold_in(key, step), row)
+
+    return jax.vmap(jax.vmap(draw))(keys, logits).astype(jnp.int32)
+
+
+# Beam search: R running beams beside the R best finished hypotheses. Every step ranks K > R candidates,
+# so many that they refill the running beams even if the likeliest continuations of each are all
+# end-of-sequence tokens.
+
+
+class _Hypotheses(NamedTuple):
+    sequences: Array  # [B, R, 1 + max_new_tokens]
+    scores: Array  # [B, R], best first
+    lengths: Array  # [B, R]
+    exists: Array  # [B, R] bool; false in slots that no finished sequence has taken yet
+
+
+class _Beams(NamedTuple):
+    step: Array  # scalar int32, new tokens so far
+    sequences: Array  # [B, R, 1 + max_new_tokens], still running
+    scores: Array  # [B, R] sums of log-probabilities, best first
+    finished: _Hypotheses
+    done: Array  # [B] bool; nothing of the row changes any more
+    cache: Cache
+
+
+class _Candidates(NamedTuple):
+    beams: Array  # [B, K], the running beam each continues
+    tokens: Array  # [B, K]
+    scores: Array  # [B, K] sums of log-probabilities, best first
+    sequences: Array  # [B, K, 1 + max_new_tokens], the new token included
+    ends: Array  # [B, K] bool; its token is an end-of-sequence token, or the last that the limit allows
+
+
+def _beam_search(decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions) -> Generated:
+    def unfinished(state: _Beams) -> Array:
+        return (state.step < options.max_new_tokens) & ~jnp.all(state.done)
+
+    def advance(state: _Beams) -> _Beams:
+        logits, cache = decoder.step(state.sequences[:, :, state.step], state.cache)
+        candidates = _rank_continuations(logits, state, options)
+        finished = _keep_best_finished(candidates, state, options)
+        # Candidates that ended sink to the bottom, below every one that can be continued.
+        scores, kept = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
+        full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
+        hopeless = ~_can_improve(scores[:, :1], finished, state.step + 1, options)
+        return _Beams(
+            step=state.step + 1,
+            sequences=_take(candidates.sequences, kept),
+            scores=scores,
+            finished=finished,
+            done=state.done | full | hopeless,
+            cache=decoder.reorder(cache, _take(candidates.beams, kept)),
+        )
+
+    end = jax.lax.while_loop(unfinished, advance, _first_beams(cache, batch_size, options))
+    best = jax.tree.map(lambda slots: slots[:, : options.num_return_sequences], end.finished)
+    return _result(best.sequences, best.lengths, best.scores, options)
+
+
+def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _Beams:
+    shape = (batch_size, options.num_beams)
+    sequences = _empty_sequences(*shape, options)
+    nothing = jnp.full(shape, _NEVER, jnp.float32)
+    return _Beams(
+        step=jnp.int32(0),
+        sequences=sequences,
+        scores=nothing.at[:, 0].set(0.0),  # all beams hold the same start: only one of them may be continued
+        finished=_Hypotheses(sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)),
+        done=jnp.zeros(batch_size, bool),
+        cache=cache,
+    )
+
+
+def _rank_continuations(logits: Array, state: _Beams, options: GenerationOptions) -> _Candidates:
+    """Ranks the continuations of all beams of a row by accumulated log-probability, best first."""
+    batch_size, beams, vocabulary = logits.shape
+    count = max(2, 1 + len(options.eos_token_id)) * beams
+    if count > beams * vocabulary:
+        raise InputError(
+            f"beam search with {len(options.eos_token_id)} eos_token_id needs a vocabulary of at least "
+            f"{count // beams}, not {vocabulary}"
+        )
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+    log_probs = process_scores(log_probs, state.sequences, state.step + 1, options)
+    accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocabulary)
+    scores, flat = jax.lax.top_k(accumulated, count)
+    parents, tokens = flat // vocabulary, flat % vocabulary
+    return _Candidates(
+        beams=parents,
+        tokens=tokens,
+        scores=scores,
+        sequences=_write(_take(state.sequences, parents), tokens, state.step + 1),
+        ends=_is_eos(tokens, options) | (state.step + 1 == options.max_new_tokens),
+    )
+
+
+def _keep_best_finished(candidates: _Candidates, state: _Beams, options: GenerationOptions) -> _Hypotheses:
+    """Merges what has just ended into the R best finished hypotheses; rows that are done keep theirs."""
+    old = state.finished
+    # A candidate below the first R ranks is there to refill the beams, and may not finish.
+    ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
+    scores = candidates.scores / _length_divisors(options)[state.step + 1] + ~ends * _NEVER
+    new = _Hypotheses(candidates.sequences, scores, jnp.full_like(candidates.tokens, state.step + 1), ends)
+    merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
+    best = jax.lax.top_k(merged.scores, options.num_beams)[1]
+
+    def choose(before: Array, after: Array) -> Array:
+        done = state.done.reshape((-1,) + (1,) * (before.ndim - 1))
+        return jnp.where(done, before, _take(after, best))
+
+    return jax.tree.map(choose, old, merged)
+
+
+def _can_improve(
+    best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions
+) -> Array:
+    """Tells for each row [B] whether its best running beam [B, 1] may still beat its worst finished one.
+
+    A running beam is judged by the length it has now; with early_stopping="never" and a length penalty that
+    favours long outputs, by the length it could reach.
+    """
+    divisors = _length_divisors(options)
+    hopeful = options.early_stopping == "never" and options.length_penalty > 0
+    best_possible = best_running / (divisors[-1] if hopeful else divisors[step])
+    worst = jnp.where(finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER)
+    return jnp.any(best_possible > worst, axis=1)
+
+
+def _length_divisors(options: GenerationOptions) -> Array:
+    """Returns length ** length_penalty for every length, [1 + max_new_tokens], powers taken in float64."""
+    lengths = np.arange(1 + options.max_new_tokens, dtype=np.float64)
+    lengths[0] = 1.0  # no hypothesis has length 0
+    with np.errstate(over="ignore"):
+        return jnp.asarray((lengths**options.length_penalty).astype(np.float32))
+
+
+# Shared by both loops.
+
+
+def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Array:
+    shape = (batch_size, beams, 1 + options.max_new_tokens)
+    return jnp.full(shape, options.pad_token_id, jnp.int32).at[:, :, 0].set(options.decoder_start_token_id)
+
+
+def _is_eos(tokens: Array, options: GenerationOptions) -> Array:
+    return jnp.isin(tokens, np.asarray(options.eos_token_id, np.int32))
+
+
+def _write(sequences: Array, tokens: Array, position: Array) -> Array:
+    """Sets sequences[:, :, position] to tokens."""
+    return jax.lax.dynamic_update_index_in_dim(sequences, tokens, position, axis=2)
+
+
+def _pick(values: Array, index: Array) -> Array:
+    """Returns values[..., index], [B, R] from [B, R, V]."""
+    return jnp.take_along_axis(values, index[..., None], axis=-1, mode="promise_in_bounds")[..., 0]
+
+
+def _take(values: Array, index: Array) -> Array:
+    """Selects along axis 1: [B, N, ...] and [B, R] give [B, R, ...]."""
+    index = index.reshape(index.shape + (1,) * (values.ndim - 2))
+    return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")
+
+
+def _result(sequences: Array, lengths: Array, scores: Array, options: GenerationOptions) -> Generated:
+    """Flattens [B, R, ...] to [N, ...] and says which sequences ended by themselves."""
+    flat = sequences.reshape(-1, sequences.shape[-1])
+    lengths = lengths.reshape(-1)
+    last = jnp.take_along_axis(flat, lengths[:, None], axis=1)[:, 0]
+    forced = bool(options.forced_eos_token_id) & (lengths == options.max_new_tokens)
+    return Generated(flat, lengths, _is_eos(last, options) & ~forced, scores.reshape(-1))

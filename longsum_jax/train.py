@@ -1,0 +1,116 @@
+"""python -m longsum_jax.train: pre-trains or fine-tunes a model, and goes on where it stopped."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from longsum_jax import cli
+
+if TYPE_CHECKING:
+    from longsum_jax.experiment import Experiment
+    from longsum_jax.training.loop import FitResult
+
+EXAMPLES = """\
+  # five minutes on a laptop: tokenizer, pre-training, evaluation, a summary; nothing is downloaded
+  python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+  # gap-sentence pre-training on C4 with the published configuration, on every device there is
+  python -m longsum_jax.train --config=configs/locost_c4.py --workdir=runs/c4 \\
+      --config.tokenizer.path=spiece.model --config.mesh.preset=fsdp --config.mesh.fsdp=8
+
+  # fine-tune a published checkpoint on reports of your own
+  python -m longsum_jax.train --config=configs/locost_finetune.py:govreport --workdir=runs/reports \\
+      --config.init_from=locost-base --config.task.source='json:reports/{split}.jsonl'
+
+The same command started again continues from the last checkpoint of --workdir. SIGTERM and Ctrl-C save first.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Trains as the config says; 0 when done or stopped by a signal, 1 when training diverged."""
+    from longsum_jax.config_files import read_config, split_overrides
+
+    rest, overrides = split_overrides(argv)
+    parser = cli.parser("train", "Trains a model as a config file says, and resumes it.", EXAMPLES)
+    parser.add_argument("--config", required=True, metavar="FILE[:MODE][,KEY=VALUE...]", help="a file of configs/")
+    parser.add_argument("--workdir", required=True, help="directory of the run: checkpoints, metrics.jsonl, tokenizer")
+    parser.add_argument("--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config")
+    args = parser.parse_args(rest)
+    config = read_config(args.config, overrides)
+
+    from longsum_jax.experiment import Experiment
+    from longsum_jax.training.loop import TrainingDiverged
+    from longsum_jax.training.workdir import open_workdir
+
+    experiment = Experiment(config, args.workdir)
+    open_workdir(args.workdir, config)
+    try:
+        result = _train(experiment)
+    except TrainingDiverged as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    _report(experiment, result)
+    return 0
+
+
+def _train(experiment: "Experiment") -> "FitResult":
+    from longsum_jax.data.prefetch import Prefetcher
+    from longsum_jax.training.loop import fit
+    from longsum_jax.training.optimizers import make_optimizer
+
+    _say(f"tokenizer: {experiment.tokenizer.vocab_size} ids; examples: {_size(experiment)}; compiling the first step")
+    experiment.write_model_directory()
+    with Prefetcher(experiment.batches(), experiment.data.prefetch) as batches:
+        return fit(
+            loss_fn=experiment.loss_fn(),
+            init=experiment.family.init_params(experiment.config),
+            optimizer=make_optimizer(experiment.optimizer),
+            batches=batches,
+            options=experiment.training,
+            workdir=experiment.workdir,
+            mesh_options=experiment.mesh,
+            run=experiment.description,
+            model_name=experiment.family.name,
+            evaluate=experiment.evaluator(),
+            initial_params=experiment.start and experiment.start.params,
+        )
+
+
+def _size(experiment: "Experiment") -> str:
+    counts = getattr(experiment.store, "counts", None)
+    if counts is None:
+        return str(len(experiment.store)) if hasattr(experiment.store, "__len__") else "streamed"
+    return (
+        f"{len(experiment.store)} of {counts.read} documents, {counts.too_short} too short, "
+        f"{counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the length limit"
+    )
+
+
+def _report(experiment: "Experiment", result: "FitResult") -> None:
+    """How training ended, and one summary beside its source with the command that makes more."""
+    where = experiment.workdir
+    if result.stopped_by in ("SIGTERM", "SIGINT"):
+        _say(f"stopped by {result.stopped_by} after step {result.step}, saved; the same command continues")
+        return
+    print(f"{result.step} steps done; checkpoints and metrics are in {where}")
+    if experiment.evaluation.examples:
+        scores, rows = experiment.evaluate(experiment.model(result.state.params))
+        columns = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
+        print("\n" + " ".join(f"{name:>12}" for name in ("", *columns)))
+        for name, prefix in (("model", ""), ("lead", "lead_"), ("random", "random_")):
+            print(" ".join([f"{name:>12}", *(f"{scores[prefix + column]:12.2f}" for column in columns)]))
+        pair = experiment.evaluation_pairs[0]
+        print(f"\nsource ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}")
+        print(f"\nsummary: {rows[0]['prediction']}")
+    print(f"\nsummarise your own file:\n  python -m longsum_jax.summarize --model={where} FILE.txt")
+
+
+def _say(message: str) -> None:
+    import jax
+
+    if jax.process_index() == 0:
+        print(message, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,193 @@
+"""Optimizers and learning-rate schedules of the papers, as optax transformations.
+
+Everything is described by one frozen `OptimizerOptions`. The published LOCOST runs are
+`OptimizerOptions("adamw", 0.02, "t5", warmup_steps=10_000)` for pre-training and
+`OptimizerOptions("adamw", 5e-4)` for fine-tuning.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.typing import Array
+
+NAMES = ("adamw", "adamw_hf", "adafactor")
+SCHEDULES = ("constant", "t5", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """An optimizer, its learning rate over time, and gradient clipping.
+
+    Attributes:
+        name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf" adds it
+            before the correction, as transformers' own AdamW did; "adafactor" is Shazeer & Stern (2018).
+        learning_rate: the peak, in parameter units per step.
+        schedule: see `schedule`.
+        warmup_steps: steps at the start; what they do depends on the schedule.
+        total_steps: the step at which "linear" and "cosine" reach zero; they alone need it.
+        b1, b2, eps: Adam's moments and denominator.
+        weight_decay: decoupled, times the learning rate, on every parameter.
+        clip_norm: largest global gradient norm; None or 0 switches clipping off.
+        clip_threshold: Adafactor's largest root mean square of one parameter's update.
+        scale_parameter: whether Adafactor multiplies its step by each parameter's own root mean square.
+        decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
+        min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide both ways.
+    """
+
+    name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "t5", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    total_steps: int | None = None
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip_norm: float | None = 1.0
+    clip_threshold: float = 1.0
+    scale_parameter: bool = False
+    decay_rate: float = 0.8
+    min_dim_size_to_factor: int = 128
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            guess = did_you_mean(self.name, NAMES)
+            raise InputError(f'optimizer.name: "{self.name}" is not allowed; {guess}')
+        if self.schedule not in SCHEDULES:
+            guess = did_you_mean(self.schedule, SCHEDULES)
+            raise InputError(f'optimizer.schedule: "{self.schedule}" is not allowed; {guess}')
+        if not self.learning_rate > 0:
+            raise InputError(f"optimizer.learning_rate: {self.learning_rate} is not above 0")
+        if self.warmup_steps < 0:
+            raise InputError(f"optimizer.warmup_steps: {self.warmup_steps} is below 0")
+        if self.schedule in ("linear", "cosine") and (self.total_steps or 0) <= self.warmup_steps:
+            raise InputError(
+                f'optimizer.total_steps: schedule "{self.schedule}" needs more than the {self.warmup_steps} '
+                f"warm-up steps, got {self.total_steps}"
+            )
+
+
+def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
+    """Returns the learning rate as a function of the number of updates made so far (0 at the first).
+
+    With w = warmup_steps, n = total_steps and s the step, the factor on `learning_rate` is
+
+        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, the published LOCOST schedule
+        constant  1 after the warm-up
+        linear    (n - s) / (n - w) after the warm-up, 0 from n on
+        cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 from n on
+
+    and the warm-up of the last three is s / w, as in transformers' schedules of these names. The published
+    LOCOST fine-tuning ignores its warm-up setting: leave `warmup_steps` at 0 for it.
+    """
+    w, n = options.warmup_steps, options.total_steps
+
+    def after_warmup(step: Array) -> Array:
+        if options.schedule == "constant":
+            return jnp.float32(1.0)
+        progress = jnp.clip((step - w) / (n - w), 0.0, 1.0)
+        return 1.0 - progress if options.schedule == "linear" else 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+
+    def learning_rate(step: Array | int) -> Array:
+        step = jnp.asarray(step, jnp.float32)
+        if options.schedule == "t5":
+            factor = jnp.sqrt((w + 1) / (jnp.maximum(step, w) + 1))
+        else:
+            factor = jnp.where(step < w, step / max(w, 1), after_warmup(step))
+        return options.learning_rate * factor
+
+    return learning_rate
+
+
+def make_optimizer(options: OptimizerOptions) -> optax.GradientTransformation:
+    """Returns clipping, the optimizer and its schedule as one transformation.
+
+    Its state holds the learning rate of the last update under the name "learning_rate"
+    (`optax.tree_utils.tree_get(state, "learning_rate")`), which is where training metrics read it.
+    """
+    parts = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
+    parts += _adafactor(options) if options.name == "adafactor" else _adam(options)
+    return optax.chain(*parts, _descend(schedule(options)))
+
+
+def global_norm(tree: Any) -> Array:
+    """Returns the Euclidean norm of all arrays of a tree together, () float32."""
+    return jnp.sqrt(sum(jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)))
+
+
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, torch's `clip_grad_norm_`."""
+
+    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
+        del params
+        scale = jnp.minimum(1.0, max_norm / (global_norm(updates) + 1e-6))
+        return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
+
+    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+
+
+def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+    """Adam with eps outside the bias correction: sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
+
+    This is transformers' `AdamW` (4.x), which the published code falls back to; at the first steps its eps
+    weighs 1 / sqrt(1 - b2^t) times more than in `optax.scale_by_adam`.
+    """
+    plain = optax.scale_by_adam(b1, b2, eps)
+
+    def update(updates: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, Any]:
+        _, state = plain.update(updates, state, params)
+        count = state.count.astype(jnp.float32)
+        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 at the first steps.
+        factor = jnp.sqrt(-jnp.expm1(count * math.log(b2))) / -jnp.expm1(count * math.log(b1))
+        return jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu), state
+
+    return optax.GradientTransformation(plain.init, update)
+
+
+def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
+    rule = scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
+    parts = [rule(options.b1, options.b2, options.eps)]
+    return parts + ([optax.add_decayed_weights(options.weight_decay)] if options.weight_decay else [])
+
+
+def _adafactor(options: OptimizerOptions) -> list[optax.GradientTransformation]:
+    """The published setting: a given learning rate (relative_step off) and no first moment."""
+    factored = optax.scale_by_factored_rms(
+        decay_rate=options.decay_rate, min_dim_size_to_factor=options.min_dim_size_to_factor
+    )
+    parts = [factored, optax.clip_by_block_rms(options.clip_threshold)]
+    if options.weight_decay:
+        parts.append(optax.add_decayed_weights(options.weight_decay))
+    if options.scale_parameter:
+        parts.append(optax.scale_by_param_block_rms())
+    return parts
+
+
+class DescendState(NamedTuple):
+    """Updates made so far, and the learning rate of the last of them."""
+
+    count: Array
+    learning_rate: Array
+
+
+def _descend(rate: Callable[[Array], Array]) -> optax.GradientTransformation:
+    """Multiplies by minus the scheduled learning rate and remembers that rate."""
+
+    def init(params: Any) -> DescendState:
+        del params
+        return DescendState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
+
+    def update(updates: Any, state: DescendState, params: Any = None) -> tuple[Any, DescendState]:
+        del params
+        now = rate(state.count)
+        updates = jax.tree.map(lambda u: -now.astype(u.dtype) * u, updates)
+        return updates, DescendState(optax.safe_increment(state.count), now)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,175 @@
+"""One training step: micro-batches, one division, one update, or none when something is not finite."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from longsum_jax.training.optimizers import global_norm
+from longsum_jax.training.partition import BATCH_AXES
+from longsum_jax.training.state import TrainState
+from longsum_jax.typing import Array
+
+RESERVED_METRICS = ("loss", "grad_norm", "learning_rate", "weight", "skipped", "bad_streak")
+
+
+class LossOutput(NamedTuple):
+    """What a loss function returns for the rows it was given.
+
+    Attributes:
+        loss_sum: () float32, the sum (not the mean) of the losses.
+        weight: () float32, what the sum is divided by in the end, usually the number of target tokens.
+        carry: for the next batch, the tree structure and shapes of the carry it was given.
+        metrics: name to () array, sums over the rows. "tokens", if given, is what tokens per second counts.
+    """
+
+    loss_sum: Array
+    weight: Array
+    carry: Any = ()
+    metrics: dict[str, Array] = {}  # noqa: RUF012 - never mutated
+
+
+class LossFn(Protocol):
+    """Called with parameters, batch arrays [rows, ...], a PRNG key and the carry of these rows."""
+
+    def __call__(self, params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput: ...
+
+
+GradientFn = Callable[..., tuple[Any, LossOutput]]
+TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
+
+
+def make_train_step(
+    loss_fn: LossFn,
+    optimizer: optax.GradientTransformation,
+    *,
+    accumulation: int = 1,
+    seed: int = 0,
+    shardings: TrainState | None = None,
+) -> TrainStep:
+    """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
+
+    The rows of the batch, and of the carry, are dealt to ``accumulation`` micro-batches of equal size.
+    Gradients of the loss sums are added and divided by the summed weight once, so the update is that of the
+    whole batch however the weight falls on the micro-batches. Randomness is a pure function of seed, step and
+    micro-batch. When the loss or the gradient norm is not finite (or the batch has no weight at all), the
+    parameters, the optimizer state and the carry stay as they are and the step counts as skipped.
+
+    Args:
+        loss_fn: see `LossFn`.
+        optimizer: see `longsum_jax.training.optimizers.make_optimizer`.
+        accumulation: number of micro-batches; divides the rows (`partition.check_batch_size`).
+        seed: of dropout and the like.
+        shardings: `TrainState` of shardings on one mesh, as the state has them; None for one device.
+
+    Returns:
+        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before clipping),
+        learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and the sums of the loss
+        function's own metrics.
+    """
+    mesh = None if shardings is None else shardings.step.mesh
+    gradient = _gradient(loss_fn, None if shardings is None else shardings.params)
+
+    def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+        rng = jax.random.fold_in(jax.random.key(seed), state.step)
+        grads, out = _accumulated(gradient, state, batch, rng, accumulation, mesh)
+        loss = out.loss_sum / out.weight
+        grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
+        norm = global_norm(grads)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+
+        def choose(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+
+        new_state = TrainState(
+            step=state.step + 1,
+            params=choose(optax.apply_updates(state.params, updates), state.params),
+            opt_state=choose(opt_state, state.opt_state),
+            carry=choose(out.carry, state.carry),
+            skipped=state.skipped + ~finite,
+            bad_streak=jnp.where(finite, 0, state.bad_streak + 1),
+        )
+        metrics = _metrics(out, loss, norm, opt_state, new_state)
+        return new_state, metrics
+
+    if shardings is None:
+        return jax.jit(step, donate_argnums=0)
+    # Fixed output shardings keep the state where it was, so that the second step reuses the compilation.
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
+
+
+def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
+    """Returns ``gradient(params, batch, rng, carry) -> (gradient of the loss sum, loss output)``."""
+
+    def gradient(params: Any, *args: Any) -> tuple[Any, LossOutput]:
+        def loss_sum(params: Any) -> tuple[Array, LossOutput]:
+            out = LossOutput(*loss_fn(params, *args))
+            return out.loss_sum, out
+
+        grads, out = jax.grad(loss_sum, has_aux=True)(params)
+        if shardings is not None:  # sums of micro-batches are then kept in slices, like the parameters
+            grads = jax.lax.with_sharding_constraint(grads, shardings)
+        return grads, out
+
+    return gradient
+
+
+def _accumulated(
+    gradient: GradientFn, state: TrainState, batch: Any, rng: Array, accumulation: int, mesh: Mesh | None
+) -> tuple[Any, LossOutput]:
+    """Returns the gradient of the summed loss, and the summed loss output with the carry of all rows."""
+
+    def one(batch: Any, carry: Any, index: Array | int) -> tuple[Any, LossOutput]:
+        return gradient(state.params, batch, jax.random.fold_in(rng, index), carry)
+
+    if accumulation == 1:
+        return one(batch, state.carry, 0)
+
+    def body(sums: Any, inputs: Any) -> tuple[Any, Any]:
+        grads, out = one(*inputs)
+        return jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))), out.carry
+
+    micro_batches, carries = (_dealt(tree, accumulation, mesh) for tree in (batch, state.carry))
+    inputs = (micro_batches, carries, jnp.arange(accumulation))
+    grads, out = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], inputs))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out._replace(carry=())))
+    (grads, out), carries = jax.lax.scan(body, zeros, inputs)
+    return grads, out._replace(carry=_gathered(carries))
+
+
+def _dealt(tree: Any, count: int, mesh: Mesh | None) -> Any:
+    """[rows, ...] to [count, rows / count, ...]; micro-batch i gets the rows i, i + count, i + 2 count, ...
+
+    Dealing, not cutting, keeps every row on its device: each micro-batch is again spread over all devices.
+    """
+
+    def deal(x: Array) -> Array:
+        if x.shape[0] % count:
+            raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
+        x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
+        if mesh is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, BATCH_AXES)))
+
+    return jax.tree.map(deal, tree)
+
+
+def _gathered(tree: Any) -> Any:
+    """Undoes `_dealt`."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), tree)
+
+
+def _metrics(
+    out: LossOutput, loss: Array, norm: Array, opt_state: Any, state: TrainState
+) -> dict[str, Array]:
+    if clash := sorted(set(out.metrics) & set(RESERVED_METRICS)):
+        raise ValueError(f"the loss function may not use the metric names {clash}")
+    rate = optax.tree_utils.tree_get(opt_state, "learning_rate")
+    metrics = {"loss": loss, "grad_norm": norm, "weight": out.weight}
+    metrics |= {"skipped": state.skipped, "bad_streak": state.bad_streak}
+    return metrics | ({} if rate is None else {"learning_rate": rate}) | dict(out.metrics)

@@ -1,0 +1,73 @@
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def toy():
+    """The module toy.py beside this file."""
+    spec = importlib.util.spec_from_file_location("training_toy", HERE / "toy.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def compilation_cache(tmp_path_factory):
+    """Compiles each program once for the tests of a module; compiling is most of what they do."""
+    values = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in values}
+    for name, value in values.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    reset_cache()
+
+
+@pytest.fixture(scope="session")
+def start_worker():
+    """Starts worker.py with arguments and a number of virtual CPU devices; returns the process."""
+
+    def start(*arguments, devices=1):
+        environment = os.environ | {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiles in half the time
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "PYTHONPATH": str(HERE.parents[1]),
+        }
+        command = [sys.executable, "-W", "error", str(HERE / "worker.py"), *map(str, arguments)]
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def finish_worker():
+    """Waits for a worker; returns the JSON of its last line of output (None when it printed none)."""
+
+    def finish(process, expected=0):
+        try:
+            output, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        assert process.returncode == expected, errors
+        return json.loads(output.splitlines()[-1]) if output else None
+
+    return finish

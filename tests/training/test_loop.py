@@ -1,0 +1,241 @@
+import json
+import os
+import signal
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from longsum_jax.checkpoints.training import read_meta, restore_params
+from longsum_jax.errors import InputError
+from longsum_jax.training.loop import LoopOptions, TrainingDiverged
+from longsum_jax.training.step import LossOutput
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+
+def saved_steps(workdir):
+    return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(toy, tmp_path_factory):
+    """A run of nine steps, evaluated at 4, 8 and 9; the evaluation at 4 is the best."""
+    workdir = tmp_path_factory.mktemp("whole")
+    scores = {4: 0.5, 8: 0.2, 9: 0.3}
+    run = {"model": {"embed": 8}, "training": {"steps": 9}}
+    shown = []
+    result = toy.toy_fit(
+        workdir,
+        evaluate=lambda params, step: {"mean_rouge": scores[step]},
+        eval_every=4,
+        run=run,
+        model_name="toy",
+        on_metrics=lambda step, values: shown.append(step),
+    )
+    return workdir, result, shown
+
+
+def test_run_of_all_steps(whole, toy):
+    workdir, result, shown = whole
+    assert (result.step, result.stopped_by, result.compilations) == (9, "steps", 1)
+    losses = list(toy.losses(workdir).values())
+    assert len(losses) == 9
+    assert losses[-1] < 0.5 * losses[0]
+    lines = toy.read_lines(workdir)
+    assert shown == [line["step"] for line in lines]
+    assert {"loss", "grad_norm", "learning_rate", "tokens_per_second", "skipped", "correct"} <= lines[
+        0
+    ].keys()
+    assert [line for line in lines if "eval" in line] == [
+        {"step": 4, "eval": {"mean_rouge": 0.5}},
+        {"step": 8, "eval": {"mean_rouge": 0.2}},
+        {"step": 9, "eval": {"mean_rouge": 0.3}},
+    ]
+
+
+def test_latest_and_best_checkpoints_are_kept(whole):
+    workdir, result, _ = whole
+    assert saved_steps(workdir) == [4, 9]
+    about = read_meta(workdir, "best")
+    assert (about["step"], about["model"], about["metrics"]) == (4, "toy", {"mean_rouge": 0.5})
+    latest = restore_params(workdir, which="latest")
+    jax.tree.map(np.testing.assert_array_equal, latest, jax.device_get(result.state.params))
+
+
+def test_best_outlives_a_resume(toy, tmp_path):
+    def evaluate(params, step):
+        return {"mean_rouge": 1.0 / step}
+
+    toy.toy_fit(tmp_path, steps=2, evaluate=evaluate)
+    toy.toy_fit(tmp_path, steps=6, evaluate=evaluate)
+    assert saved_steps(tmp_path) == [2, 6]
+
+
+def test_longer_run_goes_on_as_if_never_stopped(toy, whole, tmp_path):
+    toy.toy_fit(tmp_path, steps=5)
+    toy.toy_fit(tmp_path, steps=9)
+    assert toy.losses(tmp_path) == toy.losses(whole[0])
+
+
+def test_finished_run_started_again_does_nothing(toy, tmp_path):
+    toy.toy_fit(tmp_path, steps=2)
+    before = (tmp_path / "metrics.jsonl").read_text()
+    result = toy.toy_fit(tmp_path, steps=2)
+    assert (result.step, result.compilations) == (2, 0)
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signal_finishes_the_step_saves_and_returns(toy, whole, tmp_path, name):
+    def on_batch(number):
+        if number == 5:
+            os.kill(os.getpid(), getattr(signal, name))
+
+    before = signal.getsignal(getattr(signal, name))
+    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), checkpoint_every=100)
+    assert (result.step, result.stopped_by) == (5, name)
+    assert saved_steps(tmp_path) == [5]
+    assert signal.getsignal(getattr(signal, name)) == before
+    assert toy.toy_fit(tmp_path).stopped_by == "steps"
+    assert toy.losses(tmp_path) == toy.losses(whole[0])
+
+
+def test_end_of_the_data_ends_the_run(toy, tmp_path):
+    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), checkpoint_every=100)
+    assert (result.step, result.stopped_by) == (3, "data")
+    assert saved_steps(tmp_path) == [3]
+
+
+def test_metrics_after_the_checkpoint_are_cut(toy, whole, tmp_path):
+    toy.toy_fit(tmp_path, steps=4)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "loss": 99.0}\n{"step": 6, "lo')
+    toy.toy_fit(tmp_path, steps=9)
+    assert toy.losses(tmp_path) == toy.losses(whole[0])
+
+
+def test_given_parameters_replace_the_initialisation(toy, whole, tmp_path):
+    given = jax.device_get(toy.make_init(toy.ToyModel())(jax.random.key(99)))
+    toy.toy_fit(tmp_path / "a", steps=2, initial_params=given)
+    assert toy.losses(tmp_path / "a")[1] != toy.losses(whole[0])[1]
+    del given["Dense_0"]["bias"]
+    given["extra"] = np.zeros(3)
+    with pytest.raises(InputError, match=r"initial_params: .* missing Dense_0/bias; extra extra"):
+        toy.toy_fit(tmp_path / "b", steps=2, initial_params=given)
+
+
+def failing_loss(params, batch, rng, carry):
+    """The batch says what it costs."""
+    return LossOutput((params["w"] * batch["x"]).sum(), jnp.float32(1))
+
+
+class Costs:
+    """Hands out single numbers."""
+
+    def __init__(self, costs):
+        self.costs, self.position = costs, 0
+
+    def __next__(self):
+        self.position += 1
+        return {"x": np.full((1, 1), self.costs[self.position - 1], np.float32)}
+
+    def state(self):
+        return {"position": self.position}
+
+    def restore(self, state):
+        self.position = state["position"]
+
+
+def fit_costs(toy, workdir, costs, **kwargs):
+    return toy.toy_fit(
+        workdir,
+        steps=len(costs),
+        batches=Costs(costs),
+        loss_fn=failing_loss,
+        init=lambda rng: {"w": jnp.ones(1)},
+        optimizer=optax.sgd(0.1),
+        **kwargs,
+    )
+
+
+def test_bad_batches_are_skipped_and_counted(toy, tmp_path):
+    result = fit_costs(toy, tmp_path, [1, np.nan, np.inf, 1, np.nan, 1], max_bad_steps=3)
+    assert float(result.state.params["w"][0]) == pytest.approx(0.7)
+    lines = toy.read_lines(tmp_path)
+    assert [line["skipped"] for line in lines] == [0, 1, 2, 2, 3, 3]
+    assert [line["loss"] is None for line in lines] == [False, True, True, False, True, False]
+
+
+def test_too_many_bad_batches_end_the_run(toy, tmp_path):
+    costs = [1, 1, np.nan, 1] + [np.nan] * 6
+    with pytest.raises(TrainingDiverged, match="steps 5 to 7, 3 in a row"):
+        fit_costs(toy, tmp_path, costs, max_bad_steps=3)
+    step = saved_steps(tmp_path)[-1]
+    assert step in (4, 6)
+    assert restore_params(tmp_path)["w"][0] == pytest.approx(0.7)
+
+
+def test_workdir_of_another_run_is_refused(toy, whole):
+    workdir = whole[0]
+    other = {"model": {"embed": 16, "new": "x"}, "training": {"steps": 10}}
+    message = r'model.embed \(8 there, 16 here\), model.new \(absent there, "x" here\)'
+    with pytest.raises(InputError, match=message) as error:
+        toy.toy_fit(workdir, run=other)
+    assert "steps" not in str(error.value)
+    assert json.loads((workdir / "run.json").read_text())["model"] == {"embed": 8}
+
+
+def test_checkpoint_of_another_model_is_refused(toy, whole):
+    run = {"model": {"embed": 8}, "training": {"steps": 9}}
+    message = r"misshapen Dense_1/kernel \(there \(16, 12\), wanted \(16, 13\)\), Embed_0/embedding"
+    with pytest.raises(InputError, match=message):
+        toy.toy_fit(whole[0], vocab=13, run=run)
+
+
+def test_checkpoint_of_another_optimizer_is_refused(toy, whole):
+    run = {"model": {"embed": 8}, "training": {"steps": 9}}
+    with pytest.raises(InputError, match=r"training state do not fit .* extra opt_state/1/count"):
+        toy.toy_fit(whole[0], optimizer=optax.sgd(0.1), run=run)
+
+
+def test_workdir_without_checkpoints_is_taken_over(toy, tmp_path):
+    (tmp_path / "run.json").write_text('{"model": 1}')
+    toy.toy_fit(tmp_path, steps=1, run={"model": 2})
+    assert json.loads((tmp_path / "run.json").read_text()) == {"model": 2}
+
+
+def test_workdir_that_cannot_be_written(toy, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/run: cannot write there"):
+        toy.toy_fit(tmp_path / "file" / "run")
+
+
+def test_unknown_best_metric_is_named(toy, tmp_path):
+    with pytest.raises(
+        InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'
+    ):
+        toy.toy_fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
+
+
+def test_progress_line_and_table(toy, tmp_path, capsys):
+    toy.toy_fit(tmp_path, steps=2, progress=True)
+    shown = capsys.readouterr().err
+    assert "432 parameters, 1,728 bytes" in shown
+    assert "step 2/2" in shown
+    assert "tokens/s" in shown
+
+
+def test_missing_tensorboard_is_named(toy, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(InputError, match=r"training\.tensorboard: needs the package tensorboardX"):
+        toy.toy_fit(tmp_path, steps=1, tensorboard=True)
+
+
+@pytest.mark.parametrize("name", ["steps", "accumulation", "max_bad_steps", "keep_latest"])
+def test_bad_loop_options_are_named(name):
+    with pytest.raises(InputError, match=f"training.{name}: 0 is below 1"):
+        LoopOptions(**({"steps": 1} | {name: 0}))

@@ -1,0 +1,169 @@
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer, schedule
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "locost" / "d_misc.npz"
+STEPS = 20
+
+
+def gradients(shapes, steps=STEPS):
+    rng = np.random.default_rng(0)
+    return [[rng.normal(size=shape) * 10.0 ** rng.integers(-6, 1) for shape in shapes] for _ in range(steps)]
+
+
+def run(options, params, grads):
+    """All parameter values after each step of the optax optimizer, in float32."""
+    optimizer = make_optimizer(options)
+    params = [jnp.asarray(p, jnp.float32) for p in params]
+    state, values = optimizer.init(params), []
+    for step in grads:
+        updates, state = optimizer.update([jnp.asarray(g, jnp.float32) for g in step], state, params)
+        params = optax.apply_updates(params, updates)
+        values.append([np.asarray(p) for p in params])
+    return values
+
+
+def adam_twin(params, grads, lr, eps, decay, eps_before_correction, b1=0.9, b2=0.999):
+    """Adam after its papers and transformers' source, in float64."""
+    m, v = [0.0] * len(params), [0.0] * len(params)
+    values = []
+    for t, step in enumerate(grads, 1):
+        for i, g in enumerate(step):
+            m[i], v[i] = b1 * m[i] + (1 - b1) * g, b2 * v[i] + (1 - b2) * g * g
+            if eps_before_correction:
+                update = np.sqrt(1 - b2**t) / (1 - b1**t) * m[i] / (np.sqrt(v[i]) + eps)
+            else:
+                update = m[i] / (1 - b1**t) / (np.sqrt(v[i] / (1 - b2**t)) + eps)
+            params[i] = params[i] - lr * (update + decay * params[i])
+        values.append(list(params))
+    return values
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw_hf"])
+def test_adam_follows_its_twin(name):
+    shapes = [(3, 4), (5,)]
+    params = [np.random.default_rng(1).normal(size=s) for s in shapes]
+    options = OptimizerOptions(name, 0.01, eps=1e-4, weight_decay=0.1, clip_norm=None)
+    found = run(options, params, gradients(shapes))
+    expected = adam_twin(list(params), gradients(shapes), 0.01, 1e-4, 0.1, name == "adamw_hf")
+    other = adam_twin(list(params), gradients(shapes), 0.01, 1e-4, 0.1, name != "adamw_hf")
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.concatenate([x.ravel() for x in a]), flat(b), atol=2e-6)
+    assert np.abs(flat(found[-1]) - flat(other[-1])).max() > 1e-3
+
+
+def flat(arrays):
+    return np.concatenate([np.ravel(x) for x in arrays])
+
+
+def adafactor_twin(params, grads, lr, decay, scale_parameter):
+    """Adafactor after transformers' source: no first moment, matrices factored, in float64."""
+    rows, columns, full = {}, {}, {}
+    values = []
+    for t, step in enumerate(grads, 1):
+        beta = 1 - t**-0.8
+        for i, g in enumerate(step):
+            square = g * g + 1e-30
+            if g.ndim == 2:
+                rows[i] = beta * rows.get(i, 0) + (1 - beta) * square.mean(1)
+                columns[i] = beta * columns.get(i, 0) + (1 - beta) * square.mean(0)
+                update = g / np.sqrt(np.outer(rows[i] / rows[i].mean(), columns[i]))
+            else:
+                full[i] = beta * full.get(i, 0) + (1 - beta) * square
+                update = g / np.sqrt(full[i])
+            update = update / max(1.0, np.sqrt((update**2).mean()))
+            rate = lr * (max(1e-3, np.sqrt((params[i] ** 2).mean())) if scale_parameter else 1.0)
+            params[i] = params[i] - rate * (update + decay * params[i])
+        values.append(list(params))
+    return values
+
+
+@pytest.mark.parametrize("scale_parameter", [False, True])
+def test_adafactor_follows_its_twin(scale_parameter):
+    shapes = [(6, 4), (5,)]
+    params = [np.random.default_rng(1).normal(size=s) for s in shapes]
+    options = OptimizerOptions(
+        "adafactor",
+        0.01,
+        clip_norm=None,
+        min_dim_size_to_factor=2,
+        weight_decay=0.05,
+        scale_parameter=scale_parameter,
+    )
+    found = run(options, params, gradients(shapes))
+    expected = adafactor_twin(list(params), gradients(shapes), 0.01, 0.05, scale_parameter)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(flat(a), flat(b), atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "clipped"), [(0.5, False), (3.0, True)])
+def test_clipping_is_torchs(size, clipped):
+    grads = [np.full((4,), size), np.full((9,), size)]
+    norm = size * np.sqrt(13)
+    scale = min(1.0, 2.0 / (norm + 1e-6))
+    assert (scale < 1) == clipped
+    # Adam forgets the scale of a first gradient; a huge eps makes it linear in the gradient again.
+    options = OptimizerOptions("adamw_hf", 1.0, eps=1e6, clip_norm=2.0)
+    found = run(options, [np.zeros(4), np.zeros(9)], [grads])[0]
+    expected = adam_twin([np.zeros(4), np.zeros(9)], [[scale * g for g in grads]], 1.0, 1e6, 0.0, True)[0]
+    np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-4)
+
+
+def test_t5_schedule_is_the_published_one():
+    golden = np.load(GOLDEN)
+    rate = schedule(OptimizerOptions(learning_rate=0.02, schedule="t5", warmup_steps=10_000))
+    found = [float(rate(step)) for step in golden["t5_sched_steps"]]
+    np.testing.assert_allclose(found, 0.02 * golden["t5_sched_factor_warmup10000"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (OptimizerOptions(learning_rate=2.0), {0: 2, 1000: 2}),
+        (OptimizerOptions(learning_rate=2.0, warmup_steps=4), {0: 0, 1: 0.5, 4: 2, 99: 2}),
+        (
+            OptimizerOptions(learning_rate=2.0, schedule="linear", warmup_steps=4, total_steps=14),
+            {0: 0, 2: 1, 4: 2, 9: 1, 14: 0, 20: 0},
+        ),
+        (
+            OptimizerOptions(learning_rate=2.0, schedule="cosine", warmup_steps=4, total_steps=16),
+            {0: 0, 2: 1, 4: 2, 7: 1 + np.sqrt(0.5), 10: 1, 13: 1 - np.sqrt(0.5), 16: 0, 20: 0},
+        ),
+    ],
+)
+def test_schedules_by_hand(options, expected):
+    rate = schedule(options)
+    assert {step: pytest.approx(float(rate(step)), abs=1e-6) for step in expected} == expected
+
+
+def test_state_tells_the_learning_rate():
+    options = OptimizerOptions(learning_rate=1.0, schedule="linear", total_steps=4)
+    optimizer = make_optimizer(options)
+    params = jnp.ones(3)
+    state, rates = optimizer.init(params), []
+    for _ in range(4):
+        _, state = optimizer.update(params, state, params)
+        rates.append(float(optax.tree_utils.tree_get(state, "learning_rate")))
+    assert rates == [1.0, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "adam"}, 'optimizer.name: "adam" is not allowed; did you mean "adamw"'),
+        ({"schedule": "linaer"}, 'did you mean "linear"'),
+        ({"learning_rate": 0.0}, "optimizer.learning_rate: 0.0"),
+        ({"warmup_steps": -1}, "optimizer.warmup_steps: -1"),
+        ({"schedule": "cosine"}, "optimizer.total_steps"),
+        ({"schedule": "linear", "warmup_steps": 5, "total_steps": 5}, "more than the 5 warm-up steps, got 5"),
+    ],
+)
+def test_bad_options_are_named(values, message):
+    with pytest.raises(InputError, match=message):
+        OptimizerOptions(**values)

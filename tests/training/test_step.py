@@ -1,0 +1,165 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.partition import MeshOptions, make_mesh
+from longsum_jax.training.state import create_state, plan_state
+from longsum_jax.training.step import LossOutput, make_train_step
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+
+def fresh(init, optimizer, carry=()):
+    mesh_options, rng = MeshOptions(), jax.random.key(0)
+    mesh = make_mesh(mesh_options)
+    abstract, _ = plan_state(init, optimizer, mesh, mesh_options.rules, rng, carry)
+    return create_state(abstract, init, optimizer, rng, carry)
+
+
+def run(toy, accumulation, batches, steps=3):
+    """Parameters and metrics of every step of plain SGD."""
+    optimizer = optax.chain(optax.sgd(0.5))
+    init, loss_fn = toy.make_init(toy.ToyModel()), toy.make_loss(toy.ToyModel())
+    state, found = fresh(init, optimizer), []
+    step = make_train_step(loss_fn, optimizer, accumulation=accumulation)
+    for _ in range(steps):
+        state, metrics = step(state, next(batches))
+        found.append((jax.device_get(state.params), jax.device_get(metrics)))
+    return found
+
+
+def uneven_batches(toy):
+    """Batches whose weight falls very unevenly on the micro-batches."""
+    batches = toy.ToyBatches(rows=8)
+    batches.labels[::3, 1:] = -100
+    return batches
+
+
+@pytest.fixture(scope="module")
+def whole(toy):
+    return run(toy, 1, uneven_batches(toy))
+
+
+@pytest.mark.parametrize("accumulation", [2, 8])
+def test_micro_batches_give_the_update_of_the_whole_batch(toy, whole, accumulation):
+    for one, parts in zip(whole, run(toy, accumulation, uneven_batches(toy)), strict=True):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=0), one, parts)
+
+
+def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
+    model, batches = toy.ToyModel(), toy.ToyBatches()
+    params = fresh(toy.make_init(model), optax.sgd(0.5)).params
+    batch = next(toy.ToyBatches())
+
+    def mean_loss(params):
+        rows, columns = np.nonzero(batch["labels"] >= 0)
+        log_p = jax.nn.log_softmax(model.apply({"params": params}, batch["ids"]))
+        return -log_p[rows, columns, batch["labels"][rows, columns]].mean()
+
+    loss, grads = jax.jit(jax.value_and_grad(mean_loss))(params)
+    expected = jax.tree.map(lambda p, g: p - 0.5 * g, params, grads)
+    found, metrics = run(toy, 1, batches, steps=1)[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    norm = np.sqrt(sum((np.asarray(g) ** 2).sum() for g in jax.tree.leaves(grads)))
+    assert metrics["loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert metrics["weight"] == (batch["labels"] >= 0).sum()
+
+
+def memory_loss(params, batch, rng, carry):
+    """The carry of a row is the running sum of what that row has seen."""
+    memory = carry["memory"] + batch["x"]
+    return LossOutput((params["w"] * memory).sum(), jnp.float32(memory.shape[0]), {"memory": memory})
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_carry_stays_with_its_rows(accumulation):
+    optimizer = optax.sgd(0.1)
+    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer, {"memory": np.zeros((6, 2), np.float32)})
+    step = make_train_step(memory_loss, optimizer, accumulation=accumulation)
+    w, memory = np.ones(2), np.zeros((6, 2))
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=(6, 2)).astype(np.float32)
+        state, metrics = step(state, {"x": x})
+        memory = memory + x
+        assert float(metrics["loss"]) == pytest.approx((w * memory).sum() / 6, abs=1e-5)
+        w = w - 0.1 * memory.sum(0) / 6
+        np.testing.assert_allclose(state.carry["memory"], memory, atol=1e-6)
+        np.testing.assert_allclose(state.params["w"], w, atol=1e-6)
+
+
+def noise_loss(params, batch, rng, carry):
+    noise = jax.random.normal(rng, batch["x"].shape)
+    weight = jnp.float32(batch["x"].shape[0])
+    return LossOutput((params["w"] * batch["x"]).sum(), weight, (), {"noise": noise.sum()})
+
+
+def test_randomness_is_a_function_of_seed_step_and_micro_batch():
+    optimizer = optax.sgd(0.0)
+
+    def noises(seed, accumulation=1):
+        state = fresh(lambda rng: {"w": jnp.ones(1)}, optimizer)
+        step = make_train_step(noise_loss, optimizer, seed=seed, accumulation=accumulation)
+        found = []
+        for _ in range(3):
+            state, metrics = step(state, {"x": np.ones((4, 1), np.float32)})
+            found.append(float(metrics["noise"]))
+        return found
+
+    def expected(seed, step, count):
+        key = jax.random.fold_in(jax.random.key(seed), step)
+        micro = [jax.random.fold_in(key, i) for i in range(count)]
+        return sum(float(jax.random.normal(k, (4 // count, 1)).sum()) for k in micro)
+
+    assert noises(1) == pytest.approx([expected(1, s, 1) for s in range(3)], abs=1e-6)
+    assert noises(1, 2) == pytest.approx([expected(1, s, 2) for s in range(3)], abs=1e-6)
+    assert noises(1) == noises(1) != noises(2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulation):
+    optimizer = make_optimizer(OptimizerOptions(learning_rate=0.1))
+    carry = {"memory": np.zeros((2, 2), np.float32)}
+    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer, carry)
+    step = make_train_step(memory_loss, optimizer, accumulation=accumulation)
+    good, spoilt = np.ones((2, 2), np.float32), np.array([[1, 1], [1, bad]], np.float32)
+    counts, kept = [], []
+    for x in (good, spoilt, spoilt, good):
+        state, metrics = step(state, {"x": x})
+        counts.append([int(state.step), int(state.skipped), int(state.bad_streak), int(metrics["skipped"])])
+        kept.append(jax.device_get((state.params, state.opt_state, state.carry)))
+    assert counts == [[1, 0, 0, 0], [2, 1, 1, 1], [3, 2, 2, 2], [4, 2, 0, 2]]
+    jax.tree.map(np.testing.assert_array_equal, kept[0], kept[1])
+    jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
+    assert (kept[3][0]["w"] != kept[0][0]["w"]).all()
+    assert np.isfinite(kept[3][0]["w"]).all()
+    np.testing.assert_array_equal(kept[3][2]["memory"], 2 * good)
+
+
+def test_batch_without_weight_is_skipped(toy):
+    batches = toy.ToyBatches()
+    batches.labels[:] = -100
+    _, metrics = run(toy, 1, batches, steps=1)[0]
+    assert (metrics["weight"], metrics["skipped"]) == (0, 1)
+
+
+def test_one_compilation_per_batch_shape():
+    optimizer = make_optimizer(OptimizerOptions())
+    state = fresh(lambda rng: {"w": jnp.ones(1)}, optimizer)
+    step = make_train_step(noise_loss, optimizer)
+    for rows, compilations in ((2, 1), (2, 1), (4, 2), (2, 2), (4, 2)):
+        state, _ = step(state, {"x": np.ones((rows, 1), np.float32)})
+        assert step._cache_size() == compilations
+
+
+def test_loss_function_may_not_take_the_name_of_a_metric():
+    def loss_fn(params, batch, rng, carry):
+        return LossOutput(params["w"].sum(), jnp.float32(1), (), {"grad_norm": jnp.float32(0)})
+
+    state = fresh(lambda rng: {"w": jnp.ones(1)}, optax.sgd(0.1))
+    with pytest.raises(ValueError, match="grad_norm"):
+        make_train_step(loss_fn, optax.sgd(0.1))(state, {"x": np.ones((1, 1), np.float32)})

@@ -1,0 +1,102 @@
+"""A tiny language model, its data and its loss, for tests of the training loop and their subprocesses."""
+
+import json
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.training.loop import LoopOptions, fit
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.step import LossOutput
+
+VOCAB, EMBED, MLP, LENGTH = 12, 8, 16, 5
+
+
+class ToyModel(nn.Module):
+    """Embedding, dropout, two dense layers; the output is as wide as the vocabulary."""
+
+    vocab: int = VOCAB
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, ids: jax.Array, deterministic: bool = True) -> jax.Array:
+        def boxed(*names: str):
+            return nn.with_logical_partitioning(nn.initializers.normal(0.3), names)
+
+        x = nn.Embed(self.vocab, EMBED, embedding_init=boxed("vocab", "embed"))(ids)
+        x = nn.with_logical_constraint(x, ("batch", "length", "act_embed"))
+        x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
+        x = nn.tanh(nn.Dense(MLP, kernel_init=boxed("embed", "mlp"))(x))
+        x = nn.with_logical_constraint(x, ("batch", "length", "act_mlp"))
+        return nn.Dense(self.vocab, kernel_init=boxed("mlp", "vocab"), use_bias=False)(x)
+
+
+def make_init(model: ToyModel):
+    return lambda rng: model.init(rng, jnp.zeros((1, LENGTH), jnp.int32))["params"]
+
+
+def make_loss(model: ToyModel):
+    def loss_fn(params, batch, rng, carry):
+        logits = model.apply({"params": params}, batch["ids"], model.dropout == 0, rngs={"dropout": rng})
+        mask = (batch["labels"] >= 0).astype(jnp.float32)
+        picked = jnp.take_along_axis(nn.log_softmax(logits), batch["labels"].clip(0)[..., None], -1)[..., 0]
+        correct = (logits.argmax(-1) == batch["labels"]) * mask
+        return LossOutput(-(picked * mask).sum(), mask.sum(), carry, {"correct": correct.sum()})
+
+    return loss_fn
+
+
+class ToyBatches:
+    """Three batches an epoch, each epoch in its own order; ``on_batch`` is called with the batch's number."""
+
+    def __init__(self, rows=4, host=0, hosts=1, epochs=None, on_batch=None):
+        rng = np.random.default_rng(7)
+        self.ids = rng.integers(0, VOCAB, (3 * rows, LENGTH), dtype=np.int32)
+        self.labels = np.where(rng.random(self.ids.shape) < 0.3, -100, (self.ids * 5 + 1) % VOCAB)
+        self.labels = self.labels.astype(np.int32)
+        self.rows, self.host, self.hosts, self.epochs, self.on_batch = rows, host, hosts, epochs, on_batch
+        self.position = 0
+
+    def __next__(self):
+        epoch, index = divmod(self.position, 3)
+        if self.epochs is not None and epoch >= self.epochs:
+            raise StopIteration
+        order = np.random.default_rng([1, epoch]).permutation(len(self.ids))
+        picked = order[index * self.rows : (index + 1) * self.rows][self.host :: self.hosts]
+        self.position += 1
+        if self.on_batch:
+            self.on_batch(self.position)
+        return {"ids": self.ids[picked], "labels": self.labels[picked]}
+
+    def state(self):
+        return {"position": self.position}
+
+    def restore(self, state):
+        self.position = state["position"]
+
+
+def toy_fit(workdir, *, steps=9, dropout=0.0, batches=None, vocab=VOCAB, optimizer=None, **kwargs):
+    """Runs `fit` on the toy with every step logged; keywords of LoopOptions and of fit are told apart."""
+    model = ToyModel(vocab, dropout)
+    loop = {k: kwargs.pop(k) for k in list(kwargs) if k in LoopOptions.__dataclass_fields__}
+    loop = {"log_every": 1, "checkpoint_every": 2, "progress": False, "seed": 3} | loop
+    kwargs = {"loss_fn": make_loss(model), "init": make_init(model)} | kwargs
+    return fit(
+        optimizer=optimizer or make_optimizer(OptimizerOptions("adamw", 0.05)),
+        batches=batches or ToyBatches(),
+        options=LoopOptions(steps=steps, **loop),
+        workdir=workdir,
+        **kwargs,
+    )
+
+
+def read_lines(workdir):
+    return [json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(workdir):
+    """Step to loss, exactly as logged."""
+    return {line["step"]: line["loss"] for line in read_lines(workdir) if "loss" in line}
