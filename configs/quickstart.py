@@ -7,7 +7,7 @@ downloaded. Four minutes on two CPU cores; the point is that every part runs, a 
 begins to pick up the words of its corpus.
 """
 
-from common import base, shrink
+from common import base, shrink, task_section
 
 MODES = ("default", "tiny")
 
@@ -16,7 +16,7 @@ def get_config(mode):
     config = base(
         "locost",
         "tiny",
-        "embedded",
+        task_section("embedded", max_source_length=1024, max_target_length=128),
         vocab_size=2048,
         d_model=128,
         d_state=64,
@@ -26,7 +26,6 @@ def get_config(mode):
         num_decoder_layers=3,
         num_heads=4,
     )
-    config.task = {"name": "embedded", "max_source_length": 1024, "max_target_length": 128}
     config.data.batch_size = 8
     config.data.source_lengths = (256, 512, 1024)
     config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20, total_steps=200)

@@ -53,7 +53,7 @@ class DataOptions:
             directory ``prepared`` that the prepare command wrote.
         batch_size: rows per step, all devices and micro-batches together.
         source_lengths: padded lengths, ascending; empty for the task's maximum alone.
-        shuffle: "all", a block size (required for streams), or None.
+        shuffle: "all" (not for streams), "block": within blocks of ``shuffle_block`` examples, or "none".
         epochs: passes over the data; None for as many as the steps need.
         prefetch: batches made ahead.
     """
@@ -63,7 +63,8 @@ class DataOptions:
     split: str = "train"
     batch_size: int = 8
     source_lengths: tuple[int, ...] = ()
-    shuffle: str | int | None = "all"
+    shuffle: Literal["all", "block", "none"] = "all"
+    shuffle_block: int = 4096
     epochs: int | None = None
     prefetch: int = 2
 
@@ -129,8 +130,9 @@ class Experiment:
         self.workdir = Path(workdir)
         self.family: Family
         self.family, self.config = model_config(config["model"], "config.model")
-        task = dict(config["task"])
-        self.task: Task = get_task(task.pop("name"), **task)
+        # None in the task section means: as the named task has it.
+        task = {key: value for key, value in config["task"].items() if value is not None}
+        self.task: Task = get_task(task.pop("name", ""), **task)
         options = {name: from_dict(cls, config.get(name, {}), f"config.{name}") for name, cls in SECTIONS.items()}
         self.tokenizer_options: TokenizerOptions = options["tokenizer"]
         self.data: DataOptions = options["data"]
@@ -145,10 +147,8 @@ class Experiment:
     def _check(self) -> None:
         if self.data.reader == "prepared" and not self.data.prepared:
             raise InputError('config.data.prepared is empty; data.reader="prepared" needs the directory that prepare wrote')
-        if self.data.reader == "stream" and not isinstance(self.data.shuffle, int | None):
-            raise InputError(
-                f'config.data.shuffle is "{self.data.shuffle}"; a stream needs a block size such as 4096, or None'
-            )
+        if self.data.reader == "stream" and self.data.shuffle == "all":
+            raise InputError('config.data.shuffle is "all", which a stream cannot do; give "block" or "none"')
 
     @cached_property
     def start(self) -> Model | None:
@@ -203,7 +203,7 @@ class Experiment:
         if data.reader == "prepared":
             return PreparedExamples(data.prepared, self.tokenizer.fingerprint)
         if data.reader == "stream":
-            return ExampleStream(self.task, self.tokenizer, data.split, data.shuffle or 1, seed=self.training.seed)
+            return ExampleStream(self.task, self.tokenizer, data.split, data.shuffle_block, seed=self.training.seed)
         return load_examples(self.task, self.tokenizer, data.split, seed=self.training.seed)
 
     def batches(self) -> Batches:
@@ -215,7 +215,7 @@ class Experiment:
             source_lengths=data.source_lengths or (self.task.max_source_length,),
             target_length=self.task.max_target_length,
             seed=self.training.seed,
-            shuffle=data.shuffle,
+            shuffle={"all": "all", "block": data.shuffle_block, "none": None}[data.shuffle],
             epochs=data.epochs,
             host_index=jax.process_index(),
             host_count=jax.process_count(),

@@ -303,9 +303,7 @@ def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[in
     if which == "latest":
         return steps[-1], _read_meta(manager, where, steps[-1])
     metas = {step: _read_meta(manager, where, step) for step in steps}
-    best = max(
-        steps, key=lambda step: (_rank(metas[step]["metrics"] or {}, metas[step]["best_metric"]), step)
-    )
+    best = max(steps, key=lambda step: (_rank(metas[step]["metrics"] or {}, metas[step]["best_metric"]), step))
     return best, metas[best]
 
 

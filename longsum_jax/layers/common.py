@@ -52,7 +52,7 @@ def constrain(x: Array, *names: str | None) -> Array:
 
 
 class Linear(nn.Module):
-    """x W + b over the last ``len(in_names)`` axes of x.
+    """x W + b over the last ``inputs`` axes of x.
 
     Attributes:
         shape: of W, inputs first.   names: logical axis names of W.   inputs: how many axes of W are summed over.

@@ -211,9 +211,7 @@ def _due(step: int, every: int, last: int) -> bool:
     return step == last or (every > 0 and step % every == 0)
 
 
-def _open_checkpoints(
-    workdir: Path, options: LoopOptions, model_name: str, run: dict[str, Any]
-) -> TrainingCheckpoints:
+def _open_checkpoints(workdir: Path, options: LoopOptions, model_name: str, run: dict[str, Any]) -> TrainingCheckpoints:
     return TrainingCheckpoints(
         workdir / SUBDIRECTORY,
         model=model_name,
@@ -261,9 +259,7 @@ class _Reporter:
     Logs them, shows them, and raises TrainingDiverged when too many in a row were not finite.
     """
 
-    def __init__(
-        self, workdir: Path, options: LoopOptions, start: int, on_metrics: Callable[..., None] | None
-    ) -> None:
+    def __init__(self, workdir: Path, options: LoopOptions, start: int, on_metrics: Callable[..., None] | None) -> None:
         first = jax.process_index() == 0
         self.throughput = Throughput()
         self._options, self._on_metrics = options, on_metrics

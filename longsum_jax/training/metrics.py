@@ -93,9 +93,7 @@ class ProgressLine:
     _FORMAT = "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
 
     def __init__(self, steps: int, start: int, shown: bool) -> None:
-        self._bar = tqdm(
-            total=steps, initial=start, disable=not shown, bar_format=self._FORMAT, dynamic_ncols=True
-        )
+        self._bar = tqdm(total=steps, initial=start, disable=not shown, bar_format=self._FORMAT, dynamic_ncols=True)
 
     def update(self, loss: float, tokens_per_second: float) -> None:
         self._bar.set_postfix_str(f"loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s", refresh=False)

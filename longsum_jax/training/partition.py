@@ -31,9 +31,7 @@ BATCH_AXES = ("batch", "fsdp")  # the axes that split the rows of a batch
 Rules = Mapping[str, tuple[str, ...]]  # logical axis name to mesh axes
 
 _FSDP: Rules = {"batch": BATCH_AXES, "embed": ("fsdp",)}
-_TENSOR: Rules = {
-    name: ("tensor",) for wide in ("heads", "mlp", "vocab", "channels") for name in (wide, f"act_{wide}")
-}
+_TENSOR: Rules = {name: ("tensor",) for wide in ("heads", "mlp", "vocab", "channels") for name in (wide, f"act_{wide}")}
 PRESETS: Mapping[str, Rules] = {
     "replicated": {"batch": ("batch",)},
     "fsdp": _FSDP,
@@ -66,9 +64,7 @@ class MeshOptions:
             if size < 1 and size != -1:
                 raise InputError(f"mesh.{axis}: {size} devices; give 1 or more, or -1 for the rest")
             if size != 1 and axis not in used:
-                raise InputError(
-                    f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; give 1'
-                )
+                raise InputError(f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; give 1')
 
     @property
     def rules(self) -> Rules:

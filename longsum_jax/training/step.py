@@ -164,9 +164,7 @@ def _gathered(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), tree)
 
 
-def _metrics(
-    out: LossOutput, loss: Array, norm: Array, opt_state: Any, state: TrainState
-) -> dict[str, Array]:
+def _metrics(out: LossOutput, loss: Array, norm: Array, opt_state: Any, state: TrainState) -> dict[str, Array]:
     if clash := sorted(set(out.metrics) & set(RESERVED_METRICS)):
         raise ValueError(f"the loss function may not use the metric names {clash}")
     rate = optax.tree_utils.tree_get(opt_state, "learning_rate")

@@ -9,7 +9,6 @@ from longsum_jax.ops import ssm_conv
 from longsum_jax.ops.ssm import MAX_LENGTH, discretize, ssm_scan
 from longsum_jax.ops.ssm_conv import smooth_length, ssm_convolution, ssm_convolution_direct
 
-
 TWINS = (ssm_convolution_direct, ssm_scan)
 LONGEST = 100
 

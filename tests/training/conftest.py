@@ -51,9 +51,7 @@ def start_worker():
             "PYTHONPATH": str(HERE.parents[1]),
         }
         command = [sys.executable, "-W", "error", str(HERE / "worker.py"), *map(str, arguments)]
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return start
 

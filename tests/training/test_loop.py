@@ -47,9 +47,7 @@ def test_run_of_all_steps(whole, toy):
     assert losses[-1] < 0.5 * losses[0]
     lines = toy.read_lines(workdir)
     assert shown == [line["step"] for line in lines]
-    assert {"loss", "grad_norm", "learning_rate", "tokens_per_second", "skipped", "correct"} <= lines[
-        0
-    ].keys()
+    assert {"loss", "grad_norm", "learning_rate", "tokens_per_second", "skipped", "correct"} <= lines[0].keys()
     assert [line for line in lines if "eval" in line] == [
         {"step": 4, "eval": {"mean_rouge": 0.5}},
         {"step": 8, "eval": {"mean_rouge": 0.2}},
@@ -215,9 +213,7 @@ def test_workdir_that_cannot_be_written(toy, tmp_path):
 
 
 def test_unknown_best_metric_is_named(toy, tmp_path):
-    with pytest.raises(
-        InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'
-    ):
+    with pytest.raises(InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'):
         toy.toy_fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
 
 

@@ -1,0 +1,54 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops.losses import IGNORED_LABEL, shift_right, token_cross_entropy
+
+
+def example():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(2, 4, 7)) * 3, rng.integers(0, 7, (2, 4))
+    labels[0, 2:] = IGNORED_LABEL
+    return logits, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_equals_a_loop_over_tokens(smoothing):
+    logits, labels = example()
+    expected, count = 0.0, 0
+    for row, label in zip(logits.reshape(-1, 7), labels.ravel(), strict=True):
+        if label != IGNORED_LABEL:
+            log_probs = row - np.log(np.exp(row).sum())
+            target = np.full(7, smoothing / 7)
+            target[label] += 1 - smoothing
+            expected, count = expected - target @ log_probs, count + 1
+    loss, weight = token_cross_entropy(jnp.asarray(logits), jnp.asarray(labels), label_smoothing=smoothing)
+    assert loss.dtype == weight.dtype == jnp.float32
+    np.testing.assert_allclose([loss, weight], [expected, count], rtol=1e-6)
+
+
+def test_ignored_labels_carry_no_gradient():
+    logits, labels = example()
+    gradient = jax.grad(lambda x: token_cross_entropy(x, jnp.asarray(labels))[0])(jnp.asarray(logits))
+    np.testing.assert_array_equal(np.abs(gradient).sum(-1) > 0, labels != IGNORED_LABEL)
+
+
+def test_cross_entropy_of_nothing_is_zero():
+    loss, weight = token_cross_entropy(jnp.ones((1, 3, 5)), jnp.full((1, 3), IGNORED_LABEL))
+    assert (loss, weight) == (0.0, 0.0)
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    logits, labels = example()
+    narrow = jnp.asarray(logits, jnp.bfloat16)
+    expected = token_cross_entropy(narrow.astype(jnp.float32), jnp.asarray(labels))
+    np.testing.assert_allclose(token_cross_entropy(narrow, jnp.asarray(labels)), expected, rtol=1e-6)
+
+
+def test_shift_right():
+    labels = jnp.array([[5, 6, 1], [7, 1, IGNORED_LABEL]])
+    expected = [[2, 5, 6], [2, 7, 1]]
+    np.testing.assert_array_equal(shift_right(labels, start_id=2, pad_id=0), expected)
+    ignored_inside = jnp.array([[IGNORED_LABEL, 6, 1]])
+    np.testing.assert_array_equal(shift_right(ignored_inside, start_id=2, pad_id=0), [[2, 0, 6]])
