@@ -13,22 +13,22 @@ MODES = ("default", "tiny")
 
 
 def get_config(mode):
+    task = task_section("embedded", max_source_length=320, max_target_length=96, piece_words=150)
     config = base(
         "locost",
         "tiny",
-        task_section("embedded", max_source_length=1024, max_target_length=128),
+        task,
         vocab_size=2048,
         d_model=128,
         d_state=64,
         d_kv=32,
         d_ff=256,
         num_layers=3,
-        num_decoder_layers=3,
+        num_decoder_layers=2,
         num_heads=4,
     )
-    config.data.batch_size = 8
-    config.data.source_lengths = (256, 512, 1024)
-    config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20, total_steps=200)
-    config.training.update(steps=200, log_every=10, eval_every=0, checkpoint_every=100)
-    config.evaluation.update(examples=7, batch_size=7, max_new_tokens=96, no_repeat_ngram_size=3)
+    config.data.batch_size = 16
+    config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20, total_steps=250)
+    config.training.update(steps=250, log_every=10, eval_every=0, checkpoint_every=125)
+    config.evaluation.update(examples=16, batch_size=16, max_new_tokens=64, no_repeat_ngram_size=3)
     return shrink(config) if mode == "tiny" else config

@@ -12,7 +12,7 @@ from longsum_jax.errors import InputError
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Runs ``main(argv)`` and exits: 0 when it worked, 2 with one sentence for bad input, 1 with a traceback otherwise."""
+    """Runs ``main(argv)`` and exits: 0 if it worked, 2 with one sentence for bad input, else 1 with a traceback."""
     try:
         code = main(sys.argv[1:]) or 0
     except InputError as error:
@@ -108,6 +108,13 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", type=kind, help=text)
     group.add_argument("--do_sample", action="store_true", default=None, help="sample instead of searching")
     group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
+
+
+def check_positive(args: argparse.Namespace, *names: str) -> None:
+    """Raises InputError unless these flags, where given, are at least 1."""
+    for name in names:
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise InputError(f"--{name}={value} must be at least 1")
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:

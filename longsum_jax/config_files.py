@@ -1,8 +1,7 @@
 """Config files: Python files with ``get_config(mode)``, and the overrides that a command line puts on top.
 
-    configs/locost_c4.py                        the file's default mode
-    configs/locost_c4.py:tiny                   another mode
-    configs/locost_c4.py:tiny,data.batch_size=8 a mode and overrides; --config.data.batch_size=8 does the same
+``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
+``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides; ``--config.data.batch_size=8`` does the same.
 """
 
 import ast
@@ -34,7 +33,7 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     mode, *pairs = argument.split(",")
     if "=" in mode:
         mode, pairs = "", [mode, *pairs]
-    config = _to_dict(_call_get_config(_find(name), mode))
+    config = _call_get_config(_find(name), mode)
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
@@ -114,20 +113,21 @@ def _find(name: str) -> Path:
     raise InputError(f"--config={name}: no such file, neither here nor in {beside_package.parent}")
 
 
-def _call_get_config(path: Path, mode: str) -> Any:
+def _call_get_config(path: Path, mode: str) -> dict[str, Any]:
     try:
         module = _run(path)
+        if not hasattr(module, "get_config"):
+            raise InputError(f"{path}: defines no get_config(mode); write one that returns the config")
+        modes = getattr(module, "MODES", ())
+        mode = mode or (modes[0] if modes else "")
+        if modes and mode not in modes:
+            raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
+        return _to_dict(module.get_config(mode))
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: cannot be run as a config ({type(error).__name__}: {error})") from error
-    if not hasattr(module, "get_config"):
-        raise InputError(f"{path}: defines no get_config(mode)")
-    modes = getattr(module, "MODES", ())
-    mode = mode or (modes[0] if modes else "")
-    if modes and mode not in modes:
-        raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
-    return module.get_config(mode)
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{path}: cannot be run as a config ({problem}); mend the file") from error
 
 
 def _run(path: Path) -> ModuleType:
@@ -136,11 +136,14 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())
     sys.path.insert(0, directory)
+    another_common = sys.modules.pop("common", None)
     try:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(directory)
         sys.modules.pop("common", None)
+        if another_common is not None:
+            sys.modules["common"] = another_common
     return module
 
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
     """Evaluates; raises InputError for data or settings that do not fit."""
     parser = cli.parser("evaluate", "Scores the summaries of a model against references.", EXAMPLES)
     cli.add_model_flags(parser)
-    parser.add_argument("--data", required=True, metavar="FILE", help="JSON lines, plain, .gz or .xz; a glob for several")
+    parser.add_argument("--data", required=True, metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob")
     parser.add_argument("--out", required=True, metavar="DIR", help="directory for metrics.json and predictions.jsonl")
     parser.add_argument("--document_key", default="document", help="field of the document; default: document")
     parser.add_argument("--summary_key", default="summary", help="field of the reference; default: summary")
@@ -35,6 +35,7 @@ def main(argv: Sequence[str]) -> None:
     cli.add_reading_flags(parser)
     cli.add_generation_flags(parser)
     args = parser.parse_args(argv)
+    cli.check_positive(args, "examples", "batch_size")
     _evaluate(args)
 
 
@@ -99,10 +100,9 @@ def _settings(args: Any, model: Any) -> dict[str, Any]:
 
     generation = dataclasses.asdict(model.generation_options(**cli.generation_options(args)))
     return {
-        "model": str(args.model),
-        "data": str(args.data),
-        "dtype": args.dtype,
-        "max_source_length": args.max_source_length,
+        **{name: getattr(args, name) for name in ("model", "data", "dtype", "max_source_length")},
+        "weights": model.fingerprint,
+        "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
         "generation": json.loads(json.dumps(generation)) | {"seed": args.seed},
         "rouge": describe(args.stemmer),
         "longsum_jax": __version__,
@@ -117,8 +117,8 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))
             differing = [key for key in settings if before.get(key) != settings[key]]
-            if differing:
-                raise InputError(f"{out}: holds predictions made with another {', '.join(differing)}; give another --out")
+            if others := ", ".join(differing):
+                raise InputError(f"{out}: holds predictions made with another {others}; give another --out")
         _write(path, settings)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
@@ -128,9 +128,9 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    from longsum_jax.training.workdir import write_atomically
+
+    write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
 def _print(result: dict[str, Any], out: Path) -> None:

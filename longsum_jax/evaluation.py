@@ -1,6 +1,7 @@
 """Predictions with their scores: what evaluation during training and the evaluate command share."""
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -33,17 +34,27 @@ class PredictionsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows: list[Row] = []
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("\n")]
+        if not path.exists():
+            return
+        try:
+            content = path.read_bytes()
+            # Not splitlines: a prediction may hold other characters that it takes for the end of a line.
+            *whole, cut_short = content.split(b"\n")
             self.rows = [_parsed(line, f"{path}:{i}") for i, line in enumerate(whole, 1)]
-            if len(whole) < len(lines):
-                path.write_text("".join(whole), encoding="utf-8")
+            if cut_short:
+                os.truncate(path, len(content) - len(cut_short))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); give another --out") from error
 
     def append(self, row: Row) -> None:
+        """Writes one row to the disk; InputError when that fails, the rows before are kept."""
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror}); make room and start again, finished rows are kept"
+            raise InputError(f"{self._path}: {problem}") from error
         self.rows.append(row)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def predict(
@@ -63,7 +74,8 @@ def predict(
     for start in range(0, len(pairs), batch_size):
         batch = pairs[start : start + batch_size]
         began = time.perf_counter()
-        summaries = model.summaries([pair.source for pair in batch], batch_size=batch_size, **options)
+        sources, names = [pair.source for pair in batch], [f'document "{pair.id}"' for pair in batch]
+        summaries = model.summaries(sources, names=names, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
         for pair, summary in zip(batch, summaries, strict=True):
             row = {
@@ -106,17 +118,13 @@ def baseline_scores(pairs: Sequence[Pair], *, stemmer: bool = False, seed: int =
     words = max(1, round(statistics.fmean(len(pair.reference.split()) for pair in pairs)))
     texts = {
         "lead": [lead(pair.source, num_words=words) for pair in pairs],
-        "random": [
-            random_sentences(pair.source, num_words=words, seed=(seed, i)) for i, pair in enumerate(pairs)
-        ],
+        "random": [random_sentences(pair.source, num_words=words, seed=(seed, i)) for i, pair in enumerate(pairs)],
     }
     references = [pair.reference for pair in pairs]
-    return {
-        name: corpus_rouge(zip(made, references, strict=True), stemmer=stemmer) for name, made in texts.items()
-    }
+    return {name: corpus_rouge(zip(made, references, strict=True), stemmer=stemmer) for name, made in texts.items()}
 
 
-def _parsed(line: str, where: str) -> Row:
+def _parsed(line: bytes, where: str) -> Row:
     try:
         row = json.loads(line)
         row["id"], row["scores"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +28,9 @@ from longsum_jax.registry import Family, model_config
 from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer, train_sentencepiece
 from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.optimizers import OptimizerOptions
-from longsum_jax.training.partition import MeshOptions
+from longsum_jax.training.partition import MeshOptions, check_batch_size, make_mesh
 from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.workdir import has_checkpoint
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,7 @@ class Experiment:
     """
 
     def __init__(self, config: Mapping[str, Any], workdir: str | Path) -> None:
-        known = {"model", "task", "init_from", *SECTIONS}
-        for name in config:
-            if name not in known:
-                raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, known)}')
+        _check_sections(config)
         self.description = dict(config)
         self.workdir = Path(workdir)
         self.family: Family
@@ -142,13 +141,20 @@ class Experiment:
         self.mesh: MeshOptions = options["mesh"]
         self.evaluation: EvaluationOptions = options["evaluation"]
         self.init_from: str = config.get("init_from", "")
+        self.last_evaluation: tuple[int, dict[str, float], list[Row]] | None = None  # step, scores, predictions
         self._check()
 
     def _check(self) -> None:
         if self.data.reader == "prepared" and not self.data.prepared:
-            raise InputError('config.data.prepared is empty; data.reader="prepared" needs the directory that prepare wrote')
+            raise InputError(
+                'config.data.prepared is empty; data.reader="prepared" needs what the prepare command wrote'
+            )
         if self.data.reader == "stream" and self.data.shuffle == "all":
             raise InputError('config.data.shuffle is "all", which a stream cannot do; give "block" or "none"')
+
+    def check_mesh(self) -> None:
+        """Raises InputError unless the devices form the mesh and a batch divides over it."""
+        check_batch_size(self.data.batch_size, make_mesh(self.mesh), self.training.accumulation)
 
     @cached_property
     def start(self) -> Model | None:
@@ -177,12 +183,11 @@ class Experiment:
             if self.start.tokenizer is None:
                 raise InputError(f"config.tokenizer.path is empty and {self.init_from} holds no tokenizer; give one")
             return self.start.tokenizer
-        kept = self.workdir / TRAINING_MODEL
-        if not kept.exists():
-            texts = (document.document for document in documents(self.task, self.data.split))
-            extra = self.tokenizer_options.extra_ids
-            return train_sentencepiece(texts, rows - extra, extra_ids=extra)
-        return load_tokenizer(kept, vocab_size=rows)
+        if has_checkpoint(self.workdir):
+            return load_tokenizer(self.workdir / TRAINING_MODEL, vocab_size=rows)
+        texts = (document.document for document in documents(self.task, self.data.split))
+        extra = self.tokenizer_options.extra_ids
+        return train_sentencepiece(texts, rows - extra, extra_ids=extra)
 
     def model(self, params: Any) -> Model:
         """A Model around ``params``, to generate with."""
@@ -192,9 +197,11 @@ class Experiment:
     def write_model_directory(self) -> None:
         """Config and tokenizer beside the checkpoints, so that ``longsum_jax.load(workdir)`` works from the start."""
         target = self.workdir / TRAINING_MODEL
-        if jax.process_index() == 0 and not target.exists():
-            generation = self.model(None).generation_config
-            huggingface.write_model(target, self.family, self.config, None, generation, self.tokenizer)
+        if jax.process_index() or (target.exists() and has_checkpoint(self.workdir)):
+            return
+        shutil.rmtree(target, ignore_errors=True)  # of a run that never came to a checkpoint
+        generation = self.model(None).generation_config
+        huggingface.write_model(target, self.family, self.config, None, generation, self.tokenizer)
 
     @cached_property
     def store(self) -> ExampleStore:
@@ -254,7 +261,8 @@ class Experiment:
         kept = (Pair(id, *texts) for id, texts in made if texts is not None)
         pairs = list(itertools.islice(kept, self.evaluation.examples))
         if not pairs:
-            raise InputError(f'task "{self.task.name}": split "{self.evaluation.split}" has no documents to evaluate on')
+            where = f'task "{self.task.name}", split "{self.evaluation.split}"'
+            raise InputError(f"{where}: no documents to evaluate on; name another split or evaluation.examples=0")
         return pairs
 
     @cached_property
@@ -285,11 +293,23 @@ class Experiment:
         """What ``fit`` calls; one model object throughout, so that generation compiles once per length."""
         if not self.evaluation.examples:
             return None
+        _ = self.evaluation_pairs  # read now: missing data should not show after hours of training
         model = self.model(None)
 
         def evaluate(params: Any, step: int) -> dict[str, float]:
-            del step
             model.params = params
-            return self.evaluate(model)[0]
+            scores, rows = self.evaluate(model)
+            self.last_evaluation = step, scores, rows
+            return scores
 
         return evaluate
+
+
+def _check_sections(config: Mapping[str, Any]) -> None:
+    known = {"model", "task", "init_from", *SECTIONS}
+    for name in config:
+        if name not in known:
+            raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, known)}')
+    for name in ("model", "task", "training"):
+        if not isinstance(config.get(name), Mapping):
+            raise InputError(f'config: the section "{name}" is missing; see configs/common.py')

@@ -24,6 +24,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """
     hints = typing.get_type_hints(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where}: expected the keys {', '.join(fields)}, got {values!r}")
     built = {}
     for key, value in values.items():
         if key not in fields:

@@ -1,5 +1,6 @@
 """A loaded model: encode, logits, generate, summarise, save."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -65,13 +66,19 @@ class Model:
     ) -> None:
         self.family, self.config, self.params, self.tokenizer = family, config, params, tokenizer
         self.module = family.module_class(config)
-        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-        defaults = {name: getattr(config, name) for name in ids} | dict(family.generation)
-        self.generation_config = defaults | (generation_config or {})
+        self.generation_config = family.generation_config(config, generation_config or {})
 
     @property
     def num_parameters(self) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the parameters; equal fingerprints, equal weights."""
+        digest = hashlib.blake2b(digest_size=8)
+        for leaf in jax.tree.leaves(self.params):
+            digest.update(np.ascontiguousarray(leaf).data)
+        return digest.hexdigest()
 
     def encode(self, input_ids: Any, attention_mask: Any = None) -> Array:
         """Encoder states float32 [B, L, D] of ids int [B, L]; ``attention_mask`` as for ``generate``."""
@@ -82,8 +89,10 @@ class Model:
     def logits(self, input_ids: Any, attention_mask: Any, decoder_input_ids: Any) -> Array:
         """Teacher-forced logits float32 [B, T, V] for ``decoder_input_ids`` int [B, T]."""
         ids, mask = self._inputs(input_ids, attention_mask)
-        ids, mask = _pad_to_bucket(ids, mask, self.config.pad_token_id)
-        return self._logits(self.params, ids, mask, self._checked(decoder_input_ids, "decoder_input_ids"))
+        decoder_ids = self._checked(decoder_input_ids, "decoder_input_ids")
+        if len(decoder_ids) != len(ids):
+            raise InputError(f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must agree")
+        return self._logits(self.params, *_pad_to_bucket(ids, mask, self.config.pad_token_id), decoder_ids)
 
     def generate(self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any) -> np.ndarray:
         """Decodes summaries.
@@ -121,26 +130,36 @@ class Model:
         on_overflow: Overflow = "truncate",
         batch_size: int = 1,
         seed: int = 0,
+        names: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Summary]:
         """Summarises documents one after another, ``batch_size`` at a time.
 
         Args:
             texts: documents, or one.
-            max_source_length: tokens to read of each, end of sequence included; None reads everything.
+            max_source_length: tokens to read of each, end of sequence included, at least 2; None reads everything.
             on_overflow: what to do with longer documents: read their beginning, or raise.
             batch_size: documents decoded together; it changes speed and memory, not results.
             seed: of sampling.
+            names: what error messages call the documents; by default they are counted.
             **options: as for ``generate``.
 
         Raises:
-            InputError: no tokenizer, an empty text, a document that is too long with on_overflow="error".
+            InputError: no tokenizer, an empty text, a document that is too long with on_overflow="error", a
+                batch_size or max_source_length out of range.
         """
         if self.tokenizer is None:
             raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size} must be at least 1")
+        if max_source_length is not None and max_source_length < 2:
+            raise InputError(f"max_source_length={max_source_length} must be at least 2, the end of sequence included")
         generation = self.generation_options(**{"num_return_sequences": None, **options})
         texts = [texts] if isinstance(texts, str) else list(texts)
-        documents = [self._read(text, i, max_source_length, on_overflow) for i, text in enumerate(texts)]
+        names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
+        documents = [
+            self._read(text, name, max_source_length, on_overflow) for text, name in zip(texts, names, strict=True)
+        ]
         results: list[Summary] = []
         for start in range(0, len(documents), batch_size):
             results += self._summarize_batch(documents[start : start + batch_size], batch_size, generation, seed)
@@ -148,20 +167,18 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files to a new directory."""
-        huggingface.write_model(
-            path, self.family, self.config, self.params, self.generation_config, self.tokenizer
-        )
+        huggingface.write_model(path, self.family, self.config, self.params, self.generation_config, self.tokenizer)
 
-    def _read(self, text: str, index: int, limit: int | None, on_overflow: Overflow) -> tuple[list[int], int]:
+    def _read(self, text: str, name: str, limit: int | None, on_overflow: Overflow) -> tuple[list[int], int]:
         """Ids to read, and the length of the whole document."""
         if not text.strip():
-            raise InputError(f"document {index + 1} is empty; give it some text or leave it out")
+            raise InputError(f"{name} is empty; give it some text or leave it out")
         ids = [*self.tokenizer.encode(text), self.config.eos_token_id]
         if limit is None or len(ids) <= limit:
             return ids, len(ids)
         if on_overflow == "error":
             raise InputError(
-                f"document {index + 1} has {len(ids)} tokens, more than max_source_length={limit}; "
+                f"{name} has {len(ids)} tokens, more than max_source_length={limit}; "
                 "raise it, or allow on_overflow=truncate"
             )
         return [*ids[: limit - 1], self.config.eos_token_id], len(ids)
@@ -276,9 +293,7 @@ def load(
     directory = run if (run / huggingface.CONFIG).exists() else path
     family, config = huggingface.read_config(directory, dtype=dtype)
     if directory is run:
-        from longsum_jax.checkpoints.training import restore_params
-
-        params = restore_params(path, which=which)
+        params = _trained_params(path, family, config, which)
     else:
         params = huggingface.read_params(directory, family, config)
     return Model(
@@ -286,8 +301,18 @@ def load(
         config,
         jax.tree.map(jnp.asarray, params),
         _tokenizer(tokenizer, directory, config.vocab_size),
-        huggingface.read_generation_config(directory, family, config),
+        huggingface.read_generation_config(directory),
     )
+
+
+def _trained_params(workdir: Path, family: Family, config: Any, which: Literal["best", "latest"]) -> Params:
+    """Parameters of a training run, which must be those of the config beside them."""
+    from longsum_jax.checkpoints.training import check_names, describe, restore_params
+
+    params = restore_params(workdir, which=which)
+    wanted = {name: [list(shape), ""] for name, shape in family.parameter_shapes(config).items()}
+    check_names(wanted, describe(params), str(workdir), "parameters of the checkpoint")
+    return params
 
 
 def _tokenizer(given: str | Path | None, directory: Path, vocab_size: int) -> Tokenizer | None:

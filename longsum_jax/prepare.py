@@ -20,6 +20,10 @@ examples:
   python -m longsum_jax.prepare --task=c4 --source='json:/data/c4/en/c4-train.*.json.gz' --split=train \\
       --tokenizer=spiece.model --out=data/c4/train --num_shards=1024 --workers=32
 
+  # novels, one JSON object with "text" per line, in pieces that fit 4,096 tokens
+  python -m longsum_jax.prepare --task=c4 --source=json:novels.jsonl --piece_words=3000 --split=train \\
+      --tokenizer=spiece.model --out=data/novels/train
+
   # reports of your own, one JSON object per line
   python -m longsum_jax.prepare --task=govreport --source='json:reports/{{split}}.jsonl' \\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
@@ -38,6 +42,7 @@ TASK_OPTIONS = {
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
     "prefix": (str, "text put before every source"),
+    "piece_words": (int, "gap sentences: documents of more words are cut into pieces of about this many"),
     "data_dir": (str, "TFDS directory"),
     "cache_dir": (str, "directory that seqio_cache_tasks wrote"),
 }
@@ -74,8 +79,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     tasks = "\n".join(
-        f"  {task.name:16} {task.source:28} {task.objective:13} "
-        f"{task.max_source_length} -> {task.max_target_length}"
+        f"  {task.name:16} {task.source:28} {task.objective:13} {task.max_source_length} -> {task.max_target_length}"
         for task in TASKS.values()
     )
     parser = argparse.ArgumentParser(
@@ -87,9 +91,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--task", required=True, help="a name of the list below")
     parser.add_argument("--split", default="train", help="default: train")
     parser.add_argument("--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"')
-    parser.add_argument(
-        "--vocab_size", type=int, help="rows of the model's embedding, if not the tokenizer's own"
-    )
+    parser.add_argument("--vocab_size", type=int, help="rows of the model's embedding, if not the tokenizer's own")
     parser.add_argument("--out", required=True, help="directory to make, for this split alone")
     parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
     parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on it")
@@ -105,9 +107,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _report(out: str, metadata: dict[str, Any]) -> str:
     counts = metadata["counts"]
+    pieces = "" if counts["pieces"] == counts["read"] else f" and cut into {counts['pieces']} pieces"
     return (
         f"{metadata['examples']} examples in {out} ({metadata['num_shards']} shards); "
-        f"{counts['read']} documents read, {counts['too_short']} too short; "
+        f"{counts['read']} documents read{pieces}, {counts['too_short']} too short; "
         f"truncated: {counts['truncated_sources']} sources "
         f"({counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped), "
         f"{counts['truncated_targets']} targets "

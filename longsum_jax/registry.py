@@ -1,7 +1,8 @@
 """What can be built: model families by name, each with its config, module, presets and names in checkpoints."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,22 @@ class Family:
 
     def config(self, values: Mapping[str, Any], where: str = "model") -> Any:
         """Config from plain values; unknown keys and bad values are InputErrors that say where."""
-        return from_dict(self.config_class, values, where)
+        with _at(where):
+            return from_dict(self.config_class, values, where)
+
+    def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> Any:
+        """Config from the content of a config.json; ``runtime`` sets fields that are not written there."""
+        with _at(where):
+            return self.config(self.read_config(raw) | runtime, where)
+
+    def generation_config(self, config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``given`` over the family's defaults; token ids are the config's, a given max_length is the length limit."""
+        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+        defaults = {name: getattr(config, name) for name in ids} | dict(self.generation)
+        given = {key: value for key, value in given.items() if value is not None}
+        if "max_length" in given:
+            defaults.pop("max_new_tokens", None)
+        return defaults | given
 
     def parameter_shapes(self, config: Any) -> dict[str, tuple[int, ...]]:
         """Flat path to shape of every parameter, without creating any."""
@@ -64,6 +80,17 @@ class Family:
             return module.init(rng, ids, ids, ids)["params"]
 
         return init
+
+
+@contextlib.contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Puts ``where`` before the message of an InputError that does not say it."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(where):
+            raise
+        raise InputError(f"{where}: {error}") from None
 
 
 FAMILIES: dict[str, Family] = {

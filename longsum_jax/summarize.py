@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
                 max_source_length=args.max_source_length,
                 on_overflow=args.on_overflow,
                 seed=args.seed,
+                names=["standard input" if name == "-" else name],
                 **cli.generation_options(args),
             )[0]
         report = {"file": name, **summary.report(), "seconds": round(time.perf_counter() - began, 2)}

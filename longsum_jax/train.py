@@ -40,10 +40,10 @@ def main(argv: Sequence[str]) -> int:
 
     from longsum_jax.experiment import Experiment
     from longsum_jax.training.loop import TrainingDiverged
-    from longsum_jax.training.workdir import open_workdir
+    from longsum_jax.training.workdir import check_workdir
 
     experiment = Experiment(config, args.workdir)
-    open_workdir(args.workdir, config)
+    check_workdir(args.workdir, config)
     try:
         result = _train(experiment)
     except TrainingDiverged as error:
@@ -57,31 +57,41 @@ def _train(experiment: "Experiment") -> "FitResult":
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.training.loop import fit
     from longsum_jax.training.optimizers import make_optimizer
+    from longsum_jax.training.workdir import open_workdir
 
-    _say(f"tokenizer: {experiment.tokenizer.vocab_size} ids; examples: {_size(experiment)}; compiling the first step")
+    # Everything that can be wrong with the input shows here, before anything is written.
+    experiment.check_mesh()
+    optimizer = make_optimizer(experiment.optimizer)
+    initial_params = experiment.start and experiment.start.params
+    batches, evaluate = experiment.batches(), experiment.evaluator()
+    _say(f"{_size(experiment)}; {experiment.tokenizer.vocab_size} token ids; compiling the first step")
+
+    open_workdir(experiment.workdir, experiment.description)
     experiment.write_model_directory()
-    with Prefetcher(experiment.batches(), experiment.data.prefetch) as batches:
+    with Prefetcher(batches, experiment.data.prefetch) as batches:
         return fit(
             loss_fn=experiment.loss_fn(),
             init=experiment.family.init_params(experiment.config),
-            optimizer=make_optimizer(experiment.optimizer),
+            optimizer=optimizer,
             batches=batches,
             options=experiment.training,
             workdir=experiment.workdir,
             mesh_options=experiment.mesh,
             run=experiment.description,
             model_name=experiment.family.name,
-            evaluate=experiment.evaluator(),
-            initial_params=experiment.start and experiment.start.params,
+            evaluate=evaluate,
+            initial_params=initial_params,
         )
 
 
 def _size(experiment: "Experiment") -> str:
+    if not hasattr(experiment.store, "__len__"):
+        return "streamed"
     counts = getattr(experiment.store, "counts", None)
     if counts is None:
-        return str(len(experiment.store)) if hasattr(experiment.store, "__len__") else "streamed"
+        return str(len(experiment.store))
     return (
-        f"{len(experiment.store)} of {counts.read} documents, {counts.too_short} too short, "
+        f"{len(experiment.store)} from {counts.read} documents, {counts.too_short} too short, "
         f"{counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the length limit"
     )
 
@@ -94,7 +104,9 @@ def _report(experiment: "Experiment", result: "FitResult") -> None:
         return
     print(f"{result.step} steps done; checkpoints and metrics are in {where}")
     if experiment.evaluation.examples:
-        scores, rows = experiment.evaluate(experiment.model(result.state.params))
+        step, scores, rows = experiment.last_evaluation or (None, {}, [])
+        if step != result.step:
+            scores, rows = experiment.evaluate(experiment.model(result.state.params))
         columns = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
         print("\n" + " ".join(f"{name:>12}" for name in ("", *columns)))
         for name, prefix in (("model", ""), ("lead", "lead_"), ("random", "random_")):

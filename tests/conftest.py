@@ -1,5 +1,7 @@
-"""What all tests share: a small tokenizer, and real documents where they are at hand."""
+"""What all tests share: a small tokenizer, small models, a short training run, real documents if they are at hand."""
 
+import contextlib
+import json
 import os
 from pathlib import Path
 
@@ -37,3 +39,142 @@ def tiny_tokenizer(topics):
     from longsum_jax.text.tokenizers import train_sentencepiece
 
     return train_sentencepiece(topics, 1000, extra_ids=10)
+
+
+GOLDEN = Path(__file__).parent / "golden" / "locost"
+
+
+@contextlib.contextmanager
+def _fast_compilation(directory):
+    """Compiles in half the time, and each program once: compiling is most of what these tests do."""
+    import jax
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    values = {
+        "jax_disable_most_optimizations": True,
+        "jax_compilation_cache_dir": str(directory),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: jax.config.values[name] for name in values}
+    for name, value in values.items():
+        jax.config.update(name, value)
+    reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        reset_cache()
+
+
+@pytest.fixture(scope="session")
+def compiled_programs(tmp_path_factory):
+    """Directory in which compiled programs are kept from one test, and one process, to the next."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def fast_compilation(compiled_programs):
+    with _fast_compilation(compiled_programs):
+        yield
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Reads golden arrays by name; see golden/locost/README.md."""
+    import numpy as np
+
+    def read(name):
+        with np.load(GOLDEN / f"{name}.npz") as arrays:
+            return dict(arrays)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def publish(golden):
+    """Writes a directory as published: config.json, and weights with tied copies, as safetensors or .bin."""
+    arrays = ("greedy", "logits", "input_ids", "attention_mask", "labels")
+
+    def make(directory, name, *, weights="model.safetensors", generation=None, change=lambda state: state, **config):
+        directory.mkdir()
+        values = json.loads((GOLDEN / "c_full_config.json").read_text()) | config
+        (directory / "config.json").write_text(json.dumps(values))
+        if generation is not None:
+            (directory / "generation_config.json").write_text(json.dumps(generation))
+        state = change({key: value for key, value in golden(name).items() if key not in arrays})
+        _write_weights(directory / weights, state)
+        return directory
+
+    return make
+
+
+@pytest.fixture
+def published(tmp_path, publish):
+    """`publish` into a directory of the test's own."""
+    return lambda name="c_full_state", **options: publish(tmp_path / "published", name, **options)
+
+
+def _write_weights(path, state):
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
+        save_file(state, path)
+    else:
+        import torch
+
+        torch.save({key: torch.from_numpy(value) for key, value in state.items()}, path)
+
+
+@pytest.fixture(scope="session")
+def small_model(tiny_tokenizer, tmp_path_factory):
+    """A model directory of one layer each with random weights and `tiny_tokenizer`."""
+    import flax.linen as nn
+    import jax
+
+    from longsum_jax.pipeline import Model
+    from longsum_jax.registry import get_family
+
+    family = get_family("locost")
+    sizes = {
+        "d_model": 16,
+        "d_state": 8,
+        "d_kv": 8,
+        "d_ff": 16,
+        "num_heads": 2,
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+    }
+    # Tied and untrained, it would repeat its start token.
+    config = family.config({"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes})
+    directory = tmp_path_factory.mktemp("small") / "model"
+    with _fast_compilation(tmp_path_factory.mktemp("compiled")):
+        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 6}).save(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def trained(compiled_programs, tmp_path_factory):
+    """The workdir of `train --config=configs/quickstart.py:tiny` cut down to seconds: two evaluations, three steps."""
+    from longsum_jax import train
+
+    workdir = tmp_path_factory.mktemp("trained") / "run"
+    with _fast_compilation(compiled_programs):
+        assert train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
+    return workdir
+
+
+# The smallest run of the quickstart's tiny mode.
+TINY_RUN = (
+    "tiny,training.steps=3,training.eval_every=2,model.vocab_size=384,model.d_model=16,model.d_state=8,model.d_kv=8,"
+    "model.d_ff=16,model.num_heads=2,model.num_layers=1,model.num_decoder_layers=1,task.max_source_length=64,"
+    "task.max_target_length=16,evaluation.max_new_tokens=4"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_run():
+    """The --config of `trained`, for commands that go on with it or start another like it."""
+    return f"configs/quickstart.py:{TINY_RUN}"

@@ -27,18 +27,13 @@ def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
     path = directory / CONFIG
     raw = read_json(path)
     family = family_of(raw, str(path))
-    return family, family.config(family.read_config(raw) | runtime, str(path))
+    return family, family.config_of_json(raw, str(path), **runtime)
 
 
-def read_generation_config(directory: Path, family: Family, config: Any) -> dict[str, Any]:
-    """generation_config.json over the family's defaults; token ids come from config.json when it has none."""
-    ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-    defaults = dict(family.generation) | {name: getattr(config, name) for name in ids}
+def read_generation_config(directory: Path) -> dict[str, Any]:
+    """Content of generation_config.json, empty when there is none."""
     path = directory / GENERATION
-    found = read_json(path) if path.exists() else {}
-    if "max_length" in found and found.get("max_new_tokens") is None:
-        defaults.pop("max_new_tokens")
-    return defaults | {key: value for key, value in found.items() if value is not None}
+    return read_json(path) if path.exists() else {}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -192,7 +192,8 @@ def restore_params(
         which: "best" by the run's metric, the latest when nothing was evaluated; or "latest".
 
     Raises:
-        InputError: no checkpoint there, another format version, or parameters that do not fit the target.
+        InputError: no checkpoint there, another format version, a damaged one, or parameters that do not fit the
+            target.
     """
     with _opened(directory) as (manager, where):
         step, meta = _choose(manager, where, which)
@@ -202,7 +203,12 @@ def restore_params(
             check_names(describe(abstract_params), meta["parameters"], f"{where}, step {step}", "parameters")
             target = abstract_params
         items = ocp_args.Composite(params=ocp_args.StandardRestore(target))
-        return manager.restore(step, args=items)["params"]
+        try:
+            return manager.restore(step, args=items)["params"]
+        except (OSError, ValueError, KeyError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            problem = f"the parameters of step {step} are missing or damaged ({reason})"
+            raise InputError(f"{where}: {problem}; copy the checkpoint again") from error
 
 
 def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:

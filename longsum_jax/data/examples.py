@@ -7,6 +7,7 @@ from typing import Protocol, TypedDict
 
 import numpy as np
 
+from longsum_jax.data.pieces import begins_document
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
@@ -38,8 +39,9 @@ class ExampleStore(Protocol):
 class Counts:
     """What became of the documents and their tokens."""
 
-    read: int = 0
-    too_short: int = 0  # nothing left to summarise, or no summary
+    read: int = 0  # documents of the source
+    pieces: int = 0  # what they were cut into; equal to ``read`` without ``piece_words``
+    too_short: int = 0  # pieces with nothing left to summarise, or without a summary
     truncated_sources: int = 0
     truncated_targets: int = 0
     source_tokens: int = 0  # before truncation
@@ -47,9 +49,10 @@ class Counts:
     dropped_source_tokens: int = 0
     dropped_target_tokens: int = 0
 
-    def add(self, example: Example | None) -> None:
-        """Counts one document, None for one that was too short."""
-        self.read += 1
+    def add(self, example: Example | None, *, new_document: bool = True) -> None:
+        """Counts one piece, None for one that was too short; ``new_document`` for the first of its document."""
+        self.read += new_document
+        self.pieces += 1
         if example is None:
             self.too_short += 1
             return
@@ -61,6 +64,11 @@ class Counts:
         self.target_tokens += example["target_tokens"]
         self.dropped_source_tokens += dropped_source
         self.dropped_target_tokens += dropped_target
+
+    def merge(self, other: "Counts") -> None:
+        """Adds the counts of other documents."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 def make_example(task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0) -> Example | None:
@@ -123,7 +131,7 @@ def make_examples(
     for document in docs:
         example = make_example(task, tokenizer, document, seed)
         if counts is not None:
-            counts.add(example)
+            counts.add(example, new_document=task.piece_words is None or begins_document(document.id))
         if example is not None:
             yield example
 
@@ -138,9 +146,9 @@ class ExampleList(Sequence[Example]):
 
     def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
         self._examples = list(examples)
-        self.lengths = np.array(
-            [(len(e["input_ids"]), len(e["labels"])) for e in self._examples], np.int32
-        ).reshape(-1, 2)
+        self.lengths = np.array([(len(e["input_ids"]), len(e["labels"])) for e in self._examples], np.int32).reshape(
+            -1, 2
+        )
         self.counts = counts or Counts()
 
     def __len__(self) -> int:
@@ -153,9 +161,7 @@ class ExampleList(Sequence[Example]):
 def load_examples(task: Task, tokenizer: Tokenizer, split: str, *, seed: int = 0) -> ExampleList:
     """Reads a whole split into memory."""
     counts = Counts()
-    return ExampleList(
-        make_examples(task, tokenizer, documents(task, split), seed=seed, counts=counts), counts
-    )
+    return ExampleList(make_examples(task, tokenizer, documents(task, split), seed=seed, counts=counts), counts)
 
 
 def _close(ids: list[int], limit: int, eos_id: int) -> np.ndarray:

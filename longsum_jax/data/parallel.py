@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from longsum_jax.data.examples import Counts, Example, make_example
+from longsum_jax.data.examples import Counts, Example, make_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
 from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer
@@ -44,10 +44,9 @@ def make_examples_in_parallel(
                 running.append(pool.submit(work, chunk))
             if not running:
                 return
-            for example in running.popleft().result():
-                counts.add(example)
-                if example is not None:
-                    yield example
+            examples, counted = running.popleft().result()
+            counts.merge(counted)
+            yield from examples
 
 
 def _load(path: str) -> None:
@@ -55,5 +54,6 @@ def _load(path: str) -> None:
     _tokenizer = load_tokenizer(path)
 
 
-def _make_chunk(task: Task, seed: int, docs: list[Document]) -> list[Example | None]:
-    return [make_example(task, _tokenizer, document, seed) for document in docs]
+def _make_chunk(task: Task, seed: int, docs: list[Document]) -> tuple[list[Example], Counts]:
+    counts = Counts()
+    return list(make_examples(task, _tokenizer, docs, seed=seed, counts=counts)), counts

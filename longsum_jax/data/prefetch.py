@@ -32,9 +32,7 @@ class Prefetcher(Iterator[Any]):
         put: applied to each batch in the worker thread; places it on the devices.
     """
 
-    def __init__(
-        self, batches: BatchIterator, size: int = 2, put: Callable[[NumpyBatch], Any] = lambda batch: batch
-    ):
+    def __init__(self, batches: BatchIterator, size: int = 2, put: Callable[[NumpyBatch], Any] = lambda batch: batch):
         if size < 1:
             raise InputError(f"prefetch size={size} must be at least 1")
         self._batches, self._size, self._put = batches, size, put

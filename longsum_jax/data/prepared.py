@@ -158,9 +158,7 @@ def _write(
     if workers == 1:
         examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts)
     else:
-        examples = make_examples_in_parallel(
-            task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers
-        )
+        examples = make_examples_in_parallel(task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers)
     paths = shard_paths(work, split, num_shards)
     lengths = _write_shards(paths, _with_progress(examples, counts, f"{task.name}/{split}", progress))
     if len(lengths) == 0:
@@ -207,9 +205,7 @@ def _with_progress(examples: Iterable[Example], counts: Counts, name: str, show:
         for example in line:
             yield example
             if show and line.n % 100 == 0:
-                line.set_postfix(
-                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
-                )
+                line.set_postfix(too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False)
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -229,9 +225,7 @@ def _work_directory(target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
     except OSError as error:
-        raise InputError(
-            f"cannot write in {target.parent}: {error.strerror}; choose another directory"
-        ) from error
+        raise InputError(f"cannot write in {target.parent}: {error.strerror}; choose another directory") from error
     work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
     return work
 
@@ -253,8 +247,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         metadata = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{directory} is not a prepared directory (no {METADATA}); "
-            "make one with python -m longsum_jax.prepare"
+            f"{directory} is not a prepared directory (no {METADATA}); make one with python -m longsum_jax.prepare"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error

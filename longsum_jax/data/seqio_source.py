@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import TASKS, Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
@@ -15,7 +16,7 @@ FIELDS = ("id", "document", "summary", "query")
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
-    """Yields the documents of a TFDS-backed task in TFDS's own fixed order, unshuffled.
+    """Yields the documents (or pieces) of a TFDS-backed task in TFDS's own fixed order, unshuffled.
 
     Reads what ``seqio_cache_tasks`` wrote where the task names a ``cache_dir``.
 
@@ -37,7 +38,7 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 def register(task: Task) -> str:
     """Adds the seqio Task of ``task`` to seqio's registry, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. What is costly and needs no tokenizer, gap
+    Its examples are texts: id, document, summary, query. What is costly and needs no tokenizer, pieces and gap
     sentences, comes before the cache placeholder, so that ``seqio_cache_tasks`` does it on a cluster.
     """
     seqio = import_seqio()
@@ -45,6 +46,7 @@ def register(task: Task) -> str:
     if name in seqio.TaskRegistry.names():
         return name
     text = seqio.Feature(seqio.PassThroughVocabulary(size=1), add_eos=False, dtype=_string_type(), rank=0)
+    cutting = [] if task.piece_words is None else [_cutter(task)]
     selection = [_selector(task)] if selects_before_cache(task) else []
     seqio.TaskRegistry.add(
         name,
@@ -53,7 +55,7 @@ def register(task: Task) -> str:
             tfds_data_dir=task.data_dir,
             splits=dict(task.splits),
         ),
-        preprocessors=[_reader(task), *selection, seqio.CacheDatasetPlaceholder()],
+        preprocessors=[_reader(task), *cutting, *selection, seqio.CacheDatasetPlaceholder()],
         output_features=dict.fromkeys(FIELDS, text),
     )
     return name
@@ -78,8 +80,7 @@ def import_seqio() -> Any:
         import tensorflow as tf
     except ImportError as error:
         raise InputError(
-            f'TFDS data sets need {error.name}: pip install "longsum_jax[data]", '
-            "or read JSON lines (source=json:...)"
+            f'TFDS data sets need {error.name}: pip install "longsum_jax[data]", or read JSON lines (source=json:...)'
         ) from error
     with contextlib.suppress(RuntimeError):  # TensorFlow is running already: too late, and not ours
         for kind in ("GPU", "TPU"):
@@ -123,7 +124,7 @@ def _content(task: Task | None) -> dict[str, Any] | None:
     keys = ("source", "splits", "document_key", "summary_key", "query_key", "id_key", "objective", "data_dir")
     content = {key: getattr(task, key) for key in keys}
     if task.objective == "gap_sentences":
-        content["gap_sentences"] = dataclasses.asdict(task.gap_sentences)
+        content |= {"gap_sentences": dataclasses.asdict(task.gap_sentences), "piece_words": task.piece_words}
     return content | {"splits": dict(task.splits)}
 
 
@@ -145,12 +146,39 @@ def _reader(task: Task) -> Any:
         if not key:
             return tf.constant("")
         value = record[key] if "+" not in key else tf.strings.join([record[k] for k in key.split("+")], ": ")
+        if value.dtype != tf.string:  # a number as id
+            value = tf.strings.as_string(value)
         return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
 
     def read(dataset: Any) -> Any:
         return dataset.map(lambda record: {field: text(record, keys.get(field)) for field in FIELDS})
 
     return read
+
+
+def _cutter(task: Task) -> Any:
+    """Returns the preprocessor that replaces each document by its pieces.
+
+    A document without an id is named by its content: Beam caches records in any order, so that counting them would
+    not give the same ids everywhere.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    def cut(name: bytes, text: bytes) -> tuple[Any, Any]:
+        name = name.decode("utf-8") or f"{task.name}:{hashlib.sha256(text).hexdigest()[:16]}"
+        found = list(in_pieces([Document(name, text.decode("utf-8"), None, None)], task.piece_words))
+        ids, texts = ([piece.id.encode() for piece in found], [piece.document.encode() for piece in found])
+        return np.array(ids, object), np.array(texts, object)
+
+    def pieces(record: dict) -> tuple[dict, dict]:
+        ids, texts = tf.numpy_function(cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False)
+        return record, {"id": tf.ensure_shape(ids, [None]), "document": tf.ensure_shape(texts, [None])}
+
+    def spread(record: dict, columns: dict) -> Any:
+        return tf.data.Dataset.from_tensor_slices(columns).map(lambda piece: record | piece)
+
+    return lambda dataset: dataset.map(pieces, num_parallel_calls=tf.data.AUTOTUNE).flat_map(spread)
 
 
 def _selector(task: Task) -> Any:

@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Iterator
 
+from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document, read_json_lines
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
-    """Yields the documents of a split, every time the same ones in the same order.
+    """Yields the documents of a split, every time the same ones in the same order; their pieces with ``piece_words``.
 
     Documents of gap-sentence tasks have no summary, unless they come from a seqio pipeline that has
     selected the sentences already.
@@ -18,13 +19,13 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     """
     source_split = task.source_split(split)
     scheme, _, place = task.source.partition(":")
-    if scheme == "embedded":
-        return _embedded_documents(source_split)
-    if scheme == "json":
-        return _json_documents(task, place, source_split)
-    from longsum_jax.data import seqio_source  # needs the extra "data"
+    if scheme == "tfds":
+        from longsum_jax.data import seqio_source  # needs the extra "data"
 
-    return seqio_source.documents(task, split)
+        return seqio_source.documents(task, split)
+    embedded = scheme == "embedded"
+    docs = _embedded_documents(source_split) if embedded else _json_documents(task, place, source_split)
+    return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
 
 
 def _embedded_documents(split: str) -> Iterator[Document]:

@@ -9,6 +9,9 @@ from longsum_jax.options import from_dict
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
+MIN_PIECE_WORDS = 20
+# Text fields of Task for which an override "" means the task's own value, as in config files.
+_BLANK_KEEPS_OWN = ("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Task:
         max_target_length: tokens of the target, end of sequence included.
         prefix: text put before every source.
         gap_sentences: options of the gap-sentence objective.
+        piece_words: gap-sentence tasks cut documents of more words into pieces of at most about this many words at
+            sentence ends; each piece is a document of its own with id ``<id>#<n>``, n from 0, and a shorter document
+            is its own piece ``<id>#0``. None cuts nothing.
         data_dir: TFDS directory, None for its default.
         cache_dir: directory that ``seqio_cache_tasks`` wrote, None to read the data set itself.
     """
@@ -45,18 +51,32 @@ class Task:
     max_target_length: int = 512
     prefix: str = ""
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
+    piece_words: int | None = None
     data_dir: str | None = None
     cache_dir: str | None = None
 
     def __post_init__(self):
         scheme, _, rest = self.source.partition(":")
         if self.source != "embedded" and (scheme not in ("tfds", "json") or not rest):
-            raise InputError(
-                f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, json:GLOB'
-            )
+            raise InputError(f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, json:GLOB')
         for key in ("max_source_length", "max_target_length"):
             if getattr(self, key) < 2:
                 raise InputError(f'task "{self.name}": {key}={getattr(self, key)} must be at least 2')
+        self._check_piece_words()
+
+    def _check_piece_words(self) -> None:
+        if self.piece_words is None:
+            return
+        if self.objective != "gap_sentences":
+            raise InputError(
+                f'task "{self.name}": piece_words={self.piece_words} is for objective="gap_sentences" alone, a summary '
+                "belongs to the whole document; leave it out"
+            )
+        if self.piece_words < MIN_PIECE_WORDS:
+            raise InputError(
+                f'task "{self.name}": piece_words={self.piece_words} must be at least {MIN_PIECE_WORDS}; a piece needs '
+                "several sentences"
+            )
 
     def source_split(self, split: str) -> str:
         """Returns the source's own name of ``split``, or raises InputError that lists the known ones."""
@@ -69,7 +89,9 @@ def get_task(name: str, **overrides: Any) -> Task:
     """Returns the task ``name`` of ``TASKS`` with some fields replaced.
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
-    ``summary``, ``query``, ``id``; ``text`` for gap sentences) unless the keys are given too.
+    ``summary``, ``query``, ``id``; ``text`` for gap sentences) unless the keys are given too. An empty string for
+    source, document_key, summary_key, query_key, data_dir or cache_dir stands for the task's own value.
+    ``objective="summarize"`` drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
         InputError: unknown task or field, or a value that does not fit; says which are known.
@@ -77,10 +99,13 @@ def get_task(name: str, **overrides: Any) -> Task:
     if name not in TASKS:
         raise InputError(f'unknown task "{name}"; {did_you_mean(name, TASKS)}')
     task = TASKS[name]
+    overrides = {key: value for key, value in overrides.items() if value != "" or key not in _BLANK_KEEPS_OWN}
     values = {field.name: getattr(task, field.name) for field in dataclasses.fields(Task)}
     if str(overrides.get("source", "")).startswith("json:"):
         objective = overrides.get("objective", task.objective)
         values |= _json_fields(objective)
+    if overrides.get("objective") == "summarize":
+        values["piece_words"] = None
     return from_dict(Task, values | overrides, f'task "{name}"')
 
 
@@ -160,8 +185,10 @@ _TASKS = (
         "pg19",
         "tfds:pg19",
         document_key="book_text",
+        id_key="book_id",
         objective="gap_sentences",
         max_target_length=910,
+        piece_words=3000,  # below 4,096 tokens, source and target together
     ),
     Task(
         "imdb",

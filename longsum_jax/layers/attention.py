@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.common import Initializer, Linear, logical, normal
-from longsum_jax.ops.attention import dot_product_attention, relative_position_bucket
+from longsum_jax.ops.attention import dot_product_attention, masked_softmax, relative_position_bucket
 from longsum_jax.typing import Array
 
 
@@ -50,9 +50,20 @@ class Attention(nn.Module):
     ) -> Array:
         """Queries of ``x`` [B, T, D] against kept keys and values [B, L, H, K]; returns [B, T, D]."""
         dropout = None if deterministic else lambda w: self.dropout(w, deterministic=False)
-        return self.o(
-            dot_product_attention(self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout)
-        )
+        return self.o(dot_product_attention(self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout))
+
+    def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
+        """``attend`` with the keys and values of ``states`` [B, L, D], none of which are ever formed.
+
+        The key map moves to the queries and the value map behind the weights: H times the products, but no
+        [B, L, H, K] arrays. For decoding over very long inputs.
+        """
+        k, v = self.k.kernel.astype(self.dtype), self.v.kernel.astype(self.dtype)
+        q = jnp.einsum("bthk,dhk->bthd", self.q(x), k)
+        scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
+        weights = masked_softmax(scores, mask).astype(states.dtype)
+        mixed = jnp.einsum("bhtl,bld->bthd", weights, states)
+        return self.o(jnp.einsum("bthd,dhk->bthk", mixed, v))
 
 
 class RelativePositionBias(nn.Module):
@@ -66,9 +77,7 @@ class RelativePositionBias(nn.Module):
     @nn.compact
     def __call__(self, query_positions: Array, key_positions: Array) -> Array:
         """Positions [T] and [L] -> bias float32 [1, H, T, L]."""
-        table = self.param(
-            "embedding", logical(normal(1.0), "buckets", "heads"), (self.num_buckets, self.num_heads)
-        )
+        table = self.param("embedding", logical(normal(1.0), "buckets", "heads"), (self.num_buckets, self.num_heads))
         buckets = relative_position_bucket(
             key_positions[None, :] - query_positions[:, None],
             bidirectional=self.bidirectional,

@@ -1,4 +1,4 @@
-"""Small parts that every stack uses: initialisers, dense maps, RMSNorm, feed-forward, work over pieces of the length."""
+"""Small parts that every stack uses: initialisers, dense maps, RMSNorm, feed-forward, work in pieces of the length."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -65,16 +65,17 @@ class Linear(nn.Module):
     inputs: int = 1
     dtype: Any = jnp.float32
 
-    @nn.compact
+    def setup(self) -> None:
+        self.kernel = self.param("kernel", logical(self.kernel_init, *self.names), tuple(self.shape))
+        if self.bias_init is not None:
+            names, shape = self.names[self.inputs :], tuple(self.shape[self.inputs :])
+            self.bias = self.param("bias", logical(self.bias_init, *names), shape)
+
     def __call__(self, x: Array) -> Array:
-        kernel = self.param("kernel", logical(self.kernel_init, *self.names), tuple(self.shape))
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
         dims = ((axes, tuple(range(self.inputs))), ((), ()))
-        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), dims)
-        if self.bias_init is None:
-            return y
-        out_names, out_shape = self.names[self.inputs :], tuple(self.shape[self.inputs :])
-        return y + self.param("bias", logical(self.bias_init, *out_names), out_shape).astype(self.dtype)
+        y = jax.lax.dot_general(x.astype(self.dtype), self.kernel.astype(self.dtype), dims)
+        return y if self.bias_init is None else y + self.bias.astype(self.dtype)
 
 
 class RMSNorm(nn.Module):

@@ -75,7 +75,7 @@ class LocostConfig:
         if self.d_state < 2 or self.d_state % 2:
             raise InputError(f"d_state is {self.d_state}; it must be even, because modes stand for conjugate pairs")
         if self.d_model % self.num_heads:
-            raise InputError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
+            raise InputError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}; change either")
         if self.feed_forward_proj not in FEED_FORWARD_KINDS:
             hint = did_you_mean(self.feed_forward_proj, FEED_FORWARD_KINDS)
             raise InputError(f'feed_forward_proj "{self.feed_forward_proj}" is unknown; {hint}')
@@ -214,9 +214,7 @@ class Locost(nn.Module):
 PRESETS: dict[str, LocostConfig] = {
     # The published model: 234,724,224 parameters.
     "base": LocostConfig(),
-    "small": LocostConfig(
-        d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_decoder_layers=6, num_heads=4
-    ),
+    "small": LocostConfig(d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_decoder_layers=6, num_heads=4),
     "tiny": LocostConfig(
         vocab_size=512, d_model=64, d_state=32, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4
     ),

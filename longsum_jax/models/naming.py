@@ -44,25 +44,20 @@ def to_params(
     rest = dict(state)
     flat, missing, misshapen = {}, [], []
     for row in rows:
-        shape = shapes[row.path]
-        keys = [row.key.format(i=i) for i in range(shape[0])] if "{i}" in row.key else [row.key]
-        absent = [key for key in keys if key not in rest]
-        if absent:
-            missing += absent
-            continue
-        arrays = [np.asarray(rest.pop(key), np.float32) for key in keys]
-        one_shape = shape[1:] if "{i}" in row.key else shape
-        arrays = [_to_flax(x, row.kind, one_shape) for x in arrays]
-        if any(x is None for x in arrays):
-            misshapen += [f"{key} {np.shape(state[key])}" for key in keys]
-            continue
-        flat[row.path] = np.stack(arrays) if "{i}" in row.key else arrays[0]
+        stacked, shape = "{i}" in row.key, shapes[row.path]
+        keys = [row.key.format(i=i) for i in range(shape[0])] if stacked else [row.key]
+        shape = shape[1:] if stacked else shape
+        found = {key: np.asarray(rest.pop(key), np.float32) for key in keys if key in rest}
+        wanted = _torch_shape(row, shape)
+        misfits = [f"{key} {x.shape}, not {wanted}" for key, x in found.items() if x.shape != wanted]
+        missing += [key for key in keys if key not in found]
+        misshapen += misfits
+        if len(found) == len(keys) and not misfits:
+            arrays = [_to_flax(x, row.kind, shape) for x in found.values()]
+            flat[row.path] = np.stack(arrays) if stacked else arrays[0]
     left_over = [key for key in rest if key not in tied]
-    problems = [
-        f"{name}: {_some(keys)}"
-        for name, keys in (("missing", missing), ("not known to this model", left_over), ("of another shape", misshapen))
-        if keys
-    ]
+    kinds = {"missing": missing, "not known to this model": left_over, "of another shape": misshapen}
+    problems = [f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys]
     if problems:
         raise InputError(f"{where} does not fit the model of its config.json; {'; '.join(problems)}")
     for key in rest:
@@ -90,11 +85,16 @@ def _outputs(path: str, shape: tuple[int, ...]) -> int:
     return shape[-1] if len(shape) < 3 or path.endswith("/o/kernel") else shape[-2] * shape[-1]
 
 
-def _to_flax(x: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray | None:
-    if kind == "same":
-        return x if x.shape == shape else None
-    fits = x.ndim == 2 and x.size == np.prod(shape) and x.shape[1] in (shape[0], int(np.prod(shape[:-1])))
-    return np.ascontiguousarray(x.T).reshape(shape) if fits else None
+def _torch_shape(row: NameRow, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a parameter (of one layer) in a state dict."""
+    if row.kind == "same":
+        return shape
+    outputs = _outputs(row.path, shape)
+    return outputs, int(np.prod(shape)) // outputs
+
+
+def _to_flax(x: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.ascontiguousarray(x.T).reshape(shape) if kind == "linear" else x
 
 
 def _to_torch(x: np.ndarray, kind: str, outputs: int) -> np.ndarray:

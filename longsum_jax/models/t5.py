@@ -31,17 +31,23 @@ class DecoderConfig(Protocol):
     def compute_dtype(self) -> Any: ...
 
 
-class DecoderCache(NamedTuple):
-    """Keys and values of all N layers while decoding R beams per row.
+# Above this size, keys and values of the encoder are not kept: every step attends to the encoder states themselves.
+MAX_CROSS_CACHE_BYTES = 2**31
 
-    The encoder side is stored once per row, whatever the number of beams.
+
+class DecoderCache(NamedTuple):
+    """What N layers keep while decoding R beams per row.
+
+    The encoder side is stored once per row, whatever the number of beams: as keys and values of every layer, or,
+    where those would take more than MAX_CROSS_CACHE_BYTES, as the encoder states alone.
     """
 
     position: Array  # int32 [], tokens decoded so far
     self_k: Array  # [N, B, R, T, H, K]
     self_v: Array  # [N, B, R, T, H, K]
-    cross_k: Array  # [N, B, L, H, K]
-    cross_v: Array  # [N, B, L, H, K]
+    cross_k: Array | None  # [N, B, L, H, K]
+    cross_v: Array | None  # [N, B, L, H, K]
+    states: Array | None  # [B, L, D]
     mask: Array  # bool [B, L]
 
     def reorder(self, beams: Array) -> "DecoderCache":
@@ -75,7 +81,9 @@ class DecoderLayer(nn.Module):
             c.d_model, c.num_heads, c.d_kv, projection, output, dropout_rate=c.dropout_rate, dtype=c.compute_dtype
         )
 
-    def __call__(self, x: Array, encoder_states: Array, bias: Array, mask: Array, cross_mask: Array, deterministic: bool):
+    def __call__(
+        self, x: Array, encoder_states: Array, bias: Array, mask: Array, cross_mask: Array, deterministic: bool
+    ):
         """All positions at once: x [B, T, D]; bias [1, H, T, T]; bool masks [1, 1, T, T] and [B, 1, 1, L]."""
         drop = lambda y: self.dropout(y, deterministic=deterministic)  # noqa: E731
         u = self.self_norm(x)
@@ -91,7 +99,16 @@ class DecoderLayer(nn.Module):
         """Cross-attention keys and values [B, L, H, K], computed once per document."""
         return encoder_states, self.cross_attention.keys_values(encoder_states)
 
-    def step(self, x: Array, layer_cache: tuple[Array, ...], bias: Array, mask: Array, cross_mask: Array, position: Array):
+    def step(
+        self,
+        x: Array,
+        layer_cache: tuple[Array | None, ...],
+        states: Array | None,
+        bias: Array,
+        mask: Array,
+        cross_mask: Array,
+        position: Array,
+    ):
         """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1, 1, L]."""
         self_k, self_v, cross_k, cross_v = layer_cache
         rows, beams, width = x.shape
@@ -103,7 +120,11 @@ class DecoderLayer(nn.Module):
         y = self.self_attention.attend(u.reshape(rows * beams, 1, width), flat_k, flat_v, mask=mask, bias=bias)
         x = x + y.reshape(x.shape)
         # Beams stand in the place of target positions: they share one set of encoder keys.
-        x = x + self.cross_attention.attend(self.cross_norm(x), cross_k, cross_v, mask=cross_mask)
+        u = self.cross_norm(x)
+        if states is None:
+            x = x + self.cross_attention.attend(u, cross_k, cross_v, mask=cross_mask)
+        else:
+            x = x + self.cross_attention.attend_unprojected(u, states, mask=cross_mask)
         return x + self.feed_forward(self.ff_norm(x)), (self_k, self_v)
 
 
@@ -124,7 +145,7 @@ class Decoder(nn.Module):
                 "__call__": scanned | {"in_axes": (nn.broadcast,) * 5},
                 "encoder_keys_values": scanned,
                 # Unrolled: slices of stacked weights then happen once, outside the decoding loop.
-                "step": scanned | {"in_axes": (0, *(nn.broadcast,) * 4), "unroll": c.num_decoder_layers},
+                "step": scanned | {"in_axes": (0, *(nn.broadcast,) * 5), "unroll": c.num_decoder_layers},
             },
         )(c)
         self.relative_attention_bias = RelativePositionBias(
@@ -146,10 +167,15 @@ class Decoder(nn.Module):
     def init_cache(self, encoder_states: Array, encoder_mask: Array, beams: int, length: int) -> DecoderCache:
         """Cache for decoding up to ``length`` tokens with R ``beams`` per row."""
         c = self.config
-        _, (cross_k, cross_v) = self.layers.encoder_keys_values(encoder_states)
-        shape = (c.num_decoder_layers, encoder_states.shape[0], beams, length, c.num_heads, c.d_kv)
-        empty = jnp.zeros(shape, c.compute_dtype)
-        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, encoder_mask)
+        rows, source = encoder_states.shape[:2]
+        empty = jnp.zeros((c.num_decoder_layers, rows, beams, length, c.num_heads, c.d_kv), c.compute_dtype)
+        size = 2 * c.num_decoder_layers * rows * source * c.num_heads * c.d_kv * empty.dtype.itemsize
+        cross_k = cross_v = states = None
+        if size <= MAX_CROSS_CACHE_BYTES:
+            _, (cross_k, cross_v) = self.layers.encoder_keys_values(encoder_states)
+        else:
+            states = encoder_states
+        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, states, encoder_mask)
 
     def step(self, x: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
         """Embeddings [B, R, D] of the newest token of every beam -> states [B, R, D] and the longer cache."""
@@ -158,5 +184,5 @@ class Decoder(nn.Module):
         seen = (positions <= cache.position)[None, None, None]
         layer_cache = (cache.self_k, cache.self_v, cache.cross_k, cache.cross_v)
         cross_mask = cache.mask[:, None, None, :]
-        x, (self_k, self_v) = self.layers.step(x, layer_cache, bias, seen, cross_mask, cache.position)
+        x, (self_k, self_v) = self.layers.step(x, layer_cache, cache.states, bias, seen, cross_mask, cache.position)
         return self.final_norm(x), cache._replace(position=cache.position + 1, self_k=self_k, self_v=self_v)

@@ -20,7 +20,9 @@ DoubleFloat = tuple[Array, Array]  # an unevaluated sum: value = high + low, |lo
 _LOW_BITS = 16  # fixed point: 32 bits of a turn in the high word, 16 more in the low word
 # ln 2 as 12 + 12 + 24 bits: the first two products with a small integer are exact.
 _LN2_PARTS = (0.693115234375, 3.193318843841553e-05, 1.2996506893889889e-08)
-_TAYLOR_TERMS = 13  # |r| <= ln(2) / 2, so the first term left out is below 1e-17
+# 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first term left out is below 1e-17.
+_COEFFICIENTS = [1 / math.factorial(n) for n in range(13, -1, -1)]
+_TAYLOR = np.float32(_COEFFICIENTS), np.float32(np.float64(_COEFFICIENTS) - np.float32(_COEFFICIENTS))
 
 
 def turns_per_step(log_dt: Array, frequency: Array) -> tuple[Array, Array]:
@@ -74,9 +76,10 @@ def exp_double(x: Array) -> DoubleFloat:
     """exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
     k = jnp.round(x * (1 / math.log(2)))
     r = _add(_two_sum(x, -k * _LN2_PARTS[0]), _two_sum(-k * _LN2_PARTS[1], -k * _LN2_PARTS[2]))
-    result = _constant(1 / math.factorial(_TAYLOR_TERMS), x)
-    for n in range(_TAYLOR_TERMS - 1, -1, -1):
-        result = _add(_multiply(result, r), _constant(1 / math.factorial(n), x))
+    high, low = (jnp.asarray(part) for part in _TAYLOR)
+    first = jnp.full_like(x, high[0]), jnp.full_like(x, low[0])
+    # A loop, because unrolled it is hundreds of operations that XLA copies into every consumer.
+    result = lax.fori_loop(1, len(high), lambda n, y: _add(_multiply(y, r), (high[n], low[n])), first)
     scale = lax.bitcast_convert_type((k.astype(jnp.int32) + 127) << 23, jnp.float32)  # exactly 2**k
     return result[0] * scale, result[1] * scale
 

@@ -81,7 +81,7 @@ def ssm_kernel(ssm: DiagonalSSM, length: int, *, discretization: Discretization 
     """
     modes = discretize(ssm, discretization)
     channels = modes.decay.shape[1]
-    width = min(channels, 32)
+    width = min(channels, 16)
 
     # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the modes inside them.
     def block(kernel, i):

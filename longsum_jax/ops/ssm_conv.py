@@ -183,9 +183,7 @@ def _convolve_backward(block, inputs, dy):
 _convolve.defvjp(_convolve_forward, _convolve_backward)
 
 
-def ssm_convolution_direct(
-    u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh"
-) -> Array:
+def ssm_convolution_direct(u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh") -> Array:
     """Slow twin of ``ssm_convolution``: the O(L^2) sum through a [H, L, L] Toeplitz matrix."""
     kernel = ssm_kernel_direct(ssm, u.shape[1], discretization=discretization)
     lag = jnp.arange(u.shape[1])[:, None] - jnp.arange(u.shape[1])  # output minus input position

@@ -33,14 +33,27 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collect
         InputError: not writable, or the checkpoints there are of a run with another description.
     """
     workdir = Path(workdir).absolute()
+    check_workdir(workdir, run, free_keys)
+    workdir.mkdir(parents=True, exist_ok=True)
+    if jax.process_index() == 0:
+        write_atomically(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
+    return workdir
+
+
+def check_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS) -> None:
+    """Raises what ``open_workdir`` would raise, and leaves the disk as it is."""
+    workdir = Path(workdir).absolute()
     _check_writable(workdir)
     path = workdir / "run.json"
-    run = json.loads(json.dumps(run))  # tuples become the lists that the file will hold
-    if path.exists() and _has_checkpoint(workdir):
+    if path.exists() and has_checkpoint(workdir):
+        run = json.loads(json.dumps(run))  # tuples become the lists that the file holds
         _check_same_run(_read(path), run, workdir, free_keys)
-    if jax.process_index() == 0:
-        write_atomically(path, json.dumps(run, indent=2, sort_keys=True) + "\n")
-    return workdir
+
+
+def has_checkpoint(workdir: Path) -> bool:
+    """Whether a run has come as far as its first checkpoint there."""
+    directory = workdir / SUBDIRECTORY
+    return directory.is_dir() and any(entry.name.isdigit() for entry in directory.iterdir())
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -62,17 +75,12 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], free_keys: Co
 
 
 def _check_writable(workdir: Path) -> None:
+    there = next(path for path in (workdir, *workdir.parents) if path.exists())
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=workdir):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise InputError(f"{workdir}: cannot write there ({error.strerror}); give another workdir") from error
-
-
-def _has_checkpoint(workdir: Path) -> bool:
-    directory = workdir / SUBDIRECTORY
-    return directory.is_dir() and any(entry.name.isdigit() for entry in directory.iterdir())
 
 
 def _read(path: Path) -> dict[str, Any]:

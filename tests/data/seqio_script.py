@@ -1,6 +1,7 @@
 """Run by test_seqio.py: does everything that needs TensorFlow and writes what came out as JSON."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 from longsum_jax.data import seqio_source
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples import Counts, make_examples
+from longsum_jax.data.pieces import cut
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.sources import documents
 from longsum_jax.data.streams import ExampleStream
@@ -36,18 +38,19 @@ def build(directory: Path) -> None:
     import tensorflow_datasets as tfds
 
     reports = {
+        "number": list(range(100, 112)),
         "name": [f"n{i}" for i in range(12)],
         "document": texts(),
         "summary": [f"Summary {i}." for i in range(12)],
     }
     dialogues = {"speaker": [["A", "B"]] * 2, "utt": [["hello", "good day"]] * 2, "summary": ["s"] * 2}
-    several = tfds.features.Sequence(tfds.features.Text())
+    kinds = {list: tfds.features.Sequence(tfds.features.Text()), int: np.int32}
     for name, columns in (("reports", reports), ("dialogues", dialogues)):
         tfds.dataset_builders.store_as_tfds_dataset(
             name=name,
             version="1.0.0",
             features=tfds.features.FeaturesDict(
-                {k: several if isinstance(v[0], list) else tfds.features.Text() for k, v in columns.items()}
+                {k: kinds.get(type(v[0]), tfds.features.Text()) for k, v in columns.items()}
             ),
             split_datasets={"train": tf.data.Dataset.from_tensor_slices(columns)},
             data_dir=directory,
@@ -93,36 +96,88 @@ def check_selection(directory: Path) -> dict:
     in_pipeline = list(documents(task, "train"))
     order = {f"n{i}": text for i, text in enumerate(texts())}
     in_python = [Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline]
+    return made("pipeline", task, in_pipeline) | made("python", task, in_python)
+
+
+def made(name: str, task: Task, docs: list[Document]) -> dict:
+    """The examples of the documents, and their counts."""
+    counts = Counts()
+    examples = make_examples(task, TOKENIZER, docs, counts=counts)
+    pairs = [(e["id"], e["input_ids"].tolist(), e["labels"].tolist()) for e in examples]
+    return {f"{name}_pairs": pairs, f"{name}_counts": dataclasses.asdict(counts)}
+
+
+def piece_task(directory: Path, **overrides) -> Task:
+    options = {"source": "tfds:reports", "document_key": "document", "id_key": "name", "piece_words": 20}
+    options["gap_sentences"] = {"ratio": 0.5, "strategy": overrides.pop("strategy", "independent")}
+    return task_of(directory, "c4", **(options | overrides))
+
+
+def check_pieces(directory: Path) -> dict:
+    order = [d.id for d in documents(piece_task(directory, piece_words=None), "train")]
+    whole = [texts()[int(name.removeprefix("n"))] for name in order]
+    in_python = [
+        Document(f"{name}#{number}", piece, None, None)
+        for name, text in zip(order, whole, strict=True)
+        for number, piece in enumerate(cut(text, 20))
+    ]
     found = {}
-    for name, docs in (("pipeline", in_pipeline), ("python", in_python)):
-        counts = Counts()
-        examples = make_examples(task, TOKENIZER, docs, counts=counts)
-        found[f"{name}_pairs"] = [(e["id"], e["input_ids"].tolist(), e["labels"].tolist()) for e in examples]
-        found[f"{name}_counts"] = dataclasses.asdict(counts)
-    return found
+    for strategy in ("independent", "random"):
+        task = piece_task(directory, strategy=strategy)
+        found |= made(f"{strategy}_pipeline", task, list(documents(task, "train")))
+        found |= made(f"{strategy}_python", task, in_python)
+    return {
+        "pieces": found,
+        "nameless_ids": [d.id for d in documents(piece_task(directory, id_key=None), "train")],
+        "digests": [(hashlib.sha256(text.encode()).hexdigest()[:16], len(cut(text, 20))) for text in whole],
+        "number_ids": sorted(
+            d.id for d in documents(piece_task(directory, id_key="number", piece_words=None), "train")
+        ),
+    }
 
 
-def check_cache(directory: Path) -> dict:
-    """Reads files laid out as seqio_cache_tasks lays them out."""
+def check_cached_pieces(directory: Path) -> dict:
+    """Runs the part of the pipeline that Beam runs, and reads its records back in another order."""
+    task = piece_task(directory, id_key=None)
+    pipeline = seqio_source.import_seqio().get_mixture_or_task(seqio_source.register(task))
+    dataset = pipeline.preprocess_precache(pipeline.source.get_dataset("train", shuffle=False), seed=0)
+    rows = list(dataset.as_numpy_iterator())
+    cached = dataclasses.replace(task, cache_dir=str(directory / "cache"))
+    write_cache(cached, rows[1::2] + rows[::2])
+    counts = Counts()
+    list(make_examples(cached, TOKENIZER, documents(cached, "train"), counts=counts))
+    return {
+        "uncached_pieces": list(documents(task, "train")),
+        "cached_pieces": sorted(documents(cached, "train")),
+        "cached_read": counts.read,
+    }
+
+
+def write_cache(task: Task, rows: list[dict[str, bytes]]) -> None:
+    """Writes files as seqio_cache_tasks lays them out."""
     import seqio
     import tensorflow as tf
 
-    task = get_task("c4", cache_dir=str(directory / "cache"))
-    place = directory / "cache" / seqio_source.register(task)
+    place = Path(task.cache_dir) / seqio_source.register(dataclasses.replace(task, data_dir=None))
     place.mkdir(parents=True)
-    rows = [
-        {"id": "c0", "document": "kept", "summary": "chosen", "query": ""},
-        {"id": "c1", "document": "too short", "summary": "", "query": ""},
-    ]
     with tf.io.TFRecordWriter(str(place / "train.tfrecord-00000-of-00001")) as writer:
         for row in rows:
-            values = {key: np.array(value.encode()) for key, value in row.items()}
+            values = {key: np.array(value) for key, value in row.items()}
             writer.write(seqio.dict_to_tfexample(values).SerializeToString())
     features = {key: {"shape": [], "dtype": "string"} for key in seqio_source.FIELDS}
     info = {"num_shards": 1, "features": features, "seqio_version": "0.0.20"}
     (place / "info.train.json").write_text(json.dumps(info))
-    (place / "stats.train.json").write_text('{"examples": 2}')
+    (place / "stats.train.json").write_text(json.dumps({"examples": len(rows)}))
     (place / "COMPLETED").touch()
+
+
+def check_cache(directory: Path) -> dict:
+    task = get_task("c4", cache_dir=str(directory / "cache"))
+    rows = [
+        {"id": b"c0", "document": b"kept", "summary": b"chosen", "query": b""},
+        {"id": b"c1", "document": b"too short", "summary": b"", "query": b""},
+    ]
+    write_cache(task, rows)
     return {"cached": list(documents(task, "train"))}
 
 
@@ -154,6 +209,7 @@ def check_registry(directory: Path) -> dict:
     changed = get_task("c4", gap_sentences={"ratio": 0.3})
     return {
         "registered": sorted(seqio.TaskRegistry.names()),
+        "piece_names": [seqio_source.seqio_name(get_task("c4", piece_words=n)) for n in (None, 20, 30)],
         "names": [seqio_source.seqio_name(t) for t in (TASKS["c4"], get_task("c4", prefix="x"), changed)],
     }
 
@@ -180,6 +236,8 @@ def main() -> None:
         check_documents,
         check_batches,
         check_selection,
+        check_pieces,
+        check_cached_pieces,
         check_cache,
         check_builders,
         check_registry,

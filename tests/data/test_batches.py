@@ -116,8 +116,7 @@ def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
     options = {**OPTIONS, "shuffle": SHUFFLES[kind], "epochs": 2}
     whole = list(Batches(stores[kind](), **options))
     parts = [
-        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count))
-        for host in range(host_count)
+        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count)) for host in range(host_count)
     ]
     assert {len(part) for part in parts} == {len(whole)}
     for batch, *host_batches in zip(whole, *parts, strict=True):

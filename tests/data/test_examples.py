@@ -11,12 +11,11 @@ from longsum_jax.data.examples import (
     make_examples,
     source_and_target,
 )
+from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.text.documents import Document
 
-SENTENCES = [
-    f"The {word} report says that {word} numbers rise." for word in ("red", "blue", "green", "grey", "black")
-]
+SENTENCES = [f"The {word} report says that {word} numbers rise." for word in ("red", "blue", "green", "grey", "black")]
 
 
 def task_of(**overrides):
@@ -94,6 +93,7 @@ def test_counts_tell_what_was_dropped(tokenizer):
     list(make_examples(task, tokenizer, docs, counts=counts))
     assert dataclasses.asdict(counts) == {
         "read": 3,
+        "pieces": 3,
         "too_short": 1,
         "truncated_sources": 1,
         "truncated_targets": 1,
@@ -102,6 +102,16 @@ def test_counts_tell_what_was_dropped(tokenizer):
         "dropped_source_tokens": 2,
         "dropped_target_tokens": 3,
     }
+
+
+def test_counts_tell_documents_from_pieces(report_task, tokenizer):
+    task = dataclasses.replace(report_task, piece_words=20)
+    examples = load_examples(task, tokenizer, "train")
+    pieces = [source_and_target(task, d) for d in documents(task, "train")]
+    assert examples.counts.read == 29
+    assert examples.counts.pieces == len(pieces) > 29
+    assert examples.counts.too_short == pieces.count(None) > 0
+    assert len(examples) == len(pieces) - pieces.count(None)
 
 
 def test_list_of_a_split(report_task, tokenizer):

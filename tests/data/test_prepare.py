@@ -19,20 +19,21 @@ def test_options_reach_the_task(tmp_path, reports, capsys):
     metadata = PreparedExamples(tmp_path / "out").metadata
     assert (metadata["num_shards"], metadata["split"], metadata["seed"]) == (2, "train", 5)
     assert metadata["task"]["max_source_length"] == 50
-    assert (
-        metadata["task"]["gap_sentences"] | {"ratio": 0.4, "strategy": "lead"}
-        == (metadata["task"]["gap_sentences"])
-    )
+    assert metadata["task"]["gap_sentences"] | {"ratio": 0.4, "strategy": "lead"} == (metadata["task"]["gap_sentences"])
     counts = metadata["counts"]
     said = capsys.readouterr().out
     assert f"{metadata['examples']} examples in" in said
     assert f"{counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped" in said
 
 
+def test_pieces_are_reported(tmp_path, reports, capsys):
+    prepare.main(arguments(tmp_path / "out", reports, "--piece_words=20", "--ratio=0.5"))
+    counts = PreparedExamples(tmp_path / "out").metadata["counts"]
+    assert f"29 documents read and cut into {counts['pieces']} pieces," in capsys.readouterr().out
+
+
 def test_embedded_corpus_needs_no_file(tmp_path):
-    prepare.main(
-        ["--task=embedded", "--split=validation", "--tokenizer=bytes", f"--out={tmp_path / 'out'}", "--quiet"]
-    )
+    prepare.main(["--task=embedded", "--split=validation", "--tokenizer=bytes", f"--out={tmp_path / 'out'}", "--quiet"])
     store = PreparedExamples(tmp_path / "out")
     assert 0 < len(store) <= 8
     assert store.lengths[:, 0].max() <= 4096
@@ -57,6 +58,8 @@ def test_help_teaches(capsys):
         (["--document_key=txt"], r'train\.jsonl:1: no key "txt"; did you mean "text"'),
         (["--ratio=1.5"], "ratio"),
         (["--objective=summary"], 'did you mean "summarize"'),
+        (["--piece_words=19"], "piece_words=19 must be at least 20"),
+        (["--piece_words=200", "--objective=summarize"], "piece_words=200 is for"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, reports, more, message):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from longsum_jax.data import prepared
 from longsum_jax.data.examples import load_examples
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.streams import ExampleStream
 from longsum_jax.errors import InputError
 from longsum_jax.text.tokenizers import load_tokenizer
 
@@ -48,6 +50,22 @@ def test_several_processes_write_the_same(directory, tmp_path, report_task, toke
     write_prepared(tmp_path / "two", report_task, tokenizer, "train", 4, workers=2, progress=False)
     assert_same_examples(PreparedExamples(tmp_path / "two"), PreparedExamples(directory))
     assert json.loads((tmp_path / "two/metadata.json").read_text()) == PreparedExamples(directory).metadata
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_pieces_are_those_of_the_list_and_the_stream(tmp_path, report_task, tokenizer, workers):
+    task = dataclasses.replace(report_task, piece_words=20)
+    expected = load_examples(task, tokenizer, "train")
+    write_prepared(tmp_path / "out", task, tokenizer, "train", 3, workers=workers, progress=False)
+    found = PreparedExamples(tmp_path / "out")
+    assert_same_examples(found, expected)
+    assert found.counts == expected.counts
+    assert len({example["id"] for example in found}) == len(found) > 29
+    stream = ExampleStream(task, tokenizer, "train", window=4)
+    assert_same_examples([stream[i] for i in range(len(expected))], expected)
+    with pytest.raises(IndexError):
+        stream[len(expected)]
+    assert stream.counts == expected.counts
 
 
 def test_files_and_metadata(directory, tokenizer):

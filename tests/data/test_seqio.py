@@ -47,6 +47,26 @@ def test_selection_in_the_pipeline_is_that_of_python(answers):
     assert answers["pipeline_counts"]["too_short"] == 2
 
 
+@pytest.mark.parametrize("strategy", ["independent", "random"])
+def test_pieces_in_the_pipeline_are_those_of_python(answers, strategy):
+    found = answers["pieces"]
+    assert found[f"{strategy}_pipeline_pairs"] == found[f"{strategy}_python_pairs"]
+    counts = found[f"{strategy}_pipeline_counts"]
+    assert counts == found[f"{strategy}_python_counts"]
+    assert counts["read"] == 12
+    assert counts["pieces"] >= len(found[f"{strategy}_pipeline_pairs"]) > 20
+
+
+def test_pieces_of_nameless_documents_are_named_by_content(answers):
+    ids = [f"c4:{digest}#{n}" for digest, count in answers["digests"] for n in range(count)]
+    assert answers["nameless_ids"] == ids
+
+
+def test_pieces_are_the_same_from_a_cache_in_any_order(answers):
+    assert answers["cached_pieces"] == sorted(answers["uncached_pieces"])
+    assert answers["cached_read"] == 12
+
+
 def test_cached_texts_are_read_back(answers):
     assert answers["cached"] == [["c0", "kept", "chosen", None], ["c1", "too short", "", None]]
 
@@ -65,6 +85,14 @@ def test_a_changed_task_gets_another_name(answers):
     plain, same, changed = answers["names"]
     assert plain == same == "longsum_jax_c4"
     assert changed.startswith("longsum_jax_c4_")
+
+
+def test_tasks_in_other_pieces_do_not_share_a_cache(answers):
+    assert len(set(answers["piece_names"])) == 3
+
+
+def test_numbers_become_ids(answers):
+    assert answers["number_ids"] == [f"{100 + i}" for i in range(12)]
 
 
 def test_a_data_set_that_is_not_there(answers):

@@ -27,6 +27,22 @@ def test_json_source_brings_the_field_names_of_json_lines():
     assert get_task("mediasum", source="json:x").source_split("validation") == "validation"
 
 
+def test_an_empty_override_stands_for_the_own_value():
+    blank = dict.fromkeys(("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir"), "")
+    assert get_task("qmsum", **blank) == TASKS["qmsum"]
+    json_task = get_task("qmsum", **(blank | {"source": "json:x"}))
+    assert (json_task.document_key, json_task.query_key) == ("document", "query")
+    assert get_task("qmsum", prefix="").prefix == ""
+
+
+def test_pieces_are_for_gap_sentences():
+    assert TASKS["pg19"].piece_words == 3000
+    assert TASKS["c4"].piece_words is None
+    assert get_task("pg19", source="json:x").piece_words == 3000
+    assert get_task("pg19", objective="summarize").piece_words is None
+    assert get_task("pg19", piece_words=None).piece_words is None
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
@@ -37,6 +53,10 @@ def test_json_source_brings_the_field_names_of_json_lines():
         ("c4", {"source": "json:"}, 'source "json:" is none of'),
         ("c4", {"max_target_length": 1}, "max_target_length=1 must be at least 2"),
         ("c4", {"gap_sentences": {"ratio": 2.0}}, "ratio"),
+        ("c4", {"piece_words": 19}, 'task "c4": piece_words=19 must be at least 20'),
+        ("c4", {"piece_words": "20"}, "piece_words: expected int, got '20'"),
+        ("arxiv", {"piece_words": 300}, 'piece_words=300 is for objective="gap_sentences" alone'),
+        ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is for"),
     ],
 )
 def test_what_does_not_fit(name, overrides, message):

@@ -53,6 +53,15 @@ def test_rows_that_see_nothing_are_zero_with_finite_gradients():
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
 
 
+def test_attention_without_projected_keys_and_values_is_the_same():
+    attention = module(scale=0.5)
+    variables = variables_of(attention)
+    mask = jnp.asarray(RNG.random((2, 1, 1, 5)) < 0.7).at[1].set(False)
+    expected = attention.apply(variables, QUERIES, MEMORY, mask=mask, method=cross)
+    out = attention.apply(variables, QUERIES, MEMORY, mask=mask, method="attend_unprojected")
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
 def test_dropout_needs_deterministic_off():
     attention = module(dropout_rate=0.5)
     variables = variables_of(attention)

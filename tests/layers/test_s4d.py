@@ -114,7 +114,7 @@ def test_bfloat16_is_close_and_its_kernel_stays_float32(case):
 
 def initial(**options):
     layer = S4D(d_model=64, d_state=8, **options)
-    variables = layer.init(jax.random.key(0), jnp.zeros((1, 4, 64)))
+    variables = jax.jit(layer.init)(jax.random.key(0), jnp.zeros((1, 4, 64)))
     return meta.unbox(variables)["params"]
 
 

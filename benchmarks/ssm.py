@@ -1,0 +1,136 @@
+"""The state-space operation: kernel generation beside the materialised form, memory, error and time.
+
+    python benchmarks/ssm.py --out=ssm.json
+
+Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a row says otherwise:
+the materialised kernel would need gigabytes at full width, so both of its forms are timed at 32 channels.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import print_table, write_report
+
+from longsum_jax.ops.ssm import DiagonalSSM, ssm_kernel, ssm_kernel_direct
+from longsum_jax.ops.ssm_conv import ssm_convolution
+
+CHANNELS, MODES = 768, 256
+KERNEL_CHANNELS, KERNEL_LENGTH = 32, 4096
+MEMORY_LENGTHS = (4096, 65_536, 262_144, 2**20)
+ERROR_LENGTHS = (4096, 65_536)
+TIME_LENGTHS = (4096, 16_384)
+GIB = 2**30
+
+Row = dict[str, Any]
+
+
+def random_ssm(channels: int, decay: float = 0.5) -> DiagonalSSM:
+    """Channels as at the start of training, both directions; ``decay`` is -A_real."""
+    rng = np.random.default_rng(0)
+    shape = (1, channels, MODES)
+    return DiagonalSSM(
+        jnp.asarray(rng.uniform(np.log(1e-3), np.log(1e-1), shape[:2]), jnp.float32),
+        jnp.full(shape, -decay, jnp.float32),
+        jnp.broadcast_to(jnp.float32(np.pi) * jnp.arange(MODES), shape),
+        jnp.broadcast_to(jnp.array([1.0, 0.0], jnp.float32), (*shape, 2)),
+        jnp.asarray(rng.normal(size=(2, channels, MODES, 2)) * 0.5**0.5, jnp.float32),
+    )
+
+
+def seconds(fn: Callable, *args: Any, repeats: int) -> float:
+    """The fastest of ``repeats`` calls, after one that is not counted."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        jax.block_until_ready(fn(*args))
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def convolution_gradient(u: jax.Array, ssm: DiagonalSSM, D: jax.Array) -> Any:
+    """Forward and backward, with respect to input and parameters."""
+    y, pull_back = jax.vjp(ssm_convolution, u, ssm, D)
+    return pull_back(y)
+
+
+def kernel_rows(repeats: int) -> Iterator[Row]:
+    ssm = random_ssm(KERNEL_CHANNELS)
+    where = {"table": "kernel", "channels": KERNEL_CHANNELS, "length": KERNEL_LENGTH}
+    fast, slow = (
+        seconds(jax.jit(lambda ssm, form=form: form(ssm, KERNEL_LENGTH)), ssm, repeats=repeats)
+        for form in (ssm_kernel, ssm_kernel_direct)
+    )
+    yield {**where, "what": "two-level", "seconds": fast}
+    yield {**where, "what": "materialised", "seconds": slow, "ratio": slow / fast}
+
+
+def memory_rows() -> Iterator[Row]:
+    ssm = jax.eval_shape(lambda: random_ssm(CHANNELS))
+    D = jax.ShapeDtypeStruct((CHANNELS,), jnp.float32)
+    for length in MEMORY_LENGTHS:
+        u = jax.ShapeDtypeStruct((1, length, CHANNELS), jnp.float32)
+        for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
+            memory = jax.jit(fn).lower(u, ssm, D).compile().memory_analysis()
+            yield {
+                "table": "memory",
+                "what": what,
+                "channels": CHANNELS,
+                "length": length,
+                "temp_gib": memory.temp_size_in_bytes / GIB,
+            }
+
+
+def error_rows(channels: int = 4) -> Iterator[Row]:
+    """Relative L2 distance of float32 kernels from float64 ones, with usual and with slowly decaying modes."""
+    for decay in (0.5, 0.02):
+        ssm = random_ssm(channels, decay)
+        exact = kernel_float64(ssm, max(ERROR_LENGTHS))
+        for length in ERROR_LENGTHS:
+            kernel = np.asarray(ssm_kernel(ssm, length), np.float64)
+            error = np.linalg.norm(kernel - exact[..., :length]) / np.linalg.norm(exact[..., :length])
+            row = {"table": "error", "what": f"A_real = -{decay}", "channels": channels, "length": length}
+            yield {**row, "relative_l2": error}
+
+
+def kernel_float64(ssm: DiagonalSSM, length: int) -> np.ndarray:
+    """[2, H, L] by the defining sum, in float64 from exp(log_dt) on."""
+    log_dt, A_real, A_imag, B, C = (np.asarray(x, np.float64) for x in ssm)
+    A = A_real[0] + 1j * A_imag[0]
+    dt_A = np.exp(log_dt[0])[:, None] * A
+    coefficient = (B[..., 0] + 1j * B[..., 1]) * (C[..., 0] + 1j * C[..., 1]) * np.expm1(dt_A) / A
+    chunks = np.split(np.arange(length), range(1024, length, 1024))
+    powers = (np.exp(dt_A[..., None] * lags) for lags in chunks)
+    return np.concatenate([2 * np.einsum("chm,hml->chl", coefficient, power).real for power in powers], -1)
+
+
+def time_rows(repeats: int) -> Iterator[Row]:
+    ssm, D = random_ssm(CHANNELS), jnp.ones(CHANNELS)
+    for length in TIME_LENGTHS:
+        u = jax.random.normal(jax.random.key(0), (1, length, CHANNELS))
+        for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
+            taken = seconds(jax.jit(fn), u, ssm, D, repeats=repeats)
+            yield {"table": "time", "what": what, "channels": CHANNELS, "length": length, "seconds": taken}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", help="JSON report to write")
+    parser.add_argument("--repeats", type=int, default=5, help="timed calls, of which the fastest counts; default: 5")
+    args = parser.parse_args()
+    rows = []
+    for table in (kernel_rows(args.repeats), memory_rows(), error_rows(), time_rows(args.repeats)):
+        part = list(table)
+        print_table(part)
+        print(flush=True)
+        rows += part
+    if args.out:
+        write_report(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+import json
+import os
+import pickle
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from longsum_jax.checkpoints import huggingface
+from longsum_jax.errors import InputError
+from longsum_jax.models.naming import to_state_dict
+from longsum_jax.registry import get_family
+
+COPIES = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}
+D_KEY = "encoder.block.1.layer.0.ssm_layer.D"
+
+
+def read(directory):
+    family, config = huggingface.read_config(directory)
+    return huggingface.read_params(directory, family, config), family, config
+
+
+def read_state(directory):
+    params, family, config = read(directory)
+    return to_state_dict(params, family.name_table(config))
+
+
+def dropping(key):
+    return lambda state: {name: value for name, value in state.items() if name != key}
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_state_dict_comes_back_bit_for_bit(published, golden, weights):
+    state = golden("c_full_state")
+    found = read_state(published(weights=weights))
+    assert found.keys() == state.keys() - COPIES
+    for key, value in found.items():
+        np.testing.assert_array_equal(value, state[key], err_msg=key)
+
+
+def test_bfloat16_weights_become_float32(published, golden):
+    def halve(state):
+        return {key: value.astype(ml_dtypes.bfloat16) for key, value in state.items()}
+
+    state = halve(golden("c_full_state"))
+    for key, value in read_state(published(change=halve)).items():
+        assert value.dtype == np.float32
+        np.testing.assert_array_equal(value, state[key].astype(np.float32), err_msg=key)
+
+
+def test_safetensors_are_preferred_to_the_pickle(published):
+    directory = published()
+    (directory / "pytorch_model.bin").write_bytes(b"never read")
+    read(directory)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_truncated_safetensors(published, keep):
+    path = published() / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"model\.safetensors: damaged or truncated safetensors file \(.*\); fetch it"):
+        read(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (dropping(D_KEY), rf"config\.json; missing: {D_KEY}$"),
+        (dropping("shared.weight"), r"missing: shared\.weight$"),
+        (lambda s: s | {"encoder.extra": s[D_KEY]}, r"not known to this model: encoder\.extra$"),
+        (lambda s: s | {D_KEY: s[D_KEY][:-1]}, rf"of another shape: {D_KEY} \(31,\), not \(32,\)$"),
+        (
+            lambda s: s | {"encoder.block.0.layer.1.DenseReluDense.wo.weight": np.zeros((64, 32), np.float32)},
+            r"of another shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight \(64, 32\), not \(32, 64\)$",
+        ),
+        (lambda s: s | {"lm_head.weight": s["shared.weight"] + 1}, r'"lm_head\.weight" should be a copy of "shared'),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(published, change, problem):
+    with pytest.raises(InputError, match=problem) as caught:
+        read(published(change=change))
+    assert "model.safetensors" in str(caught.value)
+
+
+def test_vocabulary_and_checkpoint_disagree(published):
+    with pytest.raises(InputError, match=r"of another shape: shared\.weight \(100, 32\), not \(120, 32\)"):
+        read(published(vocab_size=120))
+
+
+class Hostile:
+    """Unpickled carelessly, it makes a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.mark.parametrize("writer", ["torch", "pickle"])
+def test_pickle_with_code_is_never_run(published, tmp_path, writer):
+    import torch
+
+    directory = published()
+    (directory / "model.safetensors").unlink()
+    path = directory / "pytorch_model.bin"
+    content = {"shared.weight": Hostile(tmp_path / "marker")}
+    if writer == "torch":
+        torch.save(content, path)
+    else:
+        path.write_bytes(pickle.dumps(content))
+    problem = r"pytorch_model\.bin: not a file of plain tensors, nothing in it was run"
+    with pytest.raises(InputError, match=problem) as caught:
+        read(directory)
+    assert not (tmp_path / "marker").exists()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_pickle_of_something_else_than_tensors(published):
+    import torch
+
+    directory = published(weights="pytorch_model.bin")
+    torch.save({"state_dict": {"a": torch.zeros(1)}}, directory / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: expected a dictionary of tensors"):
+        read(directory)
+
+
+def test_pickle_without_torch(published, monkeypatch):
+    directory = published(weights="pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"needs torch; install it, or convert the checkpoint to model\.safetensors"):
+        read(directory)
+
+
+def test_weights_that_are_missing_or_a_directory(published):
+    directory = published()
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"holds neither model\.safetensors nor pytorch_model\.bin"):
+        read(directory)
+    (directory / "model.safetensors").mkdir()
+    with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+        read(directory)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, r"config\.json: no such file; a model directory holds config\.json and weights"),
+        (b"", r"config\.json: not readable as JSON"),
+        (b'{"d_model": 32', r"config\.json: not readable as JSON"),
+        (b"\xff\xfe", r"config\.json: not readable as JSON"),
+        (b"[1]", r"config\.json: expected a JSON object, found list"),
+        (b"{}", r'config\.json: model_type "" is not supported; known: locost'),
+        (b'{"model_type": "locst"}', r'model_type "locst" is not supported; did you mean "locost"\?'),
+        (b'{"model_type": "locost", "d_state": 31}', r"config\.json: d_state is 31; it must be even"),
+        (b'{"model_type": "locost", "num_heads": 5}', r"config\.json: d_model 768 is not divisible by num_heads 5;"),
+        (b'{"model_type": "locost", "d_model": "big"}', r"config\.json\.d_model: expected int, got 'big'"),
+        (b'{"model_type": "locost", "num_ssm_heads": 8}', r"num_ssm_heads is 8; only 1"),
+    ],
+)
+def test_config_that_cannot_be_used(tmp_path, content, problem):
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(InputError, match=problem) as caught:
+        huggingface.read_config(tmp_path)
+    assert str(tmp_path / "config.json") in str(caught.value)
+
+
+def test_config_that_is_a_directory(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(InputError, match=r"config\.json: not readable as JSON \(.*directory"):
+        huggingface.read_config(tmp_path)
+
+
+def test_code_that_a_config_names_is_ignored(published, tmp_path):
+    code = {"auto_map": {"AutoModel": "evil.Model"}, "custom_pipelines": {"x": {"impl": "evil.P"}}}
+    directory = published(**code, architectures=["evil.Model"], tokenizer_class="evil.Tokenizer")
+    for name in ("evil.py", "__init__.py", "config.py"):
+        (directory / name).write_text(f"open({str(tmp_path / 'marker')!r}, 'w')")
+    read(directory)
+    assert not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({}, {"max_new_tokens": 512, "eos_token_id": 1}),  # not transformers' 20, which config.json names
+        ({"max_new_tokens": 7, "num_beams": 4}, {"max_new_tokens": 7, "num_beams": 4}),
+        ({"max_length": 9, "eos_token_id": [1, 5]}, {"max_length": 9, "eos_token_id": [1, 5]}),
+        ({"max_new_tokens": None, "max_length": None}, {"max_new_tokens": 512}),
+    ],
+)
+def test_generation_defaults(published, found, expected):
+    directory = published(generation=found)
+    family, config = huggingface.read_config(directory)
+    values = family.generation_config(config, huggingface.read_generation_config(directory))
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    assert values == ids | expected
+
+
+class Tokenizer:
+    """Writes one file, or fails as a full disk does."""
+
+    def __init__(self, full=False):
+        self.full = full
+
+    def save(self, directory):
+        (directory / "spiece.model").write_bytes(b"x")
+        if self.full:
+            raise OSError(28, "No space left on device")
+
+
+def write(target, published_directory, tokenizer=None):
+    params, family, config = read(published_directory)
+    huggingface.write_model(target, family, config, params, {"max_new_tokens": 3}, tokenizer)
+
+
+def test_written_directory(published, tmp_path):
+    target = tmp_path / "a" / "b"
+    write(target, published(), Tokenizer())
+    names = {"config.json", "generation_config.json", "model.safetensors", "spiece.model"}
+    assert {path.name for path in target.iterdir()} == names
+    assert [path.name for path in target.parent.iterdir()] == ["b"]
+    config = json.loads((target / "config.json").read_text())
+    assert config["model_type"] == "locost"
+    assert config["architectures"] == ["LOCOSTForConditionalGeneration"]
+    assert (config["d_state"], config["num_ssm_heads"], config["use_fast_fft_conv"]) == (32, 1, False)
+    assert "remat" not in config
+
+
+@pytest.mark.parametrize("content", ["file", "directory with a file"])
+def test_writing_over_something_is_refused(published, tmp_path, content):
+    target = tmp_path / "target"
+    if content == "file":
+        target.write_text("mine")
+    else:
+        target.mkdir()
+        (target / "mine").write_text("mine")
+    with pytest.raises(InputError, match=r"target: exists and is not an empty directory; give another path"):
+        write(target, published())
+    assert {path.name for path in tmp_path.iterdir()} == {"target", "published"}
+
+
+def test_failed_write_leaves_nothing(published, tmp_path):
+    with pytest.raises(InputError, match=r"target: cannot be written \(No space left on device\); nothing was left"):
+        write(tmp_path / "target", published(), Tokenizer(full=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["published"]
+
+
+def test_target_below_a_file(published, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file/target: cannot be written"):
+        write(tmp_path / "file" / "target", published())
+
+
+def test_names_cover_every_parameter():
+    family = get_family("locost")
+    for changes in ({}, {"gating": False, "tie_word_embeddings": False, "feed_forward_proj": "relu"}):
+        config = family.config({"num_layers": 2, "num_decoder_layers": 1, **changes})
+        paths = [row.path for row in family.name_table(config)]
+        assert sorted(paths) == sorted(family.parameter_shapes(config))

@@ -1,0 +1,67 @@
+"""The golden LOCOST model: its config, arrays and parameters."""
+
+from pathlib import Path
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from longsum_jax.models.locost import Locost, LocostConfig, name_table, tied_keys
+from longsum_jax.models.naming import to_params
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "locost"
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """golden(name): the arrays of one file."""
+    return lambda name: dict(np.load(GOLDEN / f"{name}.npz"))
+
+
+@pytest.fixture(scope="session")
+def shapes_of():
+    """shapes_of(config): parameter shapes by path, without creating any."""
+
+    def shapes(config):
+        ids = jnp.zeros((1, 2), jnp.int32)
+        variables = jax.eval_shape(Locost(config).init, jax.random.key(0), ids, ids, ids)
+        flat = flax.traverse_util.flatten_dict(meta.unbox(variables)["params"], sep="/")
+        return {path: leaf.shape for path, leaf in flat.items()}
+
+    return shapes
+
+
+@pytest.fixture(scope="session")
+def config():
+    return LocostConfig(
+        vocab_size=100, d_model=32, d_state=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4
+    )
+
+
+@pytest.fixture(scope="session")
+def load_params(config, shapes_of):
+    """load_params(state): parameters of a golden state dict."""
+    shapes = shapes_of(config)
+
+    def load(state):
+        params = to_params(state, name_table(config), tied_keys(config), shapes, "golden")
+        return jax.tree.map(jnp.asarray, params)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def published(golden, load_params):
+    """(parameters, inputs and outputs) of the golden model at its perturbed initial values."""
+    return load_params(golden("c_full_state")), golden("c_full_io")
+
+
+@pytest.fixture(scope="session")
+def overfitted(golden, load_params):
+    """(parameters, arrays) of the golden model that has learnt its batch by heart; its greedy ids are not trivial."""
+    arrays = golden("e_greedy")
+    others = ("input_ids", "attention_mask", "labels", "logits", "greedy")
+    return load_params({k: v for k, v in arrays.items() if k not in others}), {k: arrays[k] for k in others}

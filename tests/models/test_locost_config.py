@@ -1,0 +1,42 @@
+import math
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.models.locost import PRESETS, LocostConfig
+
+
+def test_base_has_the_published_number_of_parameters(shapes_of):
+    sizes = {path: math.prod(shape) for path, shape in shapes_of(PRESETS["base"]).items()}
+    assert sum(sizes.values()) == 234_724_224
+    assert sizes["shared"] == 24_652_800
+    assert sum(size for path, size in sizes.items() if path.startswith("encoder/")) == 96_796_416
+
+
+def test_dynamics_of_each_direction_add_their_parameters(shapes_of):
+    total = lambda config: sum(map(math.prod, shapes_of(config).values()))  # noqa: E731
+    separate = total(LocostConfig(ssm_shared_dynamics=False)) - total(LocostConfig())
+    assert separate == 12 * (768 + 768 * 256 * 4)  # log_dt, and A and B of every mode
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_consistent(name):
+    config = PRESETS[name]
+    assert config.num_heads * config.d_kv == config.d_model
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"d_state": 7}, "d_state is 7; it must be even"),
+        ({"d_state": 0}, "d_state is 0"),
+        ({"d_model": 100, "num_heads": 3}, "d_model 100 is not divisible by num_heads 3"),
+        ({"vocab_size": 0}, "vocab_size is 0; it must be at least 1"),
+        ({"num_layers": -1}, "num_layers is -1"),
+        ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
+        ({"feed_forward_proj": "gated-gelo"}, 'feed_forward_proj "gated-gelo" is unknown; .*gated-gelu'),
+    ],
+)
+def test_bad_values_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        LocostConfig(**options)

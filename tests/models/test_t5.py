@@ -1,0 +1,97 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.models.locost import Locost
+
+
+@pytest.fixture(scope="module")
+def states(config, overfitted):
+    """(variables, encoder states, mask) of the overfitted model."""
+    params, arrays = overfitted
+    variables, mask = {"params": params}, jnp.asarray(arrays["attention_mask"])
+    encode = jax.jit(functools.partial(Locost(config).apply, method="encode"))
+    return variables, encode(variables, jnp.asarray(arrays["input_ids"]), mask), mask
+
+
+@pytest.fixture(scope="module")
+def decode_step(config):
+    return jax.jit(functools.partial(Locost(config).apply, method="decode_step"))
+
+
+@pytest.fixture(scope="module")
+def decode(config):
+    return jax.jit(functools.partial(Locost(config).apply, method="decode"))
+
+
+def empty_cache(config, states, beams, length):
+    apply = functools.partial(Locost(config).apply, method="init_cache")
+    return jax.jit(apply, static_argnums=(3, 4))(*states, beams, length)
+
+
+def test_golden_greedy_ids(config, overfitted, states, decode_step):
+    expected = overfitted[1]["greedy"]
+    cache = empty_cache(config, states, 1, expected.shape[1])
+    ids, ended = np.zeros((3, 1), np.int32), np.zeros(3, bool)
+    for _ in range(expected.shape[1] - 1):
+        logits, cache = decode_step(states[0], jnp.asarray(ids[:, -1:]), cache)
+        newest = np.where(ended, config.pad_token_id, np.asarray(logits)[:, 0].argmax(-1))
+        ended |= newest == config.eos_token_id
+        ids = np.concatenate([ids, newest[:, None]], 1)
+    assert len(np.unique(expected)) > 5
+    np.testing.assert_array_equal(ids, expected)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_steps_equal_teacher_forcing(config, states, decode_step, decode, beams):
+    variables, encoder_states, mask = states
+    ids = jnp.asarray(np.random.default_rng(0).integers(0, 100, (3, beams, 9)))
+    cache = empty_cache(config, states, beams, 12)  # room to spare must change nothing
+    rows = [jnp.repeat(x, beams, axis=0) for x in (encoder_states, mask)]
+    expected = decode(variables, ids.reshape(3 * beams, 9), *rows).reshape(3, beams, 9, -1)
+    for t in range(9):
+        logits, cache = decode_step(variables, ids[:, :, t], cache)
+        np.testing.assert_allclose(logits, expected[:, :, t], rtol=0, atol=1e-5)
+    assert cache.position == 9
+
+
+def test_reordered_beams_continue_the_chosen_ones(config, states, decode_step, decode):
+    variables, encoder_states, mask = states
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 100, (3, 3, 4))
+    cache = empty_cache(config, states, 3, 6)
+    for t in range(4):
+        _, cache = decode_step(variables, jnp.asarray(ids[:, :, t]), cache)
+    chosen = np.array([[2, 0, 0], [1, 2, 0], [1, 1, 1]])
+    newest = rng.integers(0, 100, (3, 3, 1))
+    ids = np.concatenate([np.take_along_axis(ids, chosen[..., None], 1), newest], -1)
+    cache = cache.reorder(jnp.asarray(chosen))
+    logits, cache = decode_step(variables, jnp.asarray(newest[..., 0]), cache)
+    rows = [jnp.repeat(x, 3, axis=0) for x in (encoder_states, mask)]
+    expected = decode(variables, jnp.asarray(ids.reshape(9, 5)), *rows)[:, -1]
+    np.testing.assert_allclose(logits.reshape(9, -1), expected, rtol=0, atol=1e-5)
+
+
+def test_later_tokens_do_not_change_earlier_logits(states, decode):
+    variables, encoder_states, mask = states
+    ids = jnp.asarray(np.random.default_rng(0).integers(0, 100, (3, 9)))
+    before = decode(variables, ids, encoder_states, mask)[:, :5]
+    after = decode(variables, ids.at[:, 5:].set(3), encoder_states, mask)[:, :5]
+    np.testing.assert_allclose(after, before, rtol=0, atol=1e-6)
+
+
+def test_masked_encoder_states_are_not_read(states, decode):
+    variables, encoder_states, mask = states
+    ids = jnp.asarray(np.random.default_rng(0).integers(0, 100, (3, 9)))
+    noisy = jnp.where(mask[..., None] == 1, encoder_states, 1e3)
+    out = decode(variables, ids, noisy, mask)
+    np.testing.assert_array_equal(out, decode(variables, ids, encoder_states, mask))
+
+
+def test_a_document_of_padding_alone_gives_finite_logits(states, decode):
+    variables, encoder_states, mask = states
+    ids = jnp.ones((3, 4), jnp.int32)
+    assert np.isfinite(decode(variables, ids, encoder_states, mask.at[0].set(0))).all()
