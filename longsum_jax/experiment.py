@@ -91,6 +91,8 @@ class LossOptions:
     label_smoothing: float = 0.0
 
 
+SCORES = ("mean_rouge", "rouge1", "rouge2", "rougeLsum")  # what can rank checkpoints
+
 SECTIONS: Mapping[str, type] = {
     "tokenizer": TokenizerOptions,
     "data": DataOptions,
@@ -149,6 +151,9 @@ class Experiment:
             raise InputError(
                 'config.data.prepared is empty; data.reader="prepared" needs what the prepare command wrote'
             )
+        if self.evaluation.examples and self.training.best_metric not in SCORES:
+            hint = did_you_mean(self.training.best_metric, SCORES)
+            raise InputError(f'config.training.best_metric: evaluation gives no "{self.training.best_metric}"; {hint}')
         if self.data.reader == "stream" and self.data.shuffle == "all":
             raise InputError('config.data.shuffle is "all", which a stream cannot do; give "block" or "none"')
 

@@ -38,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(rest)
     config = read_config(args.config, overrides)
 
+    import jax
+
     from longsum_jax.experiment import Experiment
     from longsum_jax.training.loop import TrainingDiverged
     from longsum_jax.training.workdir import check_workdir
@@ -49,7 +51,8 @@ def main(argv: Sequence[str]) -> int:
     except TrainingDiverged as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _report(experiment, result)
+    if jax.process_index() == 0:
+        _report(experiment, result)
     return 0
 
 

@@ -41,6 +41,11 @@ class DiagonalSSM(NamedTuple):
         return self.C.shape[0]
 
 
+def first_direction(ssm: DiagonalSSM) -> DiagonalSSM:
+    """The forward direction of ``ssm`` alone, for causal use."""
+    return DiagonalSSM(*(x[:1] for x in ssm))
+
+
 class Modes(NamedTuple):
     """A DiagonalSSM discretised: what kernels are built from.  H is axis 1 of every field; G = directions / R."""
 

@@ -19,6 +19,7 @@ from longsum_jax.ops.ssm import (
     Discretization,
     Modes,
     discretize,
+    first_direction,
     inner_steps,
     kernel_of_modes,
     slice_channels,
@@ -30,30 +31,41 @@ MIN_BLOCK_BYTES = 2**26  # temporary memory that a block of channels may take, w
 
 
 def ssm_convolution(
-    u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh", block: int | None = None
+    u: Array,
+    ssm: DiagonalSSM,
+    D: Array,
+    *,
+    causal: bool = False,
+    discretization: Discretization = "zoh",
+    block: int | None = None,
 ) -> Array:
     """Convolves every channel of ``u`` with its kernel (LOCOST, section 3, equation 3, and the published skip D).
-
-    Causal when ``ssm`` has one direction: output j then depends on inputs 0..j alone.
 
     Args:
         u: [B, L, H], any float type; computed in float32.
         ssm: parameters of H channels, float32.
         D: float32 [H], weight of the input itself.
+        causal: use the first direction alone, so that output j depends on inputs 0..j; implied by one direction.
         discretization: see ``ssm.discretize``.
         block: channels per step of the loop; chosen from the memory of one channel when not given.
 
     Returns:
         [B, L, H] in the type of ``u``.
     """
-    modes = discretize(ssm, discretization)
+    modes = discretize(first_direction(ssm) if causal else ssm, discretization)
     if block is None:
         block = _channels_per_block(u.shape, modes)
     return _convolve(block, u, modes.decay, modes.theta, modes.Ct, D, modes.high, modes.low)
 
 
 def ssm_convolution_sharded(
-    u: Array, ssm: DiagonalSSM, D: Array, spec: PartitionSpec, *, discretization: Discretization = "zoh"
+    u: Array,
+    ssm: DiagonalSSM,
+    D: Array,
+    spec: PartitionSpec,
+    *,
+    causal: bool = False,
+    discretization: Discretization = "zoh",
 ) -> Array:
     """``ssm_convolution`` with ``u`` laid out as ``spec`` (batch, None, channels) on the mesh in use.
 
@@ -68,7 +80,7 @@ def ssm_convolution_sharded(
         raise ValueError(f"the length axis of {spec} is sharded; every device needs the whole length")
     parameters = DiagonalSSM(*(PartitionSpec(None, channels) for _ in ssm))
     convolve = jax.shard_map(
-        partial(ssm_convolution, discretization=discretization),
+        partial(ssm_convolution, causal=causal, discretization=discretization),
         in_specs=(PartitionSpec(batch, None, channels), parameters, PartitionSpec(channels)),
         out_specs=PartitionSpec(batch, None, channels),
         check_vma=False,  # a custom_vjp inside: the cotangents of replicated parameters are summed on the way out

@@ -24,7 +24,7 @@ from longsum_jax.ops.ssm import DiagonalSSM
 from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.training.partition import MeshOptions, activate, create_sharded, make_mesh, put_batch
 
-SPECS = {"batch": P("batch"), "channels": P(None, None, "batch"), "both": P("batch", None, "tensor")}
+SPECS = {"batch": P("batch"), "channels": P(None, None, "batch")}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 
@@ -56,9 +56,7 @@ def operation_inputs(batch=8, length=40, channels=16, modes=4):
 def check_operation(spec):
     """Values, gradients and collectives of the sharded operation."""
     u, ssm, D = operation_inputs()
-    mesh = make_mesh(
-        MeshOptions("fsdp+tensor", batch=4 if "tensor" in spec else 8, tensor=2 if "tensor" in spec else 1)
-    )
+    mesh = make_mesh(MeshOptions("replicated"))
     channels = P(None, *spec[2:])
     places = (spec, DiagonalSSM(*(channels for _ in ssm)), P(*spec[2:]))
     arguments = jax.tree.map(lambda x, place: jax.device_put(x, NamedSharding(mesh, place)), (u, ssm, D), places)

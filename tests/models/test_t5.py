@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.models import t5
 from longsum_jax.models.locost import Locost
 
 
@@ -56,6 +57,20 @@ def test_steps_equal_teacher_forcing(config, states, decode_step, decode, beams)
         logits, cache = decode_step(variables, ids[:, :, t], cache)
         np.testing.assert_allclose(logits, expected[:, :, t], rtol=0, atol=1e-5)
     assert cache.position == 9
+
+
+def test_attending_to_the_states_themselves_changes_nothing(config, states, decode_step, monkeypatch):
+    """What very long inputs are decoded with: no keys and values of the encoder are kept."""
+    variables = states[0]
+    kept = empty_cache(config, states, 2, 5)
+    monkeypatch.setattr(t5, "MAX_CROSS_CACHE_BYTES", 0)
+    lean = empty_cache(config, states, 2, 5)
+    assert lean.cross_k is None
+    assert lean.states.shape == states[1].shape
+    for ids in np.random.default_rng(0).integers(0, 100, (5, 3, 2)):
+        expected, kept = decode_step(variables, jnp.asarray(ids), kept)
+        logits, lean = decode_step(variables, jnp.asarray(ids), lean)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
 def test_reordered_beams_continue_the_chosen_ones(config, states, decode_step, decode):

@@ -53,6 +53,13 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions):
         assert_close(fast, of_twin(twin, *arguments))
 
 
+@pytest.mark.parametrize("sets", [1, 2])
+def test_causal_uses_the_first_direction_alone(make_ssm, sets):
+    u, ssm, D, _ = inputs(make_ssm, 33, sets=sets)
+    forward = type(ssm)(*(x[:1] for x in ssm))
+    assert_close(ssm_convolution(u, ssm, D, causal=True), ssm_scan(u, forward, D))
+
+
 def test_dynamics_of_each_direction(make_ssm):
     arguments = inputs(make_ssm, 33, sets=2)
     fast = value_and_gradients(ssm_convolution, *arguments)
