@@ -35,7 +35,7 @@ EXTRAS = {
     "shards": ["grain>=0.2.12"],
     "hf": ["huggingface_hub>=0.30", "tokenizers>=0.21"],
     "plots": ["matplotlib>=3.9"],
-    "test": ["pytest>=8.0", "ruff>=0.9", "torch==2.13.0"],
+    "test": ["pytest>=8.0", "pytest-xdist>=3.6", "ruff>=0.9", "torch==2.13.0"],
 }
 EXTRAS["all"] = sorted({package for name in ("data", "hf", "plots") for package in EXTRAS[name]})
 

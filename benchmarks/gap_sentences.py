@@ -53,13 +53,9 @@ def documents_per_second(select: Callable[[list[str]], list[int]], documents: li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="JSON report to write")
-    parser.add_argument(
-        "--documents", type=int, default=5000, help="documents for ours; a twentieth for rouge-score"
-    )
+    parser.add_argument("--documents", type=int, default=5000, help="documents for ours; a twentieth for rouge-score")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     documents = synthetic_documents(flags.documents, flags.seed)

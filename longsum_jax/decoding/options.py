@@ -143,9 +143,7 @@ class GenerationOptions:
             if values.get(new_tokens) is None and values.get(length) is not None:
                 values[new_tokens] = max(_count(length, values[length]) - 1, 0)
         if values.get("max_new_tokens") is None:
-            raise InputError(
-                f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens"
-            )
+            raise InputError(f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens")
         fields = {f.name for f in dataclasses.fields(cls)}
         return from_dict(cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG)
 
@@ -199,9 +197,7 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
     for name, allowed in neutral.items():
         value = values.get(name)
         if value is not None and value not in allowed:
-            raise InputError(
-                f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it"
-            )
+            raise InputError(f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it")
 
 
 def _check_ranges(o: GenerationOptions) -> None:
@@ -225,9 +221,7 @@ def _check_ranges(o: GenerationOptions) -> None:
         if not fits:
             raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
     if min(ids) < 0:
-        raise InputError(
-            f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}"
-        )
+        raise InputError(f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}")
 
 
 def _check_combinations(o: GenerationOptions) -> None:

@@ -149,9 +149,7 @@ def _row_keys(rng: Array | None, batch_size: int, beams: int) -> Array:
     if rng.ndim == 0:
         rng = fold_in(rng, jnp.arange(batch_size))
     if rng.shape != (batch_size,):
-        raise InputError(
-            f"rng holds keys of shape {rng.shape}; give one key, or {batch_size}, one for every row"
-        )
+        raise InputError(f"rng holds keys of shape {rng.shape}; give one key, or {batch_size}, one for every row")
     return jax.vmap(fold_in, in_axes=(0, None))(rng, jnp.arange(beams))
 
 
@@ -273,9 +271,7 @@ def _keep_best_finished(candidates: _Candidates, state: _Beams, options: Generat
     return jax.tree.map(choose, old, merged)
 
 
-def _can_improve(
-    best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions
-) -> Array:
+def _can_improve(best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions) -> Array:
     """Tells for each row [B] whether its best running beam [B, 1] may still beat its worst finished one.
 
     A running beam is judged by the length it has now; with early_stopping="never" and a length penalty that

@@ -67,9 +67,32 @@ def _cis_of_turns(high: Array, low: Array, steps: Array) -> Array:
     # The low word counts only while its product with the largest possible step (2**20) stays inside 32 bits.
     kept = 32 - 21
     carry = ((low >> (_LOW_BITS - kept)) * steps) >> kept
-    wrapped = lax.bitcast_convert_type(high * steps + carry, jnp.int32)
-    angle = wrapped.astype(jnp.float32) * jnp.float32(2 * math.pi / 2**32)
-    return lax.complex(jnp.cos(angle), jnp.sin(angle))
+    return _cis_of_word(lax.bitcast_convert_type(high * steps + carry, jnp.int32))
+
+
+def _cis_of_word(word: Array) -> Array:
+    """exp(2 pi i word / 2**32) for int32: exact reduction to an eighth of a turn, then Taylor series.
+
+    Much faster than general sine and cosine, whose range reduction is not needed here.
+    """
+    quarter = (word + (1 << 29)) >> 30  # nearest quarter turn; the sum wraps, so -2 stands for 2
+    x = (word - (quarter << 30)).astype(jnp.float32) * jnp.float32(2 * math.pi / 2**32)
+    square = x * x
+    sine = x * _series(square, 3, 5)
+    cosine = 1.0 + square * _series(square, 4, 5) * jnp.float32(-0.5)
+    odd = (quarter & 1) == 1
+    real, imag = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
+    # Quarters 0, 1, 2, 3: (c, s), (-s, c), (-c, -s), (s, -c).
+    real = jnp.where(((quarter + 1) & 2) == 2, -real, real)
+    return lax.complex(real, jnp.where((quarter & 2) == 2, -imag, imag))
+
+
+def _series(square: Array, first: int, terms: int) -> Array:
+    """1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)): sine from 3, cosine's tail from 4."""
+    value = jnp.ones_like(square)
+    for n in range(first + 2 * (terms - 2), first - 1, -2):
+        value = 1.0 - square * value * jnp.float32(1 / ((n - 1) * n))
+    return value
 
 
 def exp_double(x: Array) -> DoubleFloat:

@@ -125,9 +125,7 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
             if left < 0:
                 raise InputError(_beyond(path, max_bytes))
             if len(line) > MAX_LINE_BYTES:
-                raise InputError(
-                    f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document"
-                )
+                raise InputError(f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document")
             if number == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
             if line.strip():
@@ -209,9 +207,7 @@ def _check_surrogates(value: str, key: str, where: str) -> None:
 
 def _decode(content: bytes, where: str) -> str:
     if b"\0" in content:
-        raise InputError(
-            f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file"
-        )
+        raise InputError(f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -220,9 +216,7 @@ def _decode(content: bytes, where: str) -> str:
 
 
 def _beyond(path: str | Path, max_bytes: int) -> str:
-    return (
-        f"{path}: the file holds or expands to more than {max_bytes} bytes; raise max_bytes if it is genuine"
-    )
+    return f"{path}: the file holds or expands to more than {max_bytes} bytes; raise max_bytes if it is genuine"
 
 
 def _stem(path: str | Path) -> str:

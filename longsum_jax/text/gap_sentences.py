@@ -28,9 +28,7 @@ _CHOICES = {
     "short_documents": get_args(ShortDocuments),
 }
 # Turns every byte of lower-case UTF-8 but a-z and 0-9 into a space: rouge-score's words, without stemming.
-_KEEP_WORDS = bytes(
-    byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
-)
+_KEEP_WORDS = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +94,7 @@ def gap_sentence_example(
     return GapExample(" ".join(text for text in kept if text is not None), target)
 
 
-def select_gap_sentences(
-    sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
-) -> list[int]:
+def select_gap_sentences(sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator) -> list[int]:
     """Returns the indices of the K selected sentences in document order; none when the document is too short.
 
     Among equal scores the earlier sentence wins. A single sentence is never selected: nothing would remain.
@@ -117,9 +113,7 @@ def select_gap_sentences(
     return sorted(best_first[:count].tolist())
 
 
-def rouge1_scores(
-    sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1"
-) -> np.ndarray:
+def rouge1_scores(sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1") -> np.ndarray:
     """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1, without stemming.
 
     Returns:

@@ -31,18 +31,14 @@ def read_tokenizer_json(path: Path) -> tuple[bytes, int]:
         content = json.loads(path.read_bytes())
         model = content["model"]
         if model["type"] != "Unigram":
-            raise InputError(
-                f'{path}: the tokenizer type "{model["type"]}" is not supported; give a Unigram one'
-            )
+            raise InputError(f'{path}: the tokenizer type "{model["type"]}" is not supported; give a Unigram one')
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         table = _normalisation_table(content.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
     except (OSError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{path}: not a readable tokenizer.json ({error}); copy spiece.model beside it"
-        ) from None
+        raise InputError(f"{path}: not a readable tokenizer.json ({error}); copy spiece.model beside it") from None
     if [piece for piece, _ in vocabulary[:3]] != ["<pad>", "</s>", "<unk>"]:
         raise InputError(f"{path}: pieces 0, 1, 2 must be <pad>, </s>, <unk>, as in T5")
     num_pieces = len(vocabulary)
@@ -65,9 +61,7 @@ def _normalisation_table(normalizer: dict[str, Any] | None) -> bytes:
 
 
 def _model(vocabulary: list[tuple[str, float]], table: bytes, byte_fallback: bool) -> bytes:
-    pieces = b"".join(
-        _bytes(1, _piece(index, piece, score)) for index, (piece, score) in enumerate(vocabulary)
-    )
+    pieces = b"".join(_bytes(1, _piece(index, piece, score)) for index, (piece, score) in enumerate(vocabulary))
     trainer = _int(3, _UNIGRAM) + _int(4, len(vocabulary)) + _int(35, byte_fallback)
     trainer += _int(40, 2) + _int(41, -1) + _int(42, 1) + _int(43, 0)  # unk, bos, eos, pad
     return pieces + _bytes(2, trainer) + _bytes(3, _bytes(1, b"nmt_nfkc") + _bytes(2, table))

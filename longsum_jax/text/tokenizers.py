@@ -84,9 +84,7 @@ class SentencePieceTokenizer:
         )
         for name, index in (("pad", self.pad_id), ("eos", self.eos_id), ("unk", self.unk_id)):
             if index < 0:
-                raise InputError(
-                    f"{where}: the SentencePiece model has no {name} piece; train it with one, as T5's"
-                )
+                raise InputError(f"{where}: the SentencePiece model has no {name} piece; train it with one, as T5's")
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -197,9 +195,7 @@ def train_sentencepiece(
         needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
         if needed is None:
             raise
-        raise InputError(
-            f"vocab_size={vocab_size} is too small for the texts; give at least {needed[1]}"
-        ) from None
+        raise InputError(f"vocab_size={vocab_size} is too small for the texts; give at least {needed[1]}") from None
     tokenizer = SentencePieceTokenizer(model.getvalue(), extra_ids)
     if tokenizer.num_pieces < vocab_size:
         _log.warning("the texts yield %d pieces of the %d asked for", tokenizer.num_pieces, vocab_size)
@@ -246,9 +242,7 @@ def _fit_sentencepiece(
     return SentencePieceTokenizer(model, *_fit_rows(num_pieces, extra, unused, vocab_size, where))
 
 
-def _fit_rows(
-    num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path
-) -> tuple[int, int]:
+def _fit_rows(num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path) -> tuple[int, int]:
     """Returns how many extra and unused ids the rows of the checkpoint leave room for."""
     if vocab_size is None:
         return extra, unused
@@ -284,9 +278,7 @@ def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple
     counts = config.get("extra_ids", default_extra), config.get("unused_ids", 0)
     for name, count in zip(("extra_ids", "unused_ids"), counts, strict=True):
         if type(count) is not int or count < 0:
-            raise InputError(
-                f"{where / 'tokenizer_config.json'}: {name} must be a whole number, got {count!r}"
-            )
+            raise InputError(f"{where / 'tokenizer_config.json'}: {name} must be a whole number, got {count!r}")
     return counts
 
 
@@ -318,9 +310,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the tokenizer file ({error.strerror}); check the path"
-        ) from None
+        raise InputError(f"{path}: cannot read the tokenizer file ({error.strerror}); check the path") from None
 
 
 def _split_sentinels(text: str, extra_ids: int) -> Iterator[tuple[str, int | None]]:
@@ -337,9 +327,7 @@ def _checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
     ids = [int(index) for index in ids]
     for index in ids:
         if not 0 <= index < vocab_size:
-            raise InputError(
-                f"token id {index} lies outside the tokenizer's {vocab_size} ids; check the model's"
-            )
+            raise InputError(f"token id {index} lies outside the tokenizer's {vocab_size} ids; check the model's")
     return ids
 
 

@@ -41,9 +41,7 @@ def test_no_repeat_ngram(scores, history, length, size):
 
     expected = _row_by_row(twin, scores, history, length)
     assert length < 8 or size > 3 or np.isinf(expected).any()
-    got = processors.forbid_repeated_ngrams(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), size
-    )
+    got = processors.forbid_repeated_ngrams(jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), size)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -60,9 +58,7 @@ def test_repetition_penalty(scores, history, length, penalty):
             row[token] = row[token] * penalty if row[token] < 0 else row[token] / penalty
 
     expected = _row_by_row(twin, scores, history, length)
-    got = processors.penalise_repetition(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty
-    )
+    got = processors.penalise_repetition(jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty)
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
@@ -122,9 +118,7 @@ def test_warping_scales_before_it_cuts(scores):
     np.testing.assert_array_equal(processors.warp_scores(jnp.asarray(scores), options), expected)
 
 
-@pytest.mark.parametrize(
-    "name", ["forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "bad_words_ids"]
-)
+@pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "bad_words_ids"])
 def test_ids_outside_the_vocabulary_are_named(scores, history, name):
     value = ((3, _V),) if name == "bad_words_ids" else _V
     options = GenerationOptions(max_new_tokens=_T - 1, decoder_start_token_id=0, **{name: value})

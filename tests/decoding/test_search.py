@@ -79,9 +79,7 @@ def test_sampling_repeats_with_its_key_and_changes_with_another(decode):
 
 def test_sampled_frequencies_match_the_softmax(decode):
     temperature, count = 1.5, 20_000
-    options = _options(
-        max_new_tokens=1, do_sample=True, num_return_sequences=count, temperature=temperature, top_k=5
-    )
+    options = _options(max_new_tokens=1, do_sample=True, num_return_sequences=count, temperature=temperature, top_k=5)
     drawn = decode(_next_logits, [3], options, jax.random.key(0)).sequences[:, 1]
     frequencies = np.bincount(drawn, minlength=_V) / count
     logits = _NEAR[3, 0].astype(np.float64) / temperature

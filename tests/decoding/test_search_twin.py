@@ -48,9 +48,7 @@ def _twin_beam_search(document, options):
             log_probs = _log_probs(document, ids)
             candidates += [(total + log_probs[token], [*ids, token]) for token in _allowed(ids, options)]
         candidates = sorted(candidates, reverse=True)[: 2 * options.num_beams]
-        ended = [
-            c for c in candidates[: options.num_beams] if c[1][-1] == _EOS or length == options.max_new_tokens
-        ]
+        ended = [c for c in candidates[: options.num_beams] if c[1][-1] == _EOS or length == options.max_new_tokens]
         finished += [(total / length**options.length_penalty, ids) for total, ids in ended]
         finished = sorted(finished, reverse=True)[: options.num_beams]
         running = [c for c in candidates if c[1][-1] != _EOS][: options.num_beams]

@@ -130,9 +130,7 @@ def test_bad_lines_name_file_and_line(write, line, problem):
 
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"\xef\xbb\xbf"])
 def test_empty_files(write, content):
-    assert failure(write(content)).endswith(
-        "rows.jsonl: the file is empty; give a file with one JSON object a line"
-    )
+    assert failure(write(content)).endswith("rows.jsonl: the file is empty; give a file with one JSON object a line")
     with pytest.raises(InputError, match=r"rows\.jsonl: the file is empty; give a text"):
         read_text_file(write(content))
 
@@ -152,9 +150,7 @@ def test_unreadable_file(write, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(documents, "open", deny, raising=False)  # permissions do not bind an administrator
-    assert failure(write(json_lines())).endswith(
-        "rows.jsonl: cannot read the file (Permission denied); check it"
-    )
+    assert failure(write(json_lines())).endswith("rows.jsonl: cannot read the file (Permission denied); check it")
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -170,9 +166,7 @@ class TestCompressed:
         assert failure(path).startswith(f"{path}:1: the compressed file is damaged")
 
     def test_corrupt_in_the_middle(self, write, suffix, pack):
-        packed = bytearray(
-            pack(json_lines([{"document": f"{i * i}", "summary": "s"} for i in range(20_000)]))
-        )
+        packed = bytearray(pack(json_lines([{"document": f"{i * i}", "summary": "s"} for i in range(20_000)])))
         packed[len(packed) // 2] ^= 0xFF
         message = failure(write(bytes(packed), "bad.jsonl" + suffix))
         assert "bad.jsonl" in message
@@ -229,7 +223,5 @@ def test_real_documents(shared_data):
     rows = list(read_json_lines(shared_data / "qmsum" / "test.jsonl.xz"))
     assert len(rows) == 281
     assert all(row.query and row.summary for row in rows)
-    novels = read_json_lines(
-        str(shared_data / "novels" / "val*.xz"), document_key="text", require_summary=False
-    )
+    novels = read_json_lines(str(shared_data / "novels" / "val*.xz"), document_key="text", require_summary=False)
     assert len(list(novels)) == 4

@@ -108,9 +108,7 @@ def test_ties_go_to_the_earlier_sentence():
     assert select_gap_sentences(sentences, GapSentenceOptions(ratio=0.4), RNG) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "num_sentences", "expected"), [(0.2, 25, 5), (0.57, 100, 57), (0.7, 10, 7)]
-)
+@pytest.mark.parametrize(("ratio", "num_sentences", "expected"), [(0.2, 25, 5), (0.57, 100, 57), (0.7, 10, 7)])
 def test_number_of_gaps_is_not_lost_to_rounding(ratio, num_sentences, expected):
     options = GapSentenceOptions(ratio=ratio, strategy="lead")
     assert select_gap_sentences(["a"] * num_sentences, options, RNG) == list(range(expected))
@@ -136,9 +134,7 @@ def test_example_removes_or_masks_in_document_order():
 
 
 def test_example_splits_text():
-    example = gap_sentence_example(
-        "It is. We go. He sat. No one. All.", GapSentenceOptions(strategy="lead"), RNG
-    )
+    example = gap_sentence_example("It is. We go. He sat. No one. All.", GapSentenceOptions(strategy="lead"), RNG)
     assert example == ("We go. He sat. No one. All.", "It is.")
 
 

@@ -146,9 +146,7 @@ def test_rows_of_the_checkpoint_and_bytes():
 
 
 def test_fewer_rows_than_pieces(model_file):
-    with pytest.raises(
-        InputError, match=r"spiece\.model: the tokenizer has 1000 pieces but .* 999 embedding rows"
-    ):
+    with pytest.raises(InputError, match=r"spiece\.model: the tokenizer has 1000 pieces but .* 999 embedding rows"):
         load_tokenizer(model_file, vocab_size=999)
     with pytest.raises(InputError, match="259 pieces but the checkpoint 256"):
         load_tokenizer("bytes", vocab_size=256)
