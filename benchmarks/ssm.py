@@ -3,7 +3,7 @@
     python benchmarks/ssm.py --out=ssm.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a row says otherwise:
-the materialised kernel needs 16 KiB per mode and lag block, too much memory at full width, so both forms run at half of it.
+the materialised kernel would not fit at full width, so both of its forms are timed at half of it.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python -m longsum_jax.train --config=configs/locost_finetune.py:govreport --workdir=runs/govreport \
         --config.init_from=locost-base
 
-Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm clipped at 1, dropout 0.1,
-batches of 128, 60 epochs (100 for whole books), best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Targets have up to
-1,024 tokens for GovReport and whole books, 512 elsewhere.
+Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm clipped at 1, dropout
+0.1, batches of 128, 60 epochs (100 for whole books), best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Targets have
+up to 1,024 tokens for GovReport and whole books, 512 elsewhere.
 
 One mode per data set, and `json` for files of your own (config.task.source='json:reports/{split}.jsonl'). A mode names
 its TensorFlow Datasets builder; config.task.source replaces it. Training stops after `steps` or `epochs`, whichever
