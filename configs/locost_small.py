@@ -5,8 +5,8 @@
     python -m longsum_jax.train --config=configs/locost_small.py:finetune --workdir=runs/small-reports \
         --config.task.source='json:reports/{split}.jsonl' --config.init_from=runs/small
 
-1.9M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap sentences over pieces of 300
-words, 512 source tokens. Fine-tuning reads rows {"document": ..., "summary": ...}. `scratch` fine-tunes the same
+2.3M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap sentences over pieces of
+300 words, 512 source tokens. Fine-tuning reads rows {"document": ..., "summary": ...}. `scratch` fine-tunes the same
 model without pre-training, for comparison; give it the tokenizer with config.tokenizer.path=runs/small/model. `tiny`
 runs in seconds. BUILD_NOTES.md has the scores measured with it.
 """

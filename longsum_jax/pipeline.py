@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.decoding.options import GenerationOptions
@@ -253,7 +254,10 @@ def _encode_and_decode(
     states = apply(ids, mask, method="encode")
     cache = apply(states, mask, options.decoder_beams, options.max_new_tokens, method="init_cache")
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
-    return generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
+    out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
+    if jax.sharding.get_abstract_mesh().empty:
+        return out
+    return jax.lax.with_sharding_constraint(out, PartitionSpec())  # whole on every host
 
 
 def bucket_length(length: int) -> int:

@@ -66,7 +66,8 @@ def _train(experiment: "Experiment") -> "FitResult":
     experiment.check_mesh()
     optimizer = make_optimizer(experiment.optimizer)
     initial_params = experiment.start and experiment.start.params
-    batches, evaluate = experiment.batches(), experiment.evaluator()
+    with cli.waiting("reading documents"):
+        batches, evaluate = experiment.batches(), experiment.evaluator()
     _say(f"{_size(experiment)}; {experiment.tokenizer.vocab_size} token ids; compiling the first step")
 
     open_workdir(experiment.workdir, experiment.description)

@@ -55,9 +55,11 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions):
 
 @pytest.mark.parametrize("sets", [1, 2])
 def test_causal_uses_the_first_direction_alone(make_ssm, sets):
-    u, ssm, D, _ = inputs(make_ssm, 33, sets=sets)
+    u, ssm, D, cotangent = inputs(make_ssm, 33, sets=sets)
     forward = type(ssm)(*(x[:1] for x in ssm))
-    assert_close(ssm_convolution(u, ssm, D, causal=True), ssm_scan(u, forward, D))
+    y, (du, _, dD) = value_and_gradients(partial(ssm_convolution, causal=True), u, ssm, D, cotangent)
+    expected, (du_expected, _, dD_expected) = value_and_gradients(ssm_scan, u, forward, D, cotangent)
+    assert_close((y, du, dD), (expected, du_expected, dD_expected))
 
 
 def test_dynamics_of_each_direction(make_ssm):
