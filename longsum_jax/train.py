@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from longsum_jax.training.loop import FitResult
 
 EXAMPLES = """\
-  # five minutes on a laptop: tokenizer, pre-training, evaluation, a summary; nothing is downloaded
+  # minutes on a laptop: tokenizer, pre-training, evaluation, a summary; nothing is downloaded
   python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
   # gap-sentence pre-training on C4 with the published configuration, on every device there is
