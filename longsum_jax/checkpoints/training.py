@@ -8,8 +8,10 @@ leaves a temporary directory that is never taken for a checkpoint.
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -203,12 +205,17 @@ def restore_params(
             check_names(describe(abstract_params), meta["parameters"], f"{where}, step {step}", "parameters")
             target = abstract_params
         items = ocp_args.Composite(params=ocp_args.StandardRestore(target))
+        hook = sys.unraisablehook
+        sys.unraisablehook = partial(_unless_of_a_failed_read, hook)
         try:
-            return manager.restore(step, args=items)["params"]
+            params = manager.restore(step, args=items)["params"]
         except (OSError, ValueError, KeyError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            # The rest of the line is the configuration of the reader.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(" [tensorstore_spec")[0]
             problem = f"the parameters of step {step} are missing or damaged ({reason})"
             raise InputError(f"{where}: {problem}; copy the checkpoint again") from error
+        sys.unraisablehook = hook
+        return params
 
 
 def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
@@ -266,6 +273,12 @@ def library_version() -> str:
 def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
     """A failed save reaches the caller as InputError; the tracebacks of orbax's threads would bury it."""
     return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
+
+
+def _unless_of_a_failed_read(hook: Callable[[Any], None], unraisable: Any) -> None:
+    """An ``unraisablehook``. After a first error tensorstore's threads go on failing, and find nobody waiting."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        hook(unraisable)
 
 
 def _rank(metrics: Mapping[str, float], name: str) -> float:

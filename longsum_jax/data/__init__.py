@@ -1,0 +1,1 @@
+"""Tasks, examples, batches and prepared shards; TensorFlow is imported inside functions only."""

@@ -1,0 +1,1 @@
+"""Flax modules that hold parameters and call ops."""

@@ -135,7 +135,7 @@ def map_over_length(module: nn.Module, fn: Callable[..., Array], chunk: int, *ar
 
     Args:
         module: whose parameters ``fn`` uses.
-        fn: (module, *arrays [B, C, ...]) -> [B, C, D].
+        fn: (module, *arrays [B, C, ...]) -> [B, C, D]; it must reach parameters and dropout through its argument.
         chunk: positions per piece; 0 or at least L does all of them at once.
         arrays: [B, L, ...].
 

@@ -1,0 +1,1 @@
+"""ROUGE and the baselines beside it."""

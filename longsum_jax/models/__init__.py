@@ -1,0 +1,1 @@
+"""One file per model family: config, stack, heads, presets, names in checkpoints."""

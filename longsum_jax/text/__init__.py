@@ -1,0 +1,1 @@
+"""Plain Python and numpy: documents, sentences, tokenizers, gap sentences."""

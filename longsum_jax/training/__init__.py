@@ -1,0 +1,1 @@
+"""The loop, its step, optimizers and partitioning; knows no data set and no model."""
