@@ -4,15 +4,12 @@ import argparse
 import dataclasses
 from typing import Any
 
+from longsum_jax import cli
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import TASKS, get_task
 from longsum_jax.text.tokenizers import load_tokenizer
 
-EPILOG = """\
-tasks:
-{tasks}
-
-examples:
+EXAMPLES = """\
   # the documentation inside Python, as bytes; nothing is downloaded
   python -m longsum_jax.prepare --task=embedded --split=train --tokenizer=bytes --out=data/embedded/train
 
@@ -25,7 +22,7 @@ examples:
       --tokenizer=spiece.model --out=data/novels/train
 
   # reports of your own, one JSON object per line
-  python -m longsum_jax.prepare --task=govreport --source='json:reports/{{split}}.jsonl' \\
+  python -m longsum_jax.prepare --task=govreport --source='json:reports/{split}.jsonl' \\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
       --tokenizer=spiece.model --out=data/reports/train
 
@@ -82,12 +79,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         f"  {task.name:16} {task.source:28} {task.objective:13} {task.max_source_length} -> {task.max_target_length}"
         for task in TASKS.values()
     )
-    parser = argparse.ArgumentParser(
-        prog="python -m longsum_jax.prepare",
-        description="Runs the text side of a task once and writes shards that training reads fast.",
-        epilog=EPILOG.format(tasks=tasks),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = "Runs the text side of a task once and writes shards that training reads fast."
+    parser = cli.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}")
     parser.add_argument("--task", required=True, help="a name of the list below")
     parser.add_argument("--split", default="train", help="default: train")
     parser.add_argument("--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"')
@@ -119,6 +112,4 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    from longsum_jax import cli
-
     cli.run(main)

@@ -1,6 +1,5 @@
 """python -m longsum_jax.train: pre-trains or fine-tunes a model, and goes on where it stopped."""
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         result = _train(experiment)
     except TrainingDiverged as error:
-        print(f"error: {error}", file=sys.stderr)
+        cli.say(f"error: {error}")
         return 1
     if jax.process_index() == 0:
         _report(experiment, result)
@@ -60,7 +59,6 @@ def _train(experiment: "Experiment") -> "FitResult":
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.training.loop import fit
     from longsum_jax.training.optimizers import make_optimizer
-    from longsum_jax.training.workdir import open_workdir
 
     # Everything that can be wrong with the input shows here, before anything is written.
     experiment.check_mesh()
@@ -70,7 +68,6 @@ def _train(experiment: "Experiment") -> "FitResult":
         batches, evaluate = experiment.batches(), experiment.evaluator()
     _say(f"{_size(experiment)}; {experiment.tokenizer.vocab_size} token ids; compiling the first step")
 
-    open_workdir(experiment.workdir, experiment.description)
     experiment.write_model_directory()
     with Prefetcher(batches, experiment.data.prefetch) as batches:
         return fit(
@@ -125,7 +122,7 @@ def _say(message: str) -> None:
     import jax
 
     if jax.process_index() == 0:
-        print(message, file=sys.stderr)
+        cli.say(message)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,13 @@
 """The golden LOCOST model: its config, arrays and parameters."""
 
-from pathlib import Path
-
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax.core import meta
 
 from longsum_jax.models.locost import Locost, LocostConfig, name_table, tied_keys
 from longsum_jax.models.naming import to_params
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "locost"
-
-
-@pytest.fixture(scope="session")
-def golden():
-    """golden(name): the arrays of one file."""
-    return lambda name: dict(np.load(GOLDEN / f"{name}.npz"))
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,10 @@
-"""Random state-space channels, their float64 kernels in plain numpy, and the golden arrays."""
-
-from pathlib import Path
+"""Random state-space channels and their float64 kernels in plain numpy."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from longsum_jax.ops.ssm import DiagonalSSM
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "locost"
-
-
-@pytest.fixture(scope="session")
-def golden():
-    """golden(name): the arrays of one file."""
-    return lambda name: dict(np.load(GOLDEN / f"{name}.npz"))
 
 
 @pytest.fixture(scope="session")
