@@ -6,6 +6,7 @@ Shape comments, einsum strings and docstrings use one letter per dimension:
     H heads (attention) or channels (state space)         K size of one head
     C block size     N number of blocks                   M complex state-space modes
     R beams          S stride          G global tokens    V vocabulary
+    W keys that one block sees
 """
 
 from collections.abc import Mapping

@@ -27,6 +27,26 @@ def token_cross_entropy(logits: Array, labels: Array, *, label_smoothing: float 
     return jnp.where(kept, loss, 0.0).sum(), kept.sum().astype(jnp.float32)
 
 
+def class_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Sum of the losses of a classification, and the number of rows that count.
+
+    Args:
+        logits: [B, n].
+        labels: int [B], the classes, for softmax cross-entropy; or float [B, n], ones and zeros, for the mean over the
+            classes of binary cross-entropies (as PyTorch's BCEWithLogitsLoss). IGNORED_LABEL marks rows to leave out.
+
+    Returns:
+        (loss_sum, weight), float32 scalars.
+    """
+    if labels.ndim == 1:
+        return token_cross_entropy(logits[:, None], labels[:, None])
+    kept = labels[:, 0] != IGNORED_LABEL
+    logits = logits.astype(jnp.float32)
+    # -log sigmoid(x) = softplus(-x), -log(1 - sigmoid(x)) = softplus(x) = softplus(-x) + x
+    losses = jax.nn.softplus(-logits) + (1 - labels) * logits
+    return jnp.where(kept, losses.mean(-1), 0.0).sum(), kept.sum().astype(jnp.float32)
+
+
 def shift_right(labels: Array, *, start_id: int, pad_id: int) -> Array:
     """Decoder inputs of ``labels`` [B, T]: start token first, last label dropped, ignored labels as padding."""
     shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)

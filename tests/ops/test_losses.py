@@ -1,9 +1,11 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.losses import IGNORED_LABEL, shift_right, token_cross_entropy
+from longsum_jax.ops.losses import IGNORED_LABEL, class_cross_entropy, shift_right, token_cross_entropy
 
 
 def example():
@@ -52,3 +54,24 @@ def test_shift_right():
     np.testing.assert_array_equal(shift_right(labels, start_id=2, pad_id=0), expected)
     ignored_inside = jnp.array([[IGNORED_LABEL, 6, 1]])
     np.testing.assert_array_equal(shift_right(ignored_inside, start_id=2, pad_id=0), [[2, 0, 6]])
+
+
+def test_class_cross_entropy_with_one_label_leaves_out_padding():
+    logits = np.array([[1.0, 2.0, 0.5], [0.0, 1.0, 0.0], [3.0, 1.0, 1.0]])
+    loss_sum, weight = class_cross_entropy(logits, np.array([1, 0, IGNORED_LABEL]))
+    expected = sum(
+        -math.log(math.exp(row[k]) / sum(map(math.exp, row))) for row, k in zip(logits, (1, 0), strict=False)
+    )
+    np.testing.assert_allclose(loss_sum, expected, rtol=1e-6)
+    assert weight == 2
+
+
+def test_class_cross_entropy_with_several_labels_is_that_of_pytorch():
+    import torch
+
+    logits = np.array([[1.0, -2.0, 60.0], [0.0, 1.0, -60.0], [9.0, 9.0, 9.0]], np.float32)
+    labels = np.array([[1, 0, 1], [0, 1, 1], [IGNORED_LABEL] * 3], np.float32)
+    loss_sum, weight = class_cross_entropy(logits, labels)
+    expected = torch.nn.BCEWithLogitsLoss()(torch.tensor(logits[:2]), torch.tensor(labels[:2]))
+    np.testing.assert_allclose(loss_sum / weight, expected, rtol=1e-6)
+    assert weight == 2

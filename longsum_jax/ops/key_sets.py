@@ -1,0 +1,209 @@
+"""One softmax over several sets of keys: what every block-sparse attention is built of.
+
+Queries come in blocks. A set of keys is either one row of keys per block (a window, blocks chosen at random) or one
+row that all blocks share (global tokens). No array of the size [L, L] is ever formed, and blocks whose scores would
+take too much memory at once go through in pieces that are computed again for gradients.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from longsum_jax.ops.attention import masked_softmax
+from longsum_jax.ops.blocks import from_blocks, to_blocks
+from longsum_jax.typing import Array
+
+MAX_SCORE_BYTES = 2**28  # float32 scores that may be in memory at once
+FULL_BLOCK = 128  # queries per block of ``full_attention``
+MAX_SCORE_BYTES_CPU = 2**23  # scores that stay in the cache are computed twice as fast, gradients too
+
+
+def max_score_bytes() -> int:
+    """Beyond how many bytes scores are computed in pieces on this machine."""
+    return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if jax.default_backend() == "cpu" else MAX_SCORE_BYTES
+
+
+class BlockBias(NamedTuple):
+    """A bias made where it is needed, for bias arrays that are as large as the scores.
+
+    ``function`` gets the rows of ``blocks`` that belong to a piece, [B, n, C, ...], and returns floats that broadcast
+    to [B, n, H, C, W]; gradients flow into what it closes over.
+    """
+
+    function: Callable[[Array], Array]
+    blocks: Array  # [B, N, C, ...]
+
+
+class KeySet(NamedTuple):
+    """Keys that blocks of queries see, with their values.
+
+    Attributes:
+        k, v: [B, N, W, H, K], each block its own, or [B, W, H, K], all blocks the same.
+        mask: bool, broadcastable to [B, N, H, C, W]; True where a query may look. None allows all.
+        bias: float, broadcastable to [B, N, H, C, W], or a BlockBias.
+    """
+
+    k: Array
+    v: Array
+    mask: Array | None = None
+    bias: Array | BlockBias | None = None
+
+
+class Dropout(NamedTuple):
+    """Dropout of attention weights, for functions without Flax; ``rate`` is in [0, 1)."""
+
+    rng: Array
+    rate: float
+
+    def __call__(self, weights: Array) -> Array:
+        """``weights`` with entries set to zero at the rate, the others scaled up so that the mean stays."""
+        if self.rate == 0:
+            return weights
+        kept = jax.random.bernoulli(self.rng, 1 - self.rate, weights.shape)
+        return jnp.where(kept, weights / (1 - self.rate), 0).astype(weights.dtype)
+
+    def fold(self, number: Array | int) -> "Dropout":
+        """An independent dropout of the same rate."""
+        return self._replace(rng=jax.random.fold_in(self.rng, number))
+
+
+def attend_key_sets(
+    q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None
+) -> Array:
+    """softmax(scale q k + bias) v over the union of ``key_sets``, scores and softmax in float32.
+
+    A key that two sets hold counts twice; a query that sees no key gets zeros.
+
+    Args:
+        q: [B, N, C, H, K].
+        key_sets: see KeySet; any number of keys W each.
+        scale: factor of the products.
+        dropout: applied to the weights.
+
+    Returns:
+        [B, N, C, H, K] in the type of the values.
+    """
+    pieces = _count_pieces(q, key_sets)
+    if pieces == 1:
+        return _attend(q, key_sets, scale, dropout)
+    blocks = q.shape[1]
+    arrays = [q]
+    for key_set in key_sets:
+        _map_blocks(arrays.append, key_set, blocks)
+
+    def attend_piece(piece):
+        number, q, *arrays = piece
+        arrays = iter(arrays)
+        sets = [_map_blocks(lambda _: next(arrays), key_set, blocks) for key_set in key_sets]
+        return _attend(q, sets, scale, dropout and dropout.fold(number))
+
+    size = -(-blocks // pieces)
+    xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
+    # The loop itself keeps a piece from being merged with its second computation.
+    out = lax.map(jax.checkpoint(attend_piece, prevent_cse=False), (jnp.arange(xs[0].shape[0]), *xs))
+    return from_blocks(out.swapaxes(0, 1), blocks)
+
+
+def attend_all(q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None) -> Array:
+    """``attend_key_sets`` for queries [B, T, H, K] that all see the same keys, such as global tokens."""
+    length = q.shape[1]
+    size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
+    return from_blocks(attend_key_sets(to_blocks(q, size), key_sets, scale=scale, dropout=dropout), length)
+
+
+def run_bias(table: Array, starts: Array, width: int) -> BlockBias:
+    """A bias whose rows are runs of ``table``: query (b, n, c) has table[:, starts[b, n, c] + (0 .. width - 1)].
+
+    Args:
+        table: float [H, any].   starts: int [B, N, C].   width: W.
+    """
+
+    def rows(starts: Array) -> Array:
+        run = lambda start: lax.dynamic_slice_in_dim(table, start, width, 1)  # noqa: E731
+        return jnp.moveaxis(jax.vmap(run)(starts.reshape(-1)).reshape(*starts.shape, -1, width), 3, 2)
+
+    return BlockBias(rows, starts)
+
+
+def full_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array,
+    *,
+    distance_bias: Array | None = None,
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
+) -> Array:
+    """Dense self-attention for long inputs: all scores are computed, few of them at a time.
+
+    Args:
+        q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens.
+        distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L - 1.
+
+    Returns:
+        [B, L, H, K] in the type of ``v``.
+    """
+    length, blocks = q.shape[1], to_blocks(q, FULL_BLOCK)
+    bias = None
+    if distance_bias is not None:
+        positions = jnp.arange(blocks.shape[1] * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
+        bias = run_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
+    keys = KeySet(k, v, mask[:, None, None, None], bias)
+    return from_blocks(attend_key_sets(blocks, [keys], scale=scale, dropout=dropout), length)
+
+
+def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
+    """In how many pieces the blocks of ``q`` go through, so that the scores of each stay below the maximum."""
+    batch, blocks, size, heads, _ = q.shape
+    score_bytes = 4 * batch * blocks * heads * size * sum(key_set.k.shape[-3] for key_set in key_sets)
+    return max(1, min(blocks, -(-score_bytes // max_score_bytes())))
+
+
+def _map_blocks(function: Callable[[Array], Array], key_set: KeySet, blocks: int) -> KeySet:
+    """``key_set`` with ``function`` applied to each array that has a row per block."""
+
+    def visit(x):
+        if isinstance(x, BlockBias):
+            return x._replace(blocks=function(x.blocks))
+        return function(x) if x is not None and x.ndim == 5 and x.shape[1] == blocks else x
+
+    return KeySet(*map(visit, key_set))
+
+
+def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+    scores = [_scores(q, key_set, scale) for key_set in key_sets]
+    weights = masked_softmax(jnp.concatenate(scores, -1), _union_mask(key_sets)).astype(key_sets[0].v.dtype)
+    if dropout is not None:
+        weights = dropout(weights)
+    out, start = 0.0, 0
+    for key_set in key_sets:
+        width = key_set.v.shape[-3]
+        part = weights[..., start : start + width]
+        values = "bnwhk" if key_set.v.ndim == 5 else "bwhk"
+        out += jnp.einsum(f"bnhcw,{values}->bnchk", part, key_set.v, preferred_element_type=jnp.float32)
+        start += width
+    return out.astype(weights.dtype)
+
+
+def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
+    """[B, N, H, C, W] float32."""
+    keys = "bnwhk" if key_set.k.ndim == 5 else "bwhk"
+    scores = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32) * scale
+    bias = key_set.bias
+    if isinstance(bias, BlockBias):
+        bias = bias.function(bias.blocks)
+    return scores if bias is None else scores + bias.astype(jnp.float32)
+
+
+def _union_mask(key_sets: Sequence[KeySet]) -> Array | None:
+    """The masks of all sets side by side, no wider in the other dimensions than they need to be."""
+    if all(key_set.mask is None for key_set in key_sets):
+        return None
+    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
+    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
+    widths = [key_set.k.shape[-3] for key_set in key_sets]
+    return jnp.concatenate([jnp.broadcast_to(m, (*shape, w)) for m, w in zip(masks, widths, strict=True)], -1)

@@ -1,0 +1,190 @@
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops import key_sets
+from longsum_jax.ops.attention import dot_product_attention
+from longsum_jax.ops.key_sets import BlockBias, Dropout, KeySet, attend_all, attend_key_sets, full_attention
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+B, N, C, H, K = 2, 5, 3, 2, 4
+
+
+def tensors():
+    """Queries, keys and values of two sets (6 keys per block, 3 shared), a bias, and the table of a BlockBias."""
+    rng = np.random.default_rng(0)
+    own, shared = (B, N, 6, H, K), (B, 3, H, K)
+    shapes = ((B, N, C, H, K), own, own, shared, shared, (H, C, 6), (H, 4, 3))
+    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+def masks():
+    rng = np.random.default_rng(1)
+    own, shared = rng.random((B, N, 1, C, 6)) < 0.6, rng.random((B, 1, 1, 1, 3)) < 0.7
+    own[0, 1, 0, 2], shared[0] = False, False  # one query that sees nothing
+    return own, shared
+
+
+BLOCK_IDS = np.random.default_rng(2).integers(0, 4, (B, N, C))
+
+
+def attend(q, k, v, shared_k, shared_v, bias, table, **options):
+    own, shared = masks()
+    lazy = BlockBias(lambda ids: jnp.moveaxis(table[:, ids], 0, 2), jnp.asarray(BLOCK_IDS))
+    sets = [KeySet(k, v, jnp.asarray(own), bias), KeySet(shared_k, shared_v, jnp.asarray(shared), lazy)]
+    return attend_key_sets(q, sets, scale=0.7, **options)
+
+
+def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
+    """One query and one head at a time, in float64."""
+    q, k, v, shared_k, shared_v, bias, table = (
+        np.asarray(x, np.float64) for x in (q, k, v, shared_k, shared_v, bias, table)
+    )
+    own, shared = masks()
+    out = np.zeros((B, N, C, H, K))
+    for b, n, c, h in np.ndindex(B, N, C, H):
+        seen = [(k[b, n, w, h], v[b, n, w, h], bias[h, c, w]) for w in range(6) if own[b, n, 0, c, w]]
+        rows = table[h, BLOCK_IDS[b, n, c]]
+        seen += [(shared_k[b, w, h], shared_v[b, w, h], rows[w]) for w in range(3) if shared[b, 0, 0, 0, w]]
+        weights = [math.exp(0.7 * (q[b, n, c, h] @ key) + offset) for key, _, offset in seen]
+        for weight, (_, value, _) in zip(weights, seen, strict=True):
+            out[b, n, c, h] += weight / sum(weights) * value
+    return out
+
+
+def value_and_gradients(inputs, **options):
+    """Freshly traced on every call, so that a patched maximum counts."""
+
+    def run(*inputs):
+        out, pull_back = jax.vjp(functools.partial(attend, **options), *inputs)
+        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+
+    return jax.jit(run)(*inputs)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return value_and_gradients(tensors())
+
+
+def test_two_sets_equal_loops(whole):
+    np.testing.assert_allclose(whole[0], attend_by_loops(*tensors()), rtol=0, atol=2e-6)
+    assert not np.asarray(whole[0][0, 1, 2]).any()
+
+
+def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
+    for gradient in whole[1:]:
+        assert np.isfinite(gradient).all()
+        assert np.asarray(gradient).any()
+    assert not np.asarray(whole[1][0, 1, 2]).any()
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 5])
+def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
+    score_bytes = 4 * B * N * H * C * 9
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", -(-score_bytes // pieces))
+    program = str(jax.make_jaxpr(lambda *x: attend(*x))(*tensors()))
+    assert f"length={pieces}" in program
+    for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
+    q, k = jnp.zeros((1, 64, 16, 2, 4)), jnp.zeros((1, 256, 2, 4))
+    score_bytes = 4 * q.size // 4 * 256
+
+    def memory():
+        loss = lambda q, k: (attend_key_sets(q, [KeySet(k, k)]) ** 2).sum()  # noqa: E731
+        return jax.jit(jax.grad(loss, (0, 1))).lower(q, k).compile().memory_analysis().temp_size_in_bytes
+
+    assert memory() > score_bytes
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", score_bytes // 16)
+    assert memory() < score_bytes / 2
+
+
+def test_a_key_in_two_sets_counts_twice():
+    q, k, v, *_ = tensors()
+    twice = attend_key_sets(q, [KeySet(k, v), KeySet(k[:, :, :2], v[:, :, :2])])
+    bias = jnp.log(jnp.array([2.0, 2, 1, 1, 1, 1]))
+    np.testing.assert_allclose(twice, attend_key_sets(q, [KeySet(k, v, None, bias)]), rtol=1e-5, atol=1e-6)
+
+
+def test_without_masks_and_with_some():
+    q, k, v, shared_k, shared_v, *_ = tensors()
+    free = attend_key_sets(q, [KeySet(k, v), KeySet(shared_k, shared_v)])
+    masked = attend_key_sets(q, [KeySet(k, v), KeySet(shared_k, shared_v, jnp.ones((1,), bool))])
+    np.testing.assert_array_equal(free, masked)
+    alone = attend_key_sets(q, [KeySet(k, v), KeySet(shared_k, shared_v, jnp.zeros((1,), bool))])
+    np.testing.assert_allclose(alone, attend_key_sets(q, [KeySet(k, v)]), rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_has_float32_scores():
+    q, k, v, *_ = (x.astype(jnp.bfloat16) for x in tensors())
+    out = attend_key_sets(4 * q, [KeySet(4 * k, v)])
+    assert out.dtype == jnp.bfloat16
+    wide = [x.astype(jnp.float32) for x in (4 * q, 4 * k, v)]
+    exact = attend_key_sets(wide[0], [KeySet(*wide[1:])])
+    np.testing.assert_allclose(np.asarray(out, np.float32), exact, rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("maximum", [2**28, 400])
+def test_all_queries_see_the_same_keys(maximum, monkeypatch):
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    q, _, _, k, v, *_ = tensors()
+    out = attend_all(q[:, 0], [KeySet(k, v, jnp.array([True, True, False]))])
+    np.testing.assert_allclose(out, attend_key_sets(q, [KeySet(k[:, :2], v[:, :2])])[:, 0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("maximum", [2**28, 2**14])
+def test_dropout_keeps_the_mean_and_follows_its_key(maximum, monkeypatch):
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    q, k, v = jnp.zeros((1, 64, 16, 2, 1)), jnp.zeros((1, 128, 2, 1)), jnp.ones((1, 128, 2, 1))
+    run = jax.jit(lambda key: attend_key_sets(q, [KeySet(k, v)], dropout=Dropout(key, 0.25)))
+    out, again, other = (np.asarray(run(jax.random.key(seed))) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(out, again)
+    assert np.mean(out == other) < 0.2
+    assert abs(out.mean() - 1) < 3e-3  # 2048 rows of 128 weights: standard deviation 1e-3
+    assert abs(out.std() - (0.25 / 0.75 / 128) ** 0.5) < 3e-3
+    # No two blocks are alike, also when they come in different pieces.
+    assert len({row.tobytes() for row in out[0]}) == 64
+
+
+def test_dropout_of_weights():
+    weights = jnp.ones((1000,))
+    dropped = Dropout(jax.random.key(0), 0.5)(weights)
+    assert set(np.unique(dropped)) == {0.0, 2.0}
+    assert Dropout(jax.random.key(0), 0.0)(weights) is weights
+    assert np.any(Dropout(jax.random.key(0), 0.5).fold(1)(weights) != dropped)
+
+
+@pytest.mark.parametrize("most", [2**40, 1])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
+    """Values and gradients, with a length that is no multiple of the block, in one piece and in many."""
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", most)
+    monkeypatch.setattr(key_sets, "FULL_BLOCK", 4)
+    length = 11
+    rng = np.random.default_rng(3)
+    q, k, v = (jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for _ in range(3))
+    table = jnp.asarray(rng.normal(size=(H, 2 * length - 1)), jnp.float32)
+    mask = jnp.arange(length) < jnp.array([length, 6])[:, None]
+    distances = np.arange(length) - np.arange(length)[:, None]
+
+    def ours(q, k, v, table):
+        return full_attention(q, k, v, mask, distance_bias=table if with_bias else None, scale=0.7)
+
+    def twin(q, k, v, table):
+        bias = table[None, :, distances + length - 1] if with_bias else None
+        return dot_product_attention(q, k, v, mask=mask[:, None, None], bias=bias, scale=0.7)
+
+    results = []
+    for function in (ours, twin):
+        out, pull_back = jax.vjp(function, q, k, v, table)
+        results.append((out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))))
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
