@@ -19,6 +19,8 @@ MAX_LINE_BYTES = 2**30  # of one line: what must fit in memory
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
+Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple where several may be right
+
 
 class Document(NamedTuple):
     """One row of a data file."""
@@ -27,6 +29,7 @@ class Document(NamedTuple):
     document: str
     summary: str | None
     query: str | None
+    label: Label | None = None
 
 
 def read_json_lines(
@@ -36,6 +39,7 @@ def read_json_lines(
     summary_key: str = "summary",
     query_key: str = "query",
     id_key: str = "id",
+    label_key: str = "",
     require_summary: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
@@ -46,10 +50,11 @@ def read_json_lines(
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: where the text is; "text" in plain-text sets.
+        document_key: where the text is; "text|document" stands for the first of these that a row has.
         summary_key: where the summary is.
         query_key: where the query is.
         id_key: where the id is.
+        label_key: where the label is, a whole number from 0 on, a string, or a list of either; "" reads none.
         require_summary: whether a row without a summary, or a blank one, is an error; if not, it is None.
         max_bytes: what one file may hold or expand to.
 
@@ -57,7 +62,7 @@ def read_json_lines(
         InputError: at the first row that does not fit, naming file and line; a missing, unreadable, empty or
             damaged file; a file or line beyond its cap.
     """
-    keys = {"document": document_key, "summary": summary_key, "query": query_key, "id": id_key}
+    keys = {"document": document_key, "summary": summary_key, "query": query_key, "id": id_key, "label": label_key}
     for path in find_files(paths):
         empty = True
         for number, line in _lines(path, max_bytes):
@@ -163,14 +168,30 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
 def _document(
     row: dict[str, Any], keys: dict[str, str], where: str, default_id: str, require_summary: bool
 ) -> Document:
-    document = _text(row, keys["document"], where, "--document_key")
+    document_key = next((key for key in keys["document"].split("|") if key in row), keys["document"])
+    document = _text(row, document_key, where, "--document_key")
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
     query = _optional_text(row, keys["query"], where, "--query_key")
     name = row.get(keys["id"])
     if name is None:
         name = default_id
-    return Document(name if isinstance(name, str) else json.dumps(name), document, summary, query)
+    label = _label(row, keys["label"], where) if keys["label"] else None
+    return Document(name if isinstance(name, str) else json.dumps(name), document, summary, query, label)
+
+
+def _label(row: dict[str, Any], key: str, where: str) -> Label:
+    """Returns the label under ``key``; a list becomes a tuple, which may be empty."""
+    if key not in row:
+        raise InputError(f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key')
+    value = row[key]
+    each = value if isinstance(value, list) else [value]
+    whole = all(type(label) is int and label >= 0 for label in each)
+    if not whole and not all(isinstance(label, str) and label.strip() for label in each):
+        raise InputError(
+            f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, a name, or a list of either'
+        )
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:

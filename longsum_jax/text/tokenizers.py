@@ -1,30 +1,68 @@
-"""Tokenizers: SentencePiece models in T5's manner, and bytes in ByT5's.
+"""Tokenizers of the model families, by the files that a checkpoint comes with.
 
-Token ids follow T5: 0 pads, 1 ends a text, 2 stands for what the vocabulary lacks. `<extra_id_n>` sentinels
-come after the pieces; a checkpoint with more rows than that has unused rows at the end.
+T5, LongT5, LOCOST: spiece.model, ids 0 pads, 1 ends a text, 2 stands for what the vocabulary lacks, `<extra_id_n>`
+after the pieces. ByT5: no file. PEGASUS, PEGASUS-X, BigBird-PEGASUS: spiece.model, special ids before the pieces.
+BART, LED, RoBERTa: vocab.json with merges.txt; BERT, DistilBERT: vocab.txt. All of them: tokenizer.json.
+A checkpoint with more rows than its tokenizer has ids has unused rows at the end.
 """
 
-import functools
-import hashlib
-import io
-import json
-import logging
-import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.byte_tokenizer import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.text.json_tokenizer import JsonTokenizer
+from longsum_jax.text.sentencepiece_tokenizers import (
+    PEGASUS_OFFSET,
+    PegasusTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
+from longsum_jax.text.sentencepiece_training import train_sentencepiece
+from longsum_jax.text.tokenizer_files import (
+    ADDED,
+    CONFIG,
+    SPECIAL_MAP,
+    added_tokens,
+    read_bytes,
+    read_json,
+    read_special_tokens,
+    read_text,
+    token_text,
+    unused_rows,
+    whole_number,
+)
 from longsum_jax.text.tokenizer_json import read_tokenizer_json
+from longsum_jax.text.vocabulary_files import BYTE_PAIRS, MERGES, WORD_PIECES, byte_pair_json, word_piece_json
+
+__all__ = [
+    "TOKENIZER_FILES",
+    "ByteTokenizer",
+    "JsonTokenizer",
+    "PegasusTokenizer",
+    "SentencePieceTokenizer",
+    "Tokenizer",
+    "has_tokenizer",
+    "load_tokenizer",
+    "train_sentencepiece",
+]
 
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
-_NUM_BYTE_IDS = 259  # pad, eos, unk and 256 bytes
-_SENTINEL = re.compile(r"<extra_id_(\d{1,6})>")
-_TRAINING_LINE = re.compile(r"\S.{0,999}(?!\S)|\S{1,1000}")  # SentencePiece skips lines beyond 4192 bytes
-_SPECIAL_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-_log = logging.getLogger(__name__)
+SENTENCE_PIECES, JSON = "spiece.model", "tokenizer.json"
+TOKENIZER_FILES = (SENTENCE_PIECES, JSON, BYTE_PAIRS, MERGES, WORD_PIECES, CONFIG, SPECIAL_MAP, ADDED)
+
+# Values of tokenizer_class whose older files are read; a tokenizer.json is read under any.
+_SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
+_BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "RobertaTokenizer")
+_WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer")
+_JSON_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+_CLASSES = (*_SENTENCE_PIECE_CLASSES, *_BYTE_PAIR_CLASSES, *_WORD_PIECE_CLASSES, *_JSON_CLASSES, "ByT5Tokenizer")
+# What model_type of config.json says where tokenizer_config.json names no class or no offset, as in older checkpoints.
+_PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
+_EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 
 class Tokenizer(Protocol):
@@ -34,19 +72,23 @@ class Tokenizer(Protocol):
     pad_id: int
     eos_id: int
     unk_id: int
+    mask_id: int | None  # what a masked language model has to fill in
 
     @property
     def fingerprint(self) -> str:
         """A short hash of all that decides ids; equal fingerprints give equal ids."""
 
     def encode(self, text: str) -> list[int]:
-        """Returns token ids without an end token; `<extra_id_n>` in the text becomes the sentinel's id."""
+        """Returns the ids of a text alone; special tokens that stand in it (`<extra_id_0>`, `</s>`) get theirs."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts; the same ids as one by one."""
 
+    def close(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
+        """Returns ids between the special tokens that the model expects around a text, ``limit`` at most in all."""
+
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of token ids, without padding, ends, extra ids and unused rows.
+        """Returns the text of token ids, without special tokens and unused rows.
 
         Raises:
             InputError: an id outside [0, vocab_size).
@@ -56,160 +98,19 @@ class Tokenizer(Protocol):
         """Writes the files that `load_tokenizer` and transformers read."""
 
 
-class SentencePieceTokenizer:
-    """A SentencePiece model with T5's extra ids after its pieces: `<extra_id_0>` is the last of them.
-
-    Long texts need no cutting: SentencePiece takes 10 MB on one line in about a second.
-
-    Args:
-        model: a .model file or its content.
-        extra_ids: number of `<extra_id_n>` sentinels.
-        unused_ids: rows at the end of the embedding that no token has.
-
-    Raises:
-        InputError: missing or corrupt model, or a model without pad, eos or unk piece.
-    """
-
-    def __init__(self, model: str | Path | bytes, extra_ids: int = 0, unused_ids: int = 0):
-        where = "the given bytes" if isinstance(model, bytes) else str(model)
-        self._model_bytes = model if isinstance(model, bytes) else _read(Path(model))
-        self._model = _open_sentencepiece(self._model_bytes, where)
-        self.extra_ids, self.unused_ids = extra_ids, unused_ids
-        self.num_pieces = self._model.get_piece_size()
-        self.vocab_size = self.num_pieces + extra_ids + unused_ids
-        self.pad_id, self.eos_id, self.unk_id = (
-            self._model.pad_id(),
-            self._model.eos_id(),
-            self._model.unk_id(),
-        )
-        for name, index in (("pad", self.pad_id), ("eos", self.eos_id), ("unk", self.unk_id)):
-            if index < 0:
-                raise InputError(f"{where}: the SentencePiece model has no {name} piece; train it with one, as T5's")
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        return _fingerprint(b"sentencepiece", self._model_bytes, self.extra_ids, self.unused_ids)
-
-    def encode(self, text: str) -> list[int]:
-        ids = []
-        for part, sentinel in _split_sentinels(text, self.extra_ids):
-            ids.extend(self._model.encode(part))
-            if sentinel is not None:
-                ids.append(self.num_pieces + self.extra_ids - 1 - sentinel)
-        return ids
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        if self.extra_ids and any("<extra_id_" in text for text in texts):
-            return [self.encode(text) for text in texts]
-        return self._model.encode(list(texts))  # on several threads
-
-    def decode(self, ids: Iterable[int]) -> str:
-        ids = _checked_ids(ids, self.vocab_size)
-        return self._model.decode([index for index in ids if index < self.num_pieces])
-
-    def save(self, directory: str | Path) -> None:
-        directory = _write_config(directory, "T5Tokenizer", self.extra_ids, self.unused_ids)
-        (directory / "spiece.model").write_bytes(self._model_bytes)
-
-
-class ByteTokenizer:
-    """UTF-8 bytes shifted by three, as in ByT5; extra ids follow, `<extra_id_0>` first as in transformers."""
-
-    pad_id, eos_id, unk_id = 0, 1, 2
-
-    def __init__(self, extra_ids: int = 0, unused_ids: int = 0):
-        self.extra_ids, self.unused_ids = extra_ids, unused_ids
-        self.vocab_size = _NUM_BYTE_IDS + extra_ids + unused_ids
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        return _fingerprint(b"bytes", b"", self.extra_ids, self.unused_ids)
-
-    def encode(self, text: str) -> list[int]:
-        ids = []
-        for part, sentinel in _split_sentinels(text, self.extra_ids):
-            ids.extend(byte + 3 for byte in part.encode())
-            if sentinel is not None:
-                ids.append(_NUM_BYTE_IDS + sentinel)
-        return ids
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        ids = _checked_ids(ids, self.vocab_size)
-        return bytes(index - 3 for index in ids if 3 <= index < _NUM_BYTE_IDS).decode(errors="ignore")
-
-    def save(self, directory: str | Path) -> None:
-        _write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids)
-
-
-def train_sentencepiece(
-    texts: Iterable[str],
-    vocab_size: int,
-    *,
-    extra_ids: int = 0,
-    seed: int = 0,
-    max_sentences: int = 1_000_000,
-    character_coverage: float = 0.9995,
-) -> SentencePieceTokenizer:
-    """Trains a unigram model with byte fallback and T5's normalisation; equal arguments, equal model bytes.
-
-    Args:
-        texts: read once; cut into lines of at most 1,000 characters.
-        vocab_size: pieces, special ones and 256 bytes included. A corpus too small for it gives a smaller
-            vocabulary (`num_pieces` of the result), which is logged as a warning.
-        extra_ids: sentinels on top of the pieces.
-        seed: of the sample that is drawn when there are more than ``max_sentences`` lines.
-        max_sentences: lines used.
-        character_coverage: part of the characters that get a piece; the others are spelt in bytes (by
-            SentencePiece; transformers' T5Tokenizer reads them as unknown).
-
-    Raises:
-        InputError: no text, or a vocabulary smaller than the characters need.
-    """
-    import sentencepiece
-
-    lines = _sample(_training_lines(texts), max_sentences, random.Random(seed))
-    if not lines:
-        raise InputError("cannot train a tokenizer: the texts are empty")
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            character_coverage=character_coverage,
-            normalization_rule_name="nmt_nfkc",
-            byte_fallback=True,
-            pad_id=0,
-            eos_id=1,
-            unk_id=2,
-            bos_id=-1,
-            num_threads=2,  # fixed: sums over threads are rounded in their order
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-        if needed is None:
-            raise
-        raise InputError(f"vocab_size={vocab_size} is too small for the texts; give at least {needed[1]}") from None
-    tokenizer = SentencePieceTokenizer(model.getvalue(), extra_ids)
-    if tokenizer.num_pieces < vocab_size:
-        _log.warning("the texts yield %d pieces of the %d asked for", tokenizer.num_pieces, vocab_size)
-    return tokenizer
+def has_tokenizer(directory: str | Path) -> bool:
+    """Whether a directory holds files of a tokenizer, be they complete or not."""
+    names = (SENTENCE_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
+    return any((Path(directory) / name).exists() for name in names)
 
 
 def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
     """Opens a tokenizer.
 
     Args:
-        path: a SentencePiece .model file, a directory with spiece.model or tokenizer.json as transformers or
-            `save` write it, or "bytes".
-        vocab_size: rows of the checkpoint's embedding. Rows beyond the pieces become extra ids, at most as
-            many as the directory says (100 when it does not; 125 for bytes), then unused ids. None: what the
+        path: a directory as transformers or `save` write it, a SentencePiece .model file in T5's manner, or "bytes".
+        vocab_size: rows of the checkpoint's embedding. Rows beyond T5's pieces become extra ids, at most as
+            many as the directory says (100 when it does not; 125 for bytes); the rest are unused. None: what the
             directory says; a bare file and "bytes" have none.
 
     Raises:
@@ -217,137 +118,94 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     """
     path = Path(path)
     if str(path) == "bytes":
-        extra = BYT5_EXTRA_IDS if vocab_size else 0
-        return ByteTokenizer(*_fit_rows(_NUM_BYTE_IDS, extra, 0, vocab_size, path))
+        return _bytes({}, BYT5_EXTRA_IDS if vocab_size else 0, vocab_size, path)
     if not path.is_dir():
-        return _fit_sentencepiece(_read(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path)
-    config = _read_config(path / "tokenizer_config.json")
-    if config.get("tokenizer_class") == "ByT5Tokenizer":
-        extra, unused = _id_counts(config, BYT5_EXTRA_IDS, path)
-        return ByteTokenizer(*_fit_rows(_NUM_BYTE_IDS, extra, unused, vocab_size, path))
-    model_file, json_file = path / "spiece.model", path / "tokenizer.json"
-    if model_file.exists():
-        extra, unused = _id_counts(config, T5_EXTRA_IDS, path)
-        return _fit_sentencepiece(_read(model_file), extra, unused, vocab_size, model_file)
-    if json_file.exists():
-        model, extra = read_tokenizer_json(json_file)
-        return _fit_sentencepiece(model, extra, 0, vocab_size, json_file)
-    raise InputError(f"{path}: no tokenizer there; put spiece.model or tokenizer.json into the directory")
+        return _t5(read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path)
+    config = read_json(path / CONFIG)
+    name = _class_name(path, config)
+    if name == "ByT5Tokenizer":
+        return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
+    if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
+        return _of_sentence_pieces(path, config, name, vocab_size)
+    return _of_library(path, config, name, vocab_size)
 
 
-def _fit_sentencepiece(
-    model: bytes, extra: int, unused: int, vocab_size: int | None, where: Path
-) -> SentencePieceTokenizer:
-    num_pieces = _open_sentencepiece(model, str(where)).get_piece_size()
+def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
+    """tokenizer_class without its "Fast"; a class that is not known needs a tokenizer.json."""
+    name = config.get("tokenizer_class")
+    if name is None:
+        return None
+    name = str(name).removesuffix("Fast")
+    if name not in _CLASSES and not (directory / JSON).exists():
+        raise InputError(
+            f'{directory / CONFIG}: tokenizer_class "{name}" is supported with a {JSON} only; '
+            f"{did_you_mean(name, _CLASSES)}"
+        )
+    return name
+
+
+def _bytes(config: dict[str, Any], default_extra: int, vocab_size: int | None, where: Path) -> ByteTokenizer:
+    counts = _id_counts(config, default_extra, where)
+    return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
+
+
+def _of_sentence_pieces(directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None) -> Tokenizer:
+    path, where = directory / SENTENCE_PIECES, directory / CONFIG
+    offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type"))
+    if name == "PegasusTokenizer" or (name is None and (offset is not None or "offset" in config)):
+        offset = whole_number(config, "offset", PEGASUS_OFFSET if offset is None else offset, where)
+        tokenizer = _pegasus(path, offset, whole_number(config, "unused_ids", 0, where), vocab_size)
+    else:
+        tokenizer = _t5(read_bytes(path), *_id_counts(config, T5_EXTRA_IDS, where), vocab_size, path)
+    added = [*added_tokens(directory, config), *(read_json(directory / JSON).get("added_tokens") or [])]
+    texts = map(token_text, added)
+    unknown = [text for text in texts if not tokenizer.has_token(text) and not _EXTRA_ID.fullmatch(text)]
+    if unknown and not (directory / JSON).exists():
+        raise InputError(f'{directory}: "{unknown[0]}" was added to {SENTENCE_PIECES}; save the tokenizer as {JSON}')
+    return _of_library(directory, config, name, vocab_size) if unknown else tokenizer
+
+
+def _of_library(directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None) -> Tokenizer:
+    """A tokenizer.json, or the older files that one can be built from."""
+    config = {**config, **read_special_tokens(directory, config)}
+    where = directory / JSON
+    if where.exists():
+        content = read_text(where)
+        t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
+        if t5 is not None:
+            return _t5(*t5, whole_number(config, "unused_ids", 0, directory / CONFIG), vocab_size, where)
+    elif (directory / BYTE_PAIRS).exists() and name in (None, *_BYTE_PAIR_CLASSES, *_JSON_CLASSES):
+        where = directory / BYTE_PAIRS
+        content, config = byte_pair_json(directory, config)
+    elif (directory / WORD_PIECES).exists() and name in (None, *_WORD_PIECE_CLASSES, *_JSON_CLASSES):
+        where = directory / WORD_PIECES
+        content, config = word_piece_json(directory, config)
+    else:
+        raise InputError(
+            f"{directory}: no tokenizer there; put {SENTENCE_PIECES} or {JSON} (or {BYTE_PAIRS} with {MERGES}, "
+            f"or {WORD_PIECES}) into the directory"
+        )
+    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
+
+
+def _t5(model: bytes, extra: int, unused: int, vocab_size: int | None, where: Path) -> SentencePieceTokenizer:
+    num_pieces = open_sentencepiece(model, str(where)).get_piece_size()
     return SentencePieceTokenizer(model, *_fit_rows(num_pieces, extra, unused, vocab_size, where))
+
+
+def _pegasus(path: Path, offset: int, unused: int, vocab_size: int | None) -> PegasusTokenizer:
+    if vocab_size is not None:
+        unused = unused_rows(PegasusTokenizer(path, offset).vocab_size, vocab_size, path)
+    return PegasusTokenizer(path, offset, unused)
 
 
 def _fit_rows(num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path) -> tuple[int, int]:
     """Returns how many extra and unused ids the rows of the checkpoint leave room for."""
     if vocab_size is None:
         return extra, unused
-    spare = vocab_size - num_pieces
-    if spare < 0:
-        raise InputError(
-            f"{where}: the tokenizer has {num_pieces} pieces but the checkpoint {vocab_size} embedding rows; "
-            "give the tokenizer that belongs to the checkpoint"
-        )
+    spare = unused_rows(num_pieces, vocab_size, where)
     return min(extra, spare), spare - min(extra, spare)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """Reads tokenizer_config.json; an absent file is an empty one."""
-    if not path.exists():
-        return {}
-    try:
-        config = json.loads(_read(path))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: expected a JSON object, got {type(config).__name__}")
-    known = ("T5Tokenizer", "T5TokenizerFast", "ByT5Tokenizer")
-    name = config.get("tokenizer_class", known[0])
-    if name not in known:
-        raise InputError(f'{path}: tokenizer_class "{name}" is not supported; {did_you_mean(name, known)}')
-    return config
-
-
 def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple[int, int]:
-    counts = config.get("extra_ids", default_extra), config.get("unused_ids", 0)
-    for name, count in zip(("extra_ids", "unused_ids"), counts, strict=True):
-        if type(count) is not int or count < 0:
-            raise InputError(f"{where / 'tokenizer_config.json'}: {name} must be a whole number, got {count!r}")
-    return counts
-
-
-def _write_config(directory: str | Path, tokenizer_class: str, extra_ids: int, unused_ids: int) -> Path:
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    config = {"tokenizer_class": tokenizer_class, "extra_ids": extra_ids, **_SPECIAL_TOKENS}
-    if unused_ids:
-        config["unused_ids"] = unused_ids
-    sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
-    special = {**_SPECIAL_TOKENS, "additional_special_tokens": sentinels}
-    for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
-        (directory / name).write_text(json.dumps(content, indent=2) + "\n")
-    return directory
-
-
-def _open_sentencepiece(model: bytes, where: str) -> Any:
-    import sentencepiece
-
-    try:
-        if model:
-            return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        pass
-    raise InputError(f"{where}: not a SentencePiece model, or a damaged one; copy the file again")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the tokenizer file ({error.strerror}); check the path") from None
-
-
-def _split_sentinels(text: str, extra_ids: int) -> Iterator[tuple[str, int | None]]:
-    """Yields (text before a sentinel, number of the sentinel), at the end (text, None)."""
-    start = 0
-    for match in _SENTINEL.finditer(text) if extra_ids else ():
-        if int(match[1]) < extra_ids:
-            yield text[start : match.start()], int(match[1])
-            start = match.end()
-    yield text[start:], None
-
-
-def _checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    ids = [int(index) for index in ids]
-    for index in ids:
-        if not 0 <= index < vocab_size:
-            raise InputError(f"token id {index} lies outside the tokenizer's {vocab_size} ids; check the model's")
-    return ids
-
-
-def _training_lines(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        yield from _TRAINING_LINE.findall(" ".join(text.replace("\0", " ").split()))
-
-
-def _sample(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
-    """Returns ``size`` lines, each with equal chance (reservoir sampling), or all of them."""
-    sample: list[str] = []
-    for number, line in enumerate(lines):
-        if number < size:
-            sample.append(line)
-        elif (place := rng.randrange(number + 1)) < size:
-            sample[place] = line
-    return sample
-
-
-def _fingerprint(kind: bytes, content: bytes, extra_ids: int, unused_ids: int) -> str:
-    digest = hashlib.sha256(b"%s %d %d\n" % (kind, extra_ids, unused_ids))
-    digest.update(content)
-    return digest.hexdigest()[:16]
+    return whole_number(config, "extra_ids", default_extra, where), whole_number(config, "unused_ids", 0, where)

@@ -225,3 +225,35 @@ def test_real_documents(shared_data):
     assert all(row.query and row.summary for row in rows)
     novels = read_json_lines(str(shared_data / "novels" / "val*.xz"), document_key="text", require_summary=False)
     assert len(list(novels)) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [("3", 3), ('"pos"', "pos"), ('["b", "a"]', ("b", "a")), ("[1, 0]", (1, 0)), ("[]", ())]
+)
+def test_labels(write, value, label):
+    path = write(f'{{"document": "x", "stars": {value}}}'.encode())
+    (row,) = read_json_lines(path, require_summary=False, label_key="stars")
+    assert row.label == label
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "true", "null", '""', '["a", 1]', "[[1]]", '{"a": 1}'])
+def test_labels_that_are_none(write, value):
+    path = write(f'{{"document": "x", "label": {value}}}'.encode())
+    with pytest.raises(InputError, match=r':1: "label" is .*; give a whole number from 0 on, a name, or a list of'):
+        list(read_json_lines(path, require_summary=False, label_key="label"))
+
+
+def test_missing_label(write):
+    path = write(b'{"document": "x", "lable": 1}')
+    with pytest.raises(
+        InputError, match=r':1: no key "label"; did you mean "lable"\? .* name another with task.label_key'
+    ):
+        list(read_json_lines(path, require_summary=False, label_key="label"))
+
+
+def test_the_first_key_that_a_row_has(write):
+    path = write(b'{"text": "a", "document": "b"}\n{"document": "c"}\n{"body": "d"}')
+    rows = read_json_lines(path, document_key="text|document", require_summary=False)
+    assert [next(rows).document, next(rows).document] == ["a", "c"]
+    with pytest.raises(InputError, match=r':3: no key "text\|document"; known: body'):
+        next(rows)

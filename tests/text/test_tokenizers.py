@@ -196,8 +196,8 @@ def test_a_directory_with_tokenizer_json_alone(tiny_tokenizer, processor, tmp_pa
     [
         ("{", "not a readable tokenizer.json"),
         ("[]", "not a readable tokenizer.json"),
-        ('{"model": {"type": "BPE"}}', 'type "BPE" is not supported'),
-        ('{"model": {"type": "Unigram", "vocab": [["a", 0]]}}', "pieces 0, 1, 2 must be"),
+        ('{"model": {"type": "BPE"}}', "not a readable tokenizer.json"),
+        ('{"model": {"type": "Unigram", "vocab": [["a", 0]]}}', "no pad_token in the vocabulary; name it as"),
         (
             '{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "%"},'
             ' "model": {"type": "Unigram", "vocab": []}}',
@@ -252,7 +252,7 @@ def test_model_without_padding(tmp_path):
     [
         ("{", "not valid JSON"),
         ("[]", "expected a JSON object, got list"),
-        ('{"tokenizer_class": "BartTokenizer"}', 'tokenizer_class "BartTokenizer" is not supported'),
+        ('{"tokenizer_class": "T6Tokenizer"}', 'tokenizer_class "T6Tokenizer" is supported with a tokenizer.json only'),
         ('{"extra_ids": -1}', "extra_ids must be a whole number, got -1"),
         ('{"extra_ids": "many"}', "extra_ids must be a whole number, got 'many'"),
     ],
