@@ -17,7 +17,6 @@ CORE = [
     "optax>=0.2.6",
     "orbax-checkpoint>=0.11.30",
     "rouge-score>=0.1.2",
-    "safetensors>=0.5",
     "sentencepiece>=0.2.1",
     "sentencex>=1.0.30",
     "tqdm>=4.66",
@@ -35,14 +34,22 @@ EXTRAS = {
     "shards": ["grain>=0.2.12"],
     "hf": ["huggingface_hub>=0.30", "tokenizers>=0.21"],
     "plots": ["matplotlib>=3.9"],
-    "test": ["pytest>=8.0", "pytest-xdist>=3.6", "ruff>=0.9", "torch==2.13.0"],
+    # The pinned two are what every family is compared with.
+    "test": [
+        "pytest>=8.0",
+        "pytest-xdist>=3.6",
+        "ruff>=0.9",
+        "safetensors>=0.5",
+        "torch==2.13.0",
+        "transformers==5.23.0",
+    ],
 }
 EXTRAS["all"] = sorted({package for name in ("data", "hf", "plots") for package in EXTRAS[name]})
 
 setup(
     name="longsum_jax",
     version=VERSION,
-    description="Long-document summarisation in JAX and Flax: LOCOST, with LSG, Hepos and AWESOME to follow",
+    description="Long-document summarisation in JAX and Flax: LOCOST, LongT5, LED, PEGASUS-X and their relatives",
     long_description=(ROOT / "README.md").read_text() if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",

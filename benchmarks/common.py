@@ -10,7 +10,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sentencex", "rouge_score", "torch")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "numpy",
+    "sentencepiece",
+    "sentencex",
+    "rouge_score",
+    "torch",
+    "transformers",
+)
 
 
 def describe_machine() -> dict[str, Any]:

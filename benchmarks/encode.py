@@ -21,8 +21,9 @@ from common import print_table, write_report
 from flax.core import meta
 from torch_encoder import TorchEncoder
 
-from longsum_jax.models.locost import PRESETS, Locost, LocostConfig, name_table
+from longsum_jax.models.locost import PRESETS, LocostConfig, name_table
 from longsum_jax.models.naming import to_state_dict
+from longsum_jax.models.t5 import T5
 
 AGREEMENT = 1e-4  # relative L2 distance of the states; float32 phases of the peer account for most of it
 
@@ -30,14 +31,15 @@ AGREEMENT = 1e-4  # relative L2 distance of the states; float32 phases of the pe
 def encoder_params(config: LocostConfig) -> Any:
     """Initial parameters of the encoder alone, the embedding included."""
     ids = jnp.zeros((1, 8), jnp.int32)
-    init = jax.jit(lambda key: Locost(config).init(key, ids, ids, method="encode"))
+    init = jax.jit(lambda key: T5(config).init(key, ids, ids, method="encode"))
     return meta.unbox(init(jax.random.key(0)))["params"]
 
 
 def encoder_state(config: LocostConfig, params: Any) -> dict[str, np.ndarray]:
     """The same parameters under their published names."""
     paths = flax.traverse_util.flatten_dict(params, sep="/")
-    return to_state_dict(params, [row for row in name_table(config) if row.path in paths])
+    table = name_table(config)
+    return to_state_dict(params, table._replace(rows=[row for row in table.rows if row.path in paths]))
 
 
 def seconds(fn: Callable[[], Any]) -> float:
@@ -56,9 +58,7 @@ def main() -> None:
     config = PRESETS["base"]
     params = encoder_params(config)
     ids = np.random.default_rng(0).integers(2, config.vocab_size, (1, args.length))
-    apply = jax.jit(
-        lambda params, ids: Locost(config).apply({"params": params}, ids, jnp.ones_like(ids), method="encode")
-    )
+    apply = jax.jit(lambda params, ids: T5(config).apply({"params": params}, ids, jnp.ones_like(ids), method="encode"))
     peer = TorchEncoder(encoder_state(config, params), config.num_layers, config.layer_norm_epsilon)
     run_ours, run_peer = lambda: jax.block_until_ready(apply(params, ids)), lambda: peer(ids)
 

@@ -5,9 +5,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.weights import read_weights
+from longsum_jax.data.tasks import get_task
 from longsum_jax.experiment import default_sections
+from longsum_jax.pipeline import TRAINING_MODEL
 from longsum_jax.registry import preset
 from longsum_jax.text.gap_sentences import GapSentenceOptions
+
+LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
 def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
@@ -20,19 +27,54 @@ def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> C
     return ConfigDict(default_sections() | {"model": preset(family, preset_name, **model), "task": task})
 
 
+def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
+    """A config that trains a checkpoint further, with the text that it puts before its sources.
+
+    Args:
+        model: a model directory, a training workdir, or a name on the Hub.
+        task: from ``task_section``; its lengths are lowered to what the model has positions for.
+    """
+    directory = local_directory(model)
+    run = directory / TRAINING_MODEL
+    described = run if (run / huggingface.CONFIG).exists() else directory
+    family, values = huggingface.read_config(described)
+    if described is directory:
+        values = family.refine_config(values, read_weights(directory)[0])
+    task = task | {"prefix": huggingface.read_summarization(described).get("prefix", "")}
+    for name in LENGTHS:
+        if (table := getattr(values, name, None)) is not None:
+            task[name] = min(task[name], table)
+    section = {"family": family.name, **dataclasses.asdict(values)}
+    return ConfigDict(default_sections() | {"model": section, "task": task, "init_from": model})
+
+
+def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
+    """The section of a task over files of one's own; one file without "{split}" gives a tenth for evaluation."""
+    return task_section(name, source=f"json:{data}", held_out=0.0 if "{split}" in data else 0.1, **values)
+
+
 def task_section(name: str, **values: Any) -> dict[str, Any]:
     """The section of a task of ``longsum_jax.data.tasks.TASKS``; what is None here is as the task has it."""
-    open_keys = ("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir", "prefix")
-    lengths = ("max_source_length", "max_target_length", "piece_words")
+    open_keys = ("source", "document_key", "summary_key", "query_key", "label_key", "data_dir", "cache_dir", "prefix")
+    others = ("piece_words", "held_out", "labels")
     gaps = {"gap_sentences": dataclasses.asdict(GapSentenceOptions())}
-    return {"name": name, **dict.fromkeys(open_keys + lengths), **gaps, **values}
+    return {"name": name, **dict.fromkeys(open_keys + LENGTHS + others), **gaps, **values}
 
 
 def shrink(config: ConfigDict) -> ConfigDict:
-    """Turns a config into its ``tiny`` mode: the embedded corpus and a model that trains in seconds on a CPU."""
-    family, dropout = config.model.family, config.model.dropout_rate
-    config.model = ConfigDict(preset(family, "tiny", dropout_rate=dropout))
-    config.task = ConfigDict(task_section("embedded", max_source_length=256, max_target_length=64))
+    """Turns a config into its ``tiny`` mode: the embedded corpus and a model that trains in seconds on a CPU.
+
+    A checkpoint stays, with its own tokenizer, prefix and lengths.
+    """
+    objective = get_task(config.task.name).objective
+    task = task_section("embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix)
+    task |= {"objective": objective} if objective in ("classify", "mlm") else {}
+    if config.init_from:
+        task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
+    else:
+        dropout = {"dropout_rate": config.model.dropout_rate} if "dropout_rate" in config.model else {}
+        config.model = ConfigDict(preset(config.model.family, "tiny", **dropout))
+    config.task = ConfigDict(task)
     config.data.update(reader="memory", shuffle="all", batch_size=4, source_lengths=())
     config.tokenizer.path = ""
     config.training.update(steps=4, log_every=1, eval_every=0, checkpoint_every=4, accumulation=1)

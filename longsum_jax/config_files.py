@@ -2,6 +2,8 @@
 
 ``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
 ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides; ``--config.data.batch_size=8`` does the same.
+A file may declare arguments, ``ARGUMENTS = ("model", "data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls
+``get_config(mode, model="DIR", data="FILE")``.
 """
 
 import ast
@@ -21,25 +23,26 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     """The config as nested plain dictionaries.
 
     Args:
-        spec: ``FILE[:mode][,key=value]...``; a relative FILE is looked for in the working directory, then beside the
-            installed package.
+        spec: ``FILE[:mode][,key=value]...``, where a key is an argument of the file or, dotted, one of its config; a
+            relative FILE is looked for in the working directory, then beside the installed package.
         overrides: dotted key to text, applied last.
 
     Raises:
-        InputError: no such file, a file that cannot be run or has no ``get_config``, an unknown mode or key, a value of
-            another type.
+        InputError: no such file, a file that cannot be run or has no ``get_config``, an unknown mode, argument or key,
+            a value of another type.
     """
     name, _, argument = spec.partition(":")
     mode, *pairs = argument.split(",")
     if "=" in mode:
         mode, pairs = "", [mode, *pairs]
-    config = _call_get_config(_find(name), mode)
+    values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
             raise InputError(f'--config={spec}: "{pair}" is not key=value')
-        set_value(config, key, text)
-    for key, text in overrides.items():
+        values[key] = text
+    config = _call_get_config(_find(name), mode, values)
+    for key, text in (values | dict(overrides)).items():
         set_value(config, key, text)
     return config
 
@@ -113,7 +116,8 @@ def _find(name: str) -> Path:
     raise InputError(f"--config={name}: no such file, neither here nor in {beside_package.parent}")
 
 
-def _call_get_config(path: Path, mode: str) -> dict[str, Any]:
+def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
+    """The config of a mode; takes the file's own arguments out of ``values``."""
     try:
         module = _run(path)
         if not hasattr(module, "get_config"):
@@ -122,12 +126,22 @@ def _call_get_config(path: Path, mode: str) -> dict[str, Any]:
         mode = mode or (modes[0] if modes else "")
         if modes and mode not in modes:
             raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
-        return _to_dict(module.get_config(mode))
+        names = getattr(module, "ARGUMENTS", ())
+        config = _to_dict(module.get_config(mode, **{name: values.pop(name) for name in names if name in values}))
+        _check_arguments(values, names, config, path)
+        return config
     except InputError:
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{path}: cannot be run as a config ({problem}); mend the file") from error
+
+
+def _check_arguments(values: Mapping[str, str], names: Sequence[str], config: Mapping[str, Any], path: Path) -> None:
+    for key in values:
+        if names and "." not in key and key not in config:
+            listed, guess = ", ".join(names), did_you_mean(key, {*names, *config})
+            raise InputError(f'{path}: "{key}" is neither an argument ({listed}) nor a section of its config; {guess}')
 
 
 def _run(path: Path) -> ModuleType:

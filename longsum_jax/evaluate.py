@@ -98,7 +98,7 @@ def _settings(args: Any, model: Any) -> dict[str, Any]:
     from longsum_jax import __version__
     from longsum_jax.metrics.rouge import describe
 
-    generation = dataclasses.asdict(model.generation_options(**cli.generation_options(args)))
+    generation = dataclasses.asdict(model.summary_options(**cli.generation_options(args)))
     return {
         **{name: getattr(args, name) for name in ("model", "data", "dtype", "max_source_length")},
         "weights": model.fingerprint,

@@ -1,26 +1,32 @@
 """A loaded model: encode, logits, generate, summarise, save."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.extend import extend_positions
+from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate, trim
 from longsum_jax.errors import InputError
-from longsum_jax.models.t5 import DecoderCache
+from longsum_jax.layers.encoder_attention import get_encoder_attention
+from longsum_jax.layers.transformer import DecoderCache
 from longsum_jax.registry import Family
-from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer
+from longsum_jax.text.tokenizers import Tokenizer, has_tokenizer, load_tokenizer
 from longsum_jax.typing import Array, Params
 
 Overflow = Literal["truncate", "error"]
+_INPUTS = ("global_attention_mask", "token_type_ids")  # of encoders that take more than ids and a mask
 TRAINING_MODEL = "model"  # inside a training workdir: the model directory, its weights being in checkpoints/
 
 
@@ -55,6 +61,7 @@ class Model:
         params: its parameter tree.
         tokenizer: None when the directory had none; then only ids go in and out.
         generation_config: defaults of ``generate`` by their generation_config names.
+        summarization: what the checkpoint's config.json asks for when summarising: "prefix", options of ``generate``.
     """
 
     def __init__(
@@ -64,10 +71,12 @@ class Model:
         params: Params,
         tokenizer: Tokenizer | None = None,
         generation_config: dict[str, Any] | None = None,
+        summarization: dict[str, Any] | None = None,
     ) -> None:
         self.family, self.config, self.params, self.tokenizer = family, config, params, tokenizer
         self.module = family.module_class(config)
         self.generation_config = family.generation_config(config, generation_config or {})
+        self.summarization = summarization or {}
 
     @property
     def num_parameters(self) -> int:
@@ -78,22 +87,40 @@ class Model:
         """A short hash of the parameters; equal fingerprints, equal weights."""
         digest = hashlib.blake2b(digest_size=8)
         for leaf in jax.tree.leaves(self.params):
-            digest.update(np.ascontiguousarray(leaf).data)
+            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
         return digest.hexdigest()
 
-    def encode(self, input_ids: Any, attention_mask: Any = None) -> Array:
-        """Encoder states float32 [B, L, D] of ids int [B, L]; ``attention_mask`` as for ``generate``."""
-        ids, mask = self._inputs(input_ids, attention_mask)
-        states = self._encode(self.params, *_pad_to_bucket(ids, mask, self.config.pad_token_id))
-        return states[:, : ids.shape[1]].astype(jnp.float32)
+    def encode(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array:
+        """Encoder states float32 [B, L, D] of ids int [B, L].
 
-    def logits(self, input_ids: Any, attention_mask: Any, decoder_input_ids: Any) -> Array:
-        """Teacher-forced logits float32 [B, T, V] for ``decoder_input_ids`` int [B, T]."""
+        ``attention_mask`` as for ``generate``. Some models take more, under Hugging Face names, both [B, L]: LED
+        ``global_attention_mask``, nonzero on tokens that see and are seen everywhere; BERT ``token_type_ids``.
+        """
         ids, mask = self._inputs(input_ids, attention_mask)
+        return self._encode(self.params, *self._padded(ids, mask, inputs))[:, : ids.shape[1]].astype(jnp.float32)
+
+    def logits(self, input_ids: Any, attention_mask: Any = None, decoder_input_ids: Any = None, **inputs: Any) -> Array:
+        """Teacher-forced logits float32 [B, T, V] for ``decoder_input_ids`` int [B, T]; ``inputs`` as for ``encode``.
+
+        Encoders take no ``decoder_input_ids``. Theirs are [B, L, V] with a masked-language-model head and
+        [B, num_labels] with a classification head.
+        """
+        ids, mask = self._inputs(input_ids, attention_mask)
+        if self.family.kind == "encoder":
+            return self._encoder_logits(ids, mask, decoder_input_ids, inputs)
         decoder_ids = self._checked(decoder_input_ids, "decoder_input_ids")
         if len(decoder_ids) != len(ids):
             raise InputError(f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must agree")
-        return self._logits(self.params, *_pad_to_bucket(ids, mask, self.config.pad_token_id), decoder_ids)
+        _check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
+        return self._logits(self.params, *self._padded(ids, mask, inputs), decoder_ids)
+
+    def _encoder_logits(self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]) -> Array:
+        if decoder_ids is not None:
+            raise InputError(f"decoder_input_ids is given, but {self.family.name} has no decoder; leave it out")
+        if self.config.head not in ("masked_lm", "classification"):
+            raise InputError("this model has no head, so it gives no logits; use encode")
+        logits = self._logits(self.params, *self._padded(ids, mask, inputs))
+        return logits[:, : ids.shape[1]] if self.config.head == "masked_lm" else logits
 
     def generate(self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any) -> np.ndarray:
         """Decodes summaries.
@@ -102,9 +129,10 @@ class Model:
             input_ids: int [B, L].
             attention_mask: [B, L], nonzero on real tokens; by default all but padding ids.
             seed: of sampling.
-            **options: under their generation_config names (max_new_tokens, num_beams, length_penalty,
-                no_repeat_ngram_size, early_stopping, min_new_tokens, repetition_penalty, do_sample, temperature,
-                top_k, top_p, ...); the rest comes from ``generation_config``, and None switches one off.
+            **options: what ``encode`` takes besides, and options under their generation_config names (max_new_tokens,
+                num_beams, length_penalty, no_repeat_ngram_size, early_stopping, min_new_tokens, repetition_penalty,
+                do_sample, temperature, top_k, top_p, ...); the rest comes from ``generation_config``, and None
+                switches one off.
 
         Returns:
             int32 [B * num_return_sequences, <= 1 + max_new_tokens], laid out as transformers' generate does: start
@@ -113,11 +141,21 @@ class Model:
         Raises:
             InputError: unknown or impossible options, ids outside the vocabulary, shapes that differ.
         """
-        return trim(self._generated(input_ids, attention_mask, self.generation_options(**options), seed))
+        inputs = {name: options.pop(name) for name in _INPUTS if name in options}
+        return trim(self._generated(input_ids, attention_mask, self.generation_options(**options), seed, inputs))
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """The options that ``generate`` would use."""
-        return GenerationOptions.from_config(self.generation_config, **options)
+        if self.family.kind == "encoder":
+            raise InputError(f"{self.family.name} has no decoder, so it cannot generate; use encode or logits")
+        found = GenerationOptions.from_config(self.generation_config, **options)
+        _check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
+        return found
+
+    def summary_options(self, **options: Any) -> GenerationOptions:
+        """The options that ``summarize`` would use: the checkpoint's for summaries go before its general ones."""
+        own = {name: value for name, value in self.summarization.items() if name != "prefix"}
+        return self.generation_options(**{"num_return_sequences": None} | own | options)
 
     def summarize(self, texts: Sequence[str] | str, **options: Any) -> list[str]:
         """Summaries of documents; see ``summaries``, which tells what was read and dropped besides."""
@@ -136,9 +174,13 @@ class Model:
     ) -> list[Summary]:
         """Summarises documents one after another, ``batch_size`` at a time.
 
+        What the checkpoint asks for when summarising (``summarization``) is heeded: a prefix is put before every
+        document, and its options count where none are given here.
+
         Args:
             texts: documents, or one.
-            max_source_length: tokens to read of each, end of sequence included, at least 2; None reads everything.
+            max_source_length: tokens to read of each, special ones included, at least 2; None reads everything, or as
+                much as the model has positions for.
             on_overflow: what to do with longer documents: read their beginning, or raise.
             batch_size: documents decoded together; it changes speed and memory, not results.
             seed: of sampling.
@@ -155,7 +197,12 @@ class Model:
             raise InputError(f"batch_size={batch_size} must be at least 1")
         if max_source_length is not None and max_source_length < 2:
             raise InputError(f"max_source_length={max_source_length} must be at least 2, the end of sequence included")
-        generation = self.generation_options(**{"num_return_sequences": None, **options})
+        limit = self.config.max_source_length
+        if max_source_length is None:
+            max_source_length = limit
+        else:
+            _check_length(max_source_length, limit, "max_source_length")
+        generation = self.summary_options(**options)
         texts = [texts] if isinstance(texts, str) else list(texts)
         names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
         documents = [
@@ -166,23 +213,30 @@ class Model:
             results += self._summarize_batch(documents[start : start + batch_size], batch_size, generation, seed)
         return results
 
+    def extended(self, max_source_length: int) -> "Model":
+        """This model with positions for ``max_source_length`` tokens; see ``checkpoints.extend``."""
+        config, params = extend_positions(self.family, self.config, self.params, max_source_length)
+        return Model(self.family, config, params, self.tokenizer, self.generation_config, self.summarization)
+
     def save(self, path: str | Path) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files to a new directory."""
-        huggingface.write_model(path, self.family, self.config, self.params, self.generation_config, self.tokenizer)
+        parts = self.family, self.config, self.params, self.generation_config, self.tokenizer, self.summarization
+        huggingface.write_model(path, *parts)
 
     def _read(self, text: str, name: str, limit: int | None, on_overflow: Overflow) -> tuple[list[int], int]:
         """Ids to read, and the length of the whole document."""
         if not text.strip():
             raise InputError(f"{name} is empty; give it some text or leave it out")
-        ids = [*self.tokenizer.encode(text), self.config.eos_token_id]
-        if limit is None or len(ids) <= limit:
-            return ids, len(ids)
+        ids = self.tokenizer.encode(self.summarization.get("prefix", "") + text)
+        whole = len(self.tokenizer.close(ids))
+        if limit is None or whole <= limit:
+            return self.tokenizer.close(ids), whole
         if on_overflow == "error":
             raise InputError(
-                f"{name} has {len(ids)} tokens, more than max_source_length={limit}; "
+                f"{name} has {whole} tokens, more than max_source_length={limit}; "
                 "raise it, or allow on_overflow=truncate"
             )
-        return [*ids[: limit - 1], self.config.eos_token_id], len(ids)
+        return self.tokenizer.close(ids, limit), whole
 
     def _summarize_batch(
         self, documents: list[tuple[list[int], int]], batch_size: int, options: GenerationOptions, seed: int
@@ -206,15 +260,22 @@ class Model:
         text = self.tokenizer.decode(sequence[1 : 1 + length].tolist())
         return Summary(text, whole, len(document), whole - len(document), length, "eos" if ended else "limit")
 
-    def _generated(self, input_ids: Any, attention_mask: Any, options: GenerationOptions, seed: int) -> Generated:
-        ids, mask = self._inputs(input_ids, attention_mask)
-        ids, mask = _pad_to_bucket(ids, mask, self.config.pad_token_id)
+    def _generated(
+        self,
+        input_ids: Any,
+        attention_mask: Any,
+        options: GenerationOptions,
+        seed: int,
+        inputs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Generated:
+        ids, mask, inputs = self._padded(*self._inputs(input_ids, attention_mask), inputs)
         # One key per row, the same for each: what a row draws does not depend on its place in a batch.
         keys = jnp.broadcast_to(jax.random.key(seed), (ids.shape[0],)) if options.do_sample else None
-        return self._generate(self.params, ids, mask, keys, options=options)
+        return self._generate(self.params, ids, mask, inputs, keys, options=options)
 
     def _inputs(self, input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
         ids = self._checked(input_ids, "input_ids")
+        _check_length(ids.shape[1], self.config.max_source_length, "input_ids")
         if attention_mask is None:
             return ids, ids != self.config.pad_token_id
         mask = np.asarray(attention_mask).astype(bool)
@@ -233,13 +294,36 @@ class Model:
             )
         return ids.astype(np.int32)
 
+    def _padded(
+        self, ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Ids, mask and further inputs as the module takes them, at a length that is compiled once."""
+        kind = get_encoder_attention(self.config)
+        multiple = getattr(self.config, kind.pads_to) if kind.pads_to else 0
+        extra = ((0, 0), (0, padded_length(ids.shape[1], self.config.max_source_length, multiple) - ids.shape[1]))
+        further = {}
+        for name, value in inputs.items():
+            if name == "global_attention_mask" and "global_indices" in kind.inputs:
+                further["global_indices"] = global_indices(_like(ids, value, name))
+            elif name == "token_type_ids" and getattr(self.config, "has_token_types", False):
+                further[name] = np.pad(_like(ids, value, name), extra)
+            else:
+                raise InputError(f"{name} is given, but {self.family.name} with this attention does not take it")
+        return np.pad(ids, extra, constant_values=self.config.pad_token_id), np.pad(mask, extra), further
+
     @cached_property
     def _encode(self) -> Callable[..., Array]:
-        return jax.jit(lambda params, ids, mask: self.module.apply({"params": params}, ids, mask, method="encode"))
+        return jax.jit(
+            lambda params, ids, mask, inputs: self.module.apply(
+                {"params": params}, ids, mask, method="encode", **inputs
+            )
+        )
 
     @cached_property
     def _logits(self) -> Callable[..., Array]:
-        return jax.jit(lambda params, *inputs: self.module.apply({"params": params}, *inputs))
+        return jax.jit(
+            lambda params, ids, mask, inputs, *rest: self.module.apply({"params": params}, ids, mask, *rest, **inputs)
+        )
 
     @cached_property
     def _generate(self) -> Callable[..., Generated]:
@@ -247,11 +331,18 @@ class Model:
 
 
 def _encode_and_decode(
-    module: Any, params: Params, ids: Array, mask: Array, keys: Array | None, *, options: GenerationOptions
+    module: Any,
+    params: Params,
+    ids: Array,
+    mask: Array,
+    inputs: Mapping[str, Array],
+    keys: Array | None,
+    *,
+    options: GenerationOptions,
 ) -> Generated:
     """One compiled program from ids to sequences."""
     apply = partial(module.apply, {"params": params})
-    states = apply(ids, mask, method="encode")
+    states = apply(ids, mask, method="encode", **inputs)
     cache = apply(states, mask, options.decoder_beams, options.max_new_tokens, method="init_cache")
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
     out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
@@ -266,63 +357,95 @@ def bucket_length(length: int) -> int:
     return -(-length // step) * step
 
 
-def _pad_to_bucket(ids: np.ndarray, mask: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    extra = ((0, 0), (0, bucket_length(ids.shape[1]) - ids.shape[1]))
-    return np.pad(ids, extra, constant_values=pad_id), np.pad(mask, extra)
+def padded_length(length: int, limit: int | None, multiple: int) -> int:
+    """To which length an input is padded: a multiple that the model asks for, or a bucket within its limit."""
+    if multiple:
+        return -(-length // multiple) * multiple
+    return bucket_length(length) if limit is None else min(bucket_length(length), limit)
+
+
+def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
+    """Positions of the nonzero entries: [B, L] -> int32 [B, G], filled up with -1; G is a power of two."""
+    chosen = [np.flatnonzero(row) for row in global_attention_mask]
+    width = 1 << max(max(map(len, chosen)) - 1, 0).bit_length()
+    indices = np.full((len(chosen), width), -1, np.int32)
+    for row, positions in enumerate(chosen):
+        indices[row, : len(positions)] = positions
+    return indices
+
+
+def _like(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
+    value = np.asarray(value)
+    if value.shape != ids.shape:
+        raise InputError(f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree")
+    return value.astype(np.int32)
+
+
+def _check_length(length: int, limit: int | None, name: str) -> None:
+    if limit is not None and length > limit:
+        raise InputError(
+            f"{name}: {length} tokens, but this model has positions for {limit}; shorten it, or extend the model with "
+            f"python -m longsum_jax.convert SRC DST --max_source_length={length}"
+        )
 
 
 def load(
     path: str | Path,
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
+    param_dtype: Literal["float32", "bfloat16"] = "float32",
     tokenizer: str | Path | None = None,
     which: Literal["best", "latest"] = "best",
+    revision: str | None = None,
 ) -> Model:
-    """Loads a model directory or a training workdir.
+    """Loads a model directory, a training workdir, or a repository of the Hugging Face hub.
 
     Args:
         path: a directory in Hugging Face layout (as published, or written by ``save`` or ``convert``), or the workdir
-            of a training run.
-        dtype: of the computation; parameters stay float32.
+            of a training run; or the name "org/name" of a repository.
+        dtype: of the computation.
+        param_dtype: of the parameters; "bfloat16" halves their memory (those of state-space kernels stay float32).
         tokenizer: a .model file or directory to use instead of the one in ``path``.
         which: of a training run: the best checkpoint by its evaluation, or the latest.
+        revision: of a repository: branch, tag or commit.
 
     Raises:
         InputError: names the file that is missing, damaged or does not fit.
     """
-    path = Path(path)
-    if not path.is_dir():
-        raise InputError(f"{path}: no such directory; give a model directory or a training workdir")
+    if param_dtype not in ("float32", "bfloat16"):
+        raise InputError(f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"')
+    path = local_directory(path, revision)
     run = path / TRAINING_MODEL
     directory = run if (run / huggingface.CONFIG).exists() else path
     family, config = huggingface.read_config(directory, dtype=dtype)
     if directory is run:
-        params = _trained_params(path, family, config, which)
+        params = _trained_params(path, family, config, which, param_dtype)
     else:
-        params = huggingface.read_params(directory, family, config)
+        config, params = huggingface.read_params(directory, family, config, dtype=param_dtype)
     return Model(
         family,
         config,
-        jax.tree.map(jnp.asarray, params),
+        params,
         _tokenizer(tokenizer, directory, config.vocab_size),
         huggingface.read_generation_config(directory),
+        huggingface.read_summarization(directory),
     )
 
 
-def _trained_params(workdir: Path, family: Family, config: Any, which: Literal["best", "latest"]) -> Params:
+def _trained_params(workdir: Path, family: Family, config: Any, which: Literal["best", "latest"], dtype: str) -> Params:
     """Parameters of a training run, which must be those of the config beside them."""
     from longsum_jax.checkpoints.training import check_names, describe, restore_params
 
     params = restore_params(workdir, which=which)
     wanted = {name: [list(shape), ""] for name, shape in family.parameter_shapes(config).items()}
     check_names(wanted, describe(params), str(workdir), "parameters of the checkpoint")
-    return params
+    table = family.name_table(config)
+    flat = flax.traverse_util.flatten_dict(params, sep="/")
+    flat = {name: jnp.asarray(value, table.dtype(name, dtype)) for name, value in flat.items()}
+    return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
 def _tokenizer(given: str | Path | None, directory: Path, vocab_size: int) -> Tokenizer | None:
     if given is not None:
         return load_tokenizer(given, vocab_size=vocab_size)
-    names = ("spiece.model", "tokenizer_config.json", "tokenizer.json")
-    if any((directory / name).exists() for name in names):
-        return load_tokenizer(directory, vocab_size=vocab_size)
-    return None
+    return load_tokenizer(directory, vocab_size=vocab_size) if has_tokenizer(directory) else None

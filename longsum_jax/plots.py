@@ -89,11 +89,11 @@ def _kernels(args: argparse.Namespace) -> Any:
     if not 2 <= args.length <= MAX_LENGTH:
         raise InputError(f"--length={args.length} must lie between 2 and {MAX_LENGTH}")
     model = load(args.model)
-    ssm = model.params.get("encoder", {}).get("layers", {}).get("ssm")
-    if ssm is None:
+    if model.config.encoder_attention != "s4d":
         raise InputError(f'{args.model}: a model of family "{model.family.name}" has no state-space layers to draw')
+    ssm = model.params["encoder"]["layers"]["self_attention"]
     layers = _chosen_layers(args.layers, len(ssm["log_dt"]))
-    discretization = getattr(model.config, "ssm_discretization", "zoh")
+    discretization = model.config.ssm_discretization
     found = plotting.kernels(ssm, args.length, layers=layers, discretization=discretization)
     return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
 

@@ -102,7 +102,8 @@ def kernels(
     """Memory and kernels of layers.
 
     Args:
-        params: the "ssm" part of an encoder's scanned layers, each with a leading layer axis (``layers.s4d.S4D``).
+        params: the "self_attention" part of an encoder's scanned layers, each with a leading layer axis
+            (``layers.s4d.S4D``).
         length: lags L of the kernels.
         layers: indices of the layers, None for all.
         discretization: see ``ops.ssm.discretize``.

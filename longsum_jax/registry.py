@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import flax.linen as nn
 import flax.traverse_util
@@ -12,9 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.models import locost
-from longsum_jax.models.naming import NameRow
+from longsum_jax.layers.encoder_attention import get_encoder_attention
+from longsum_jax.layers.stack import EncoderAttentionOptions
+from longsum_jax.models import bart, bert, locost, t5
+from longsum_jax.models.naming import NameRow, NameTable
 from longsum_jax.options import from_dict
+
+OWN_TYPE = "longsum_jax/"  # before the family's name in model_type, for models that exist here alone
 
 
 @dataclass(frozen=True)
@@ -24,14 +29,19 @@ class Family:
     Attributes:
         name: as in ``model_type`` of config.json.
         architecture: class name in ``architectures`` of config.json.
+        kind: "encoder" for families without a decoder.
+        attentions: encoder attentions that the class in transformers has. A model with another one is saved under a
+            model_type of ours, so that no other library reads it as what it is not.
         config_class: frozen dataclass whose fields have Hugging Face names.
         module_class: the Flax module, built from a config.
         presets: named configs.
         runtime_fields: config fields that say how to compute and are not written to checkpoints.
         read_config: config.json content -> config fields; raises InputError for what is not supported.
-        name_table, tied_keys: see ``models.naming``.
+        names: config -> names in state dicts of transformers, see ``models.naming``.
         generation: defaults of generation_config.json for checkpoints that have none.
-        extra_config: further entries of config.json that the published code reads.
+        extra_config: config -> further entries of config.json that the published code reads.
+        refine_config: (config, tensors by key as stored) -> config, for what only the tensors tell: whether the
+            output weights are tied, which head there is. A tensor has shape and dtype, and ``np.asarray`` reads it.
     """
 
     name: str
@@ -41,10 +51,12 @@ class Family:
     presets: Mapping[str, Any]
     runtime_fields: tuple[str, ...]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
-    name_table: Callable[[Any], list[NameRow]]
-    tied_keys: Callable[[Any], dict[str, str]]
-    generation: Mapping[str, Any]
-    extra_config: Mapping[str, Any]
+    names: Callable[[Any], NameTable]
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"max_new_tokens": 256})
+    extra_config: Callable[[Any], dict[str, Any]] = lambda config: {}
+    kind: Literal["encoder_decoder", "encoder"] = "encoder_decoder"
+    attentions: tuple[str, ...] = ("full",)
+    refine_config: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
 
     def config(self, values: Mapping[str, Any], where: str = "model") -> Any:
         """Config from plain values; unknown keys and bad values are InputErrors that say where."""
@@ -58,12 +70,34 @@ class Family:
 
     def generation_config(self, config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """``given`` over the family's defaults; token ids are the config's, a given max_length is the length limit."""
+        if self.kind == "encoder":
+            return {}
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         defaults = {name: getattr(config, name) for name in ids} | dict(self.generation)
         given = {key: value for key, value in given.items() if value is not None}
         if "max_length" in given:
             defaults.pop("max_new_tokens", None)
         return defaults | given
+
+    def config_json(self, config: Any) -> dict[str, Any]:
+        """Content of config.json: what transformers reads, and the options of the encoder attention in use."""
+        attention = {field.name for field in dataclasses.fields(EncoderAttentionOptions)} - {"encoder_attention"}
+        left_out = {*self.runtime_fields, *attention} - set(get_encoder_attention(config).options)
+        values = {key: value for key, value in vars(config).items() if key not in left_out}
+        fixed = {"model_type": self.name, "architectures": [self.architecture], "is_encoder_decoder": True}
+        values = fixed | values | self.extra_config(config)
+        if config.encoder_attention not in self.attentions:
+            values["model_type"] = OWN_TYPE + self.name
+        return {key: value for key, value in values.items() if value is not None}
+
+    def name_table(self, config: Any) -> NameTable:
+        """Names of all parameters in state dicts; those that transformers does not have are called as they are here."""
+        table = self.names(config)
+        if config.encoder_attention in self.attentions:
+            return table
+        rows, paths = {row.path: row for row in table.rows}, self.parameter_shapes(config)
+        own = lambda path: path.replace("/layers/", "/layers/{i}/").replace("/", ".")  # noqa: E731
+        return table._replace(rows=[rows.get(path) or NameRow(path, own(path)) for path in paths])
 
     def parameter_shapes(self, config: Any) -> dict[str, tuple[int, ...]]:
         """Flat path to shape of every parameter, without creating any."""
@@ -76,8 +110,8 @@ class Family:
         module = self.module_class(config)
 
         def init(rng: jax.Array) -> Any:
-            ids = jnp.zeros((1, 2), jnp.int32)
-            return module.init(rng, ids, ids, ids)["params"]
+            ids = [jnp.zeros((1, 2), jnp.int32)] * (2 if self.kind == "encoder" else 3)
+            return module.init(rng, *ids)["params"]
 
         return init
 
@@ -93,22 +127,109 @@ def _at(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error}") from None
 
 
-FAMILIES: dict[str, Family] = {
-    "locost": Family(
-        name="locost",
-        architecture="LOCOSTForConditionalGeneration",
+def _t5_family(name: str, architecture: str, **fields: Any) -> Family:
+    return Family(
+        **{
+            "name": name,
+            "architecture": architecture,
+            "module_class": t5.T5,
+            "runtime_fields": t5.RUNTIME_FIELDS,
+            "names": t5.name_table,
+            "refine_config": t5.refine_config,
+            "extra_config": t5.write_config,
+        }
+        | fields
+    )
+
+
+def _bart_family(
+    name: str, architecture: str, config_class: type[bart.BartConfig], *attentions: str, **tiny: Any
+) -> Family:
+    return Family(
+        name=name,
+        architecture=f"{architecture}ForConditionalGeneration",
+        config_class=config_class,
+        module_class=bart.Bart,
+        presets=bart.presets(config_class, **tiny),
+        runtime_fields=bart.RUNTIME_FIELDS,
+        read_config=partial(bart.read_config, config_class=config_class),
+        names=bart.name_table,
+        attentions=attentions,
+        extra_config=bart.write_config,
+    )
+
+
+def _bert_family(name: str, architecture: str, config_class: type[bert.BertConfig]) -> Family:
+    return Family(
+        name=name,
+        kind="encoder",
+        architecture=f"{architecture}ForMaskedLM",
+        config_class=config_class,
+        module_class=bert.Bert,
+        presets=bert.presets(config_class),
+        runtime_fields=bert.RUNTIME_FIELDS,
+        read_config=partial(bert.read_config, config_class=config_class),
+        names=bert.name_table,
+        refine_config=bert.refine_config,
+        extra_config=bert.write_config,
+    )
+
+
+_FAMILIES = (
+    _t5_family(
+        "locost",
+        "LOCOSTForConditionalGeneration",
         config_class=locost.LocostConfig,
-        module_class=locost.Locost,
         presets=locost.PRESETS,
-        runtime_fields=locost.RUNTIME_FIELDS,
         read_config=locost.read_config,
-        name_table=locost.name_table,
-        tied_keys=locost.tied_keys,
+        names=locost.name_table,
+        attentions=("s4d",),
         # The published evaluation generates greedily up to 512 tokens.
         generation={"max_new_tokens": 512},
-        extra_config={"num_ssm_heads": 1, "use_fast_fft_conv": False},
+        extra_config=locost.write_config,
     ),
-}
+    _t5_family(
+        "t5",
+        "T5ForConditionalGeneration",
+        config_class=t5.T5Config,
+        presets=t5.PRESETS,
+        read_config=t5.read_config,
+    ),
+    _t5_family(
+        "longt5",
+        "LongT5ForConditionalGeneration",
+        config_class=t5.LongT5Config,
+        presets=t5.LONGT5_PRESETS,
+        read_config=t5.read_longt5_config,
+        attentions=("local", "transient_global"),
+    ),
+    _bart_family("bart", "Bart", bart.BartConfig, "full", max_position_embeddings=512),
+    _bart_family("pegasus", "Pegasus", bart.PegasusConfig, "full", max_position_embeddings=512),
+    _bart_family("pegasus_x", "PegasusX", bart.PegasusXConfig, "block_staggered", block_size=32, num_global_tokens=8),
+    _bart_family(
+        "led",
+        "LED",
+        bart.LedConfig,
+        "longformer",
+        attention_window=(32,),
+        max_encoder_position_embeddings=1024,
+        max_decoder_position_embeddings=512,
+    ),
+    _bart_family(
+        "bigbird_pegasus",
+        "BigBirdPegasus",
+        bart.BigBirdPegasusConfig,
+        "bigbird",
+        "full",
+        block_size=16,
+        max_position_embeddings=1024,
+    ),
+    _bert_family("bert", "Bert", bert.BertConfig),
+    _bert_family("roberta", "Roberta", bert.RobertaConfig),
+    _bert_family("distilbert", "DistilBert", bert.DistilBertConfig),
+)
+
+FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
 
 
 def get_family(name: str) -> Family:
@@ -120,7 +241,7 @@ def get_family(name: str) -> Family:
 
 def family_of(raw: Mapping[str, Any], where: str) -> Family:
     """The family that a config.json describes: by model_type, by architecture, or by its keys."""
-    model_type = raw.get("model_type") or ""
+    model_type = (raw.get("model_type") or "").removeprefix(OWN_TYPE)
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     for family in FAMILIES.values():

@@ -63,9 +63,11 @@ def _train(experiment: "Experiment") -> "FitResult":
     # Everything that can be wrong with the input shows here, before anything is written.
     experiment.check_mesh()
     optimizer = make_optimizer(experiment.optimizer)
-    initial_params = experiment.start and experiment.start.params
     with cli.waiting("reading documents"):
         batches, evaluate = experiment.batches(), experiment.evaluator()
+    initial_params = experiment.initial_params()
+    if experiment.start is not None and (fresh := experiment.start.fresh):
+        _say(f"not in {experiment.init_from}, so new: {', '.join(fresh)}")
     _say(f"{_size(experiment)}; {experiment.tokenizer.vocab_size} token ids; compiling the first step")
 
     experiment.write_model_directory()
@@ -91,31 +93,24 @@ def _size(experiment: "Experiment") -> str:
     counts = getattr(experiment.store, "counts", None)
     if counts is None:
         return str(len(experiment.store))
+    held_out = f"{experiment.held_out} documents held out for evaluation, " if experiment.task.holds_out else ""
     return (
-        f"{len(experiment.store)} from {counts.read} documents, {counts.too_short} too short, "
+        f"{held_out}{len(experiment.store)} examples from {counts.read} documents, {counts.too_short} too short, "
         f"{counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the length limit"
     )
 
 
 def _report(experiment: "Experiment", result: "FitResult") -> None:
-    """How training ended, and one summary beside its source with the command that makes more."""
+    """How training ended, how good the model is, and what to do with it."""
     where = experiment.workdir
     if result.stopped_by in ("SIGTERM", "SIGINT"):
         _say(f"stopped by {result.stopped_by} after step {result.step}, saved; the same command continues")
         return
     print(f"{result.step} steps done; checkpoints and metrics are in {where}")
     if experiment.evaluation.examples:
-        step, scores, rows = experiment.last_evaluation or (None, {}, [])
-        if step != result.step:
-            scores, rows = experiment.evaluate(experiment.model(result.state.params))
-        columns = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
-        print("\n" + " ".join(f"{name:>12}" for name in ("", *columns)))
-        for name, prefix in (("model", ""), ("lead", "lead_"), ("random", "random_")):
-            print(" ".join([f"{name:>12}", *(f"{scores[prefix + column]:12.2f}" for column in columns)]))
-        pair = experiment.evaluation_pairs[0]
-        print(f"\nsource ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}")
-        print(f"\nsummary: {rows[0]['prediction']}")
-    print(f"\nsummarise your own file:\n  python -m longsum_jax.summarize --model={where} FILE.txt")
+        print(f"\n{experiment.objective.report(experiment.evaluation_at(result.step, result.state.params))}")
+    if next_step := experiment.objective.next_step():
+        print(f"\n{next_step}")
 
 
 def _say(message: str) -> None:

@@ -171,7 +171,7 @@ BAD_CONFIGS = {
         "{run},tokenizer.path=bytes,model.vocab_size=99",
         "bytes: the tokenizer has 259 pieces but the check",
     ),
-    "start": ("{run},init_from=no/model", "no/model: no such directory; give a model directory or a training workdir"),
+    "start": ("{run},init_from=no-model", "no-model: no such directory; give a model directory or a training workdir"),
 }
 
 

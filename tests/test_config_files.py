@@ -130,6 +130,26 @@ def test_arguments_that_do_not_fit(config, argument, problem):
         read_config(f"{config}{argument}", {})
 
 
+def test_arguments_that_the_file_declares(tmp_path):
+    text = """
+ARGUMENTS = ("model", "data")
+def get_config(mode, model="none", data="here"):
+    return {"mode": mode, "model": {"name": model}, "task": {"source": data, "rows": 1}}
+MODES = ("base", "other")
+"""
+    path = write(tmp_path, text)
+    found = read_config(f"{path}:other,data=json:x=y.jsonl,model=DIR,task.rows=2", {"task.rows": "3"})
+    assert found == {"mode": "other", "model": {"name": "DIR"}, "task": {"source": "json:x=y.jsonl", "rows": 3}}
+    assert read_config(f"{path}:model=DIR", {})["model"]["name"] == "DIR"
+    assert read_config(str(path), {})["task"]["source"] == "here"
+    with pytest.raises(InputError) as caught:
+        read_config(f"{path}:datta=FILE", {})
+    assert str(caught.value) == (
+        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; did you mean "data"? '
+        "known: data, mode, model, task"
+    )
+
+
 @pytest.mark.parametrize("name", ["missing.py", "."])
 def test_missing_file(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from longsum_jax.config_files import read_config
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.experiment import Experiment
+from longsum_jax.pipeline import load
 from longsum_jax.text.tokenizers import load_tokenizer
 from longsum_jax.training.optimizers import make_optimizer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SMALLER = ("model.num_layers=1", "model.num_decoder_layers=1", "task.max_source_length=64", "task.max_target_length=16")
+SHORT = ("task.max_source_length=64", "task.max_target_length=16")
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -47,16 +49,19 @@ def test_there_are_configs_and_each_has_a_tiny_mode():
 @pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
 def test_every_mode_builds(path, mode, tmp_path):
     experiment = Experiment(read_config(f"{path}:{mode}", {}), tmp_path)
-    assert experiment.family.parameter_shapes(experiment.config)
+    assert experiment.family.parameter_shapes(experiment.given_config)
     make_optimizer(experiment.optimizer)
     assert experiment.data.batch_size % experiment.training.accumulation == 0
     assert not any(tmp_path.iterdir())
 
 
-SMALL_MODEL = {"vocab_size": 300, "d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 2}
+SMALL_MODELS = {
+    "locost": {"d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 2, "num_layers": 1}
+    | {"num_decoder_layers": 1},
+    "bert": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+}
 SMALL = (
-    *(f"model.{key}={value}" for key, value in SMALL_MODEL.items()),
-    *("model.num_layers=1", "model.num_decoder_layers=1", "tokenizer.path=bytes", "init_from="),
+    *("model.vocab_size=300", "tokenizer.path=bytes", "init_from="),
     *("task.max_source_length=64", "task.max_target_length=16", "task.piece_words=None"),
     *("data.source_lengths=(64,)", "data.batch_size=16", "data.shuffle_block=8", "data.prefetch=1"),
     *("training.steps=1", "evaluation.examples=0"),
@@ -68,9 +73,18 @@ def rows(tmp_path_factory):
     """A data file with the fields of every objective."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     text = "The first sentence says this. Another one follows here. A third is told. And a fourth. Then the last one."
-    rows = ({"id": str(i), "text": f"{text} {i}.", "document": text, "summary": f"Number {i}."} for i in range(20))
+    rows = (
+        {"id": str(i), "text": f"{text} {i}.", "document": text, "summary": f"Number {i}.", "label": i % 2}
+        for i in range(20)
+    )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def smaller(path, mode):
+    """Overrides that make the model of a config small."""
+    family = read_config(f"{path}:{mode}", {})["model"]["family"]
+    return [f"model.{key}={value}" for key, value in SMALL_MODELS[family].items()]
 
 
 # The tiny modes train below; what a mode sets of optimizer, precision, remat and accumulation stays as it is.
@@ -81,7 +95,7 @@ def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
         task = get_task("c4", source=f"json:{rows}", max_source_length=64, max_target_length=16)
         write_prepared(tmp_path / "shards", task, load_tokenizer("bytes", vocab_size=300), "train", 1, progress=False)
         overrides.append(f"data.prepared={tmp_path / 'shards'}")
-    flags = [f"--config.{override}" for override in overrides]
+    flags = [f"--config.{override}" for override in (*overrides, *smaller(path, mode))]
     assert train.main([f"--config={path}:{mode}", f"--workdir={tmp_path / 'run'}", *flags]) == 0
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["loss"] > 0
@@ -89,7 +103,60 @@ def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
 def test_tiny_modes_train(path, tmp_path):
-    overrides = (*SMALLER, "training.steps=2", "evaluation.examples=0")
+    overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
     assert train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={tmp_path / 'run'}"]) == 0
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
+
+
+# Configs that take a checkpoint and data
+
+
+def fine_tune(path, model, data, workdir, *overrides):
+    spec = ",".join((f"{path}:model={model}", f"data={data}", "training.steps=2", "data.batch_size=4", *overrides))
+    return train.main([f"--config={spec}", f"--workdir={workdir}"])
+
+
+def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
+    config = json.loads((small_model / "config.json").read_text())
+    config["task_specific_params"] = {"summarization": {"prefix": "summarize: "}}
+    shutil.copytree(small_model, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    path, run = CONFIGS / "finetune.py", tmp_path / "run"
+    short = ("task.max_source_length=64", "task.max_target_length=16", "task.query_key=none")
+    assert fine_tune(path, tmp_path / "model", rows, run, *short, "evaluation.examples=2") == 0
+    out, err = capsys.readouterr()
+    assert "documents held out for evaluation, " in err
+    assert "mean_rouge" in out
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert "mean_rouge" in lines[-1]["eval"]
+    described = json.loads((run / "run.json").read_text())
+    assert described["task"]["prefix"] == "summarize: "
+    assert described["model"]["d_state"] == 8
+    trained = load(run)
+    assert trained.summarization == {"prefix": "summarize: "}
+    assert trained.generation_config["max_new_tokens"] == 6  # the checkpoint's
+
+
+def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
+    small = [*(f"model.{key}={value}" for key, value in SMALL_MODELS["bert"].items()), "model.vocab_size=400"]
+    spec = ",".join((f"{CONFIGS}/mlm.py:data={rows}", *small, *ENCODER_RUN))
+    assert train.main([f"--config={spec}", f"--workdir={tmp_path / 'mlm'}"]) == 0
+    assert "bits_per_character" in capsys.readouterr().out
+    flags = [*ENCODER_RUN, "data.source_lengths=32"]
+    command = ",".join((f"{CONFIGS}/classify.py:model={tmp_path / 'mlm'}", f"data={rows}", *flags))
+    assert train.main([f"--config={command}", f"--workdir={tmp_path / 'labels'}"]) == 0
+    out, err = capsys.readouterr()
+    assert "macro_f1" in out
+    assert f"not in {tmp_path / 'mlm'}, so new: head/" in err
+    described = json.loads((tmp_path / "labels" / "model" / "config.json").read_text())
+    assert described["id2label"] == {"0": "0", "1": "1"}
+    # Resumed, it needs no checkpoint to start from any more.
+    shutil.move(tmp_path / "mlm", tmp_path / "away")
+    run = json.loads((tmp_path / "labels" / "run.json").read_text())
+    again = Experiment(run, tmp_path / "labels")
+    assert again.initial_params() is None
+    assert len(again.tokenizer.encode(again.task.prefix)) == 1
+
+
+ENCODER_RUN = ("training.steps=1", "data.batch_size=4", "task.max_source_length=32", "evaluation.examples=2")

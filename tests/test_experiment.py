@@ -1,15 +1,21 @@
 import copy
+import dataclasses
 import json
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
+from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
 from longsum_jax.config_files import read_config
 from longsum_jax.errors import InputError
 from longsum_jax.experiment import Experiment, default_sections
-from longsum_jax.pipeline import load
-from longsum_jax.registry import preset
+from longsum_jax.pipeline import Model, load
+from longsum_jax.registry import get_family, preset
+from longsum_jax.start import Start
+from longsum_jax.text.tokenizers import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -91,7 +97,8 @@ def test_tokenizer_of_a_run_without_checkpoint_is_trained_anew(config, tmp_path)
 def test_start_from_a_trained_model(config, trained, tmp_path):
     experiment = Experiment(config | {"init_from": str(trained)}, tmp_path / "other")
     model = load(trained)
-    assert experiment.start.fingerprint == model.fingerprint
+    assert jax.tree.all(jax.tree.map(np.array_equal, experiment.initial_params(), model.params))
+    assert experiment.start.fresh == []
     assert experiment.tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
@@ -151,3 +158,44 @@ def test_what_the_first_look_finds(config, tmp_path, section, values, ask, probl
     with pytest.raises(InputError) as caught:
         getattr(experiment, ask)()
     assert str(caught.value).startswith(problem)
+
+
+def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path):
+    model = json.loads((small_model / "config.json").read_text())
+    fields = {key: value for key, value in model.items() if key in config["model"]}
+    config = changed(config, "model", **fields, family="locost") | {"init_from": str(small_model)}
+    config = changed(config, "evaluation", max_new_tokens=None)
+    experiment = Experiment(changed(config, "task", prefix="summarize: "), tmp_path / "run")
+    experiment.write_model_directory()
+    written = tmp_path / "run" / "model"
+    assert read_summarization(written) == {"prefix": "summarize: "}
+    assert read_generation_config(written)["max_new_tokens"] == 6
+
+
+def test_a_head_that_the_start_lacks_is_new(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    family = get_family("bert")
+    values = {"vocab_size": 300, "head": "masked_lm", **sizes}
+    config = family.config(values)
+    params = nn.meta.unbox(family.init_params(config)(jax.random.key(1)))
+    Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "masked")
+
+    wanted = family.config(values | {"head": "classification", "num_labels": 3})
+    start = Start(str(tmp_path / "masked"), family, wanted, seed=7)
+    names = family.parameter_shapes(wanted)
+    assert start.fresh == [name for name in names if name.startswith("head/")]
+    found = flatten_dict(start.params, sep="/")
+    assert {name: value.shape for name, value in found.items()} == names
+    drawn = flatten_dict(nn.meta.unbox(family.init_params(wanted)(jax.random.key(7))), sep="/")
+    for name, value in flatten_dict(params, sep="/").items():
+        if not name.startswith("head/"):
+            np.testing.assert_array_equal(found[name], value)
+    for name in start.fresh:
+        np.testing.assert_allclose(found[name], drawn[name], atol=1e-6)
+
+    # Another number of labels changes the output alone.
+    Model(family, wanted, start.params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "labels")
+    five = Start(str(tmp_path / "labels"), family, dataclasses.replace(wanted, num_labels=5))
+    assert five.fresh == ["head/out/bias", "head/out/kernel"]
+    with pytest.raises(InputError, match=r"another model than config\.model, differing in position_embeddings"):
+        Start(str(tmp_path / "masked"), family, dataclasses.replace(wanted, max_position_embeddings=600))

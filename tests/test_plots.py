@@ -173,7 +173,7 @@ def test_an_output_that_is_a_directory(tmp_path, workdir):
 
 
 def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
-    model = SimpleNamespace(params={"encoder": {"layers": {"attention": {}}}}, family=SimpleNamespace(name="lsg"))
+    model = SimpleNamespace(config=SimpleNamespace(encoder_attention="full"), family=SimpleNamespace(name="lsg"))
     monkeypatch.setattr(longsum_jax, "load", lambda path: model, raising=False)
     with pytest.raises(InputError, match='m: a model of family "lsg" has no state-space layers'):
         plots.main(["kernels", "m", f"--out={tmp_path / 'k.png'}"])

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.encoder_attention import ENCODER_ATTENTIONS
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.registry import FAMILIES, family_of, get_family, model_config, preset
 
@@ -33,10 +34,10 @@ def test_family_of_a_config_json(raw):
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda: get_family("lcost"), 'unknown model family "lcost"; did you mean "locost"? known: locost'),
-        (lambda: model_config({"d_model": 3}), 'unknown model family ""; known: locost'),
+        (lambda: get_family("lcost"), 'unknown model family "lcost"; did you mean "locost"? known: bart, '),
+        (lambda: model_config({"d_model": 3}), 'unknown model family ""; known: bart, bert, bigbird_pegasus, '),
         (lambda: preset("locost", "bigger"), 'unknown locost preset "bigger"; known: base, small, tiny'),
-        (lambda: family_of({"model_type": "t5"}, "a.json"), 'a.json: model_type "t5" is not supported; known: locost'),
+        (lambda: family_of({"model_type": "gpt2"}, "a.json"), 'a.json: model_type "gpt2" is not supported; '),
         (
             lambda: model_config(preset("locost", "tiny", d_states=3), "config.model"),
             'config.model: unknown key "d_states"; did you mean "d_state"?',
@@ -64,7 +65,7 @@ def test_unknown_names_and_values(call, problem):
 def test_parameter_shapes_of_the_published_model():
     shapes = get_family("locost").parameter_shapes(LocostConfig())
     assert shapes["shared"] == (32100, 768)
-    assert shapes["encoder/layers/ssm/C"] == (12, 2, 768, 256, 2)
+    assert shapes["encoder/layers/self_attention/C"] == (12, 2, 768, 256, 2)
     total = 0
     for shape in shapes.values():
         size = 1
@@ -72,3 +73,17 @@ def test_parameter_shapes_of_the_published_model():
             size *= n
         total += size
     assert total == 234_724_224
+
+
+@pytest.mark.parametrize("kind", ENCODER_ATTENTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_names_for_every_attention(family, kind):
+    family, config = model_config(preset(family, "tiny", encoder_attention=kind))
+    rows = family.name_table(config).rows
+    assert {row.path for row in rows} == family.parameter_shapes(config).keys()
+    assert len({row.key for row in rows}) == len(rows)
+    raw = family.config_json(config)
+    assert (raw["model_type"] == family.name) == (kind in family.attentions)
+    assert family_of(raw, "config.json") is family
+    # Options that this attention does not read are not kept.
+    assert family.config_json(family.config_of_json(raw, "config.json")) == raw

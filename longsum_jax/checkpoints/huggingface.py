@@ -7,60 +7,110 @@ entries of config.json that name code are ignored.
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.checkpoints.weights import read_json, read_weights, write_weights
 from longsum_jax.errors import InputError
-from longsum_jax.models.naming import to_params, to_state_dict
+from longsum_jax.models.naming import to_lazy_state_dict, to_params
 from longsum_jax.registry import Family, family_of
 from longsum_jax.typing import Params
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
+TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
+
+# Options of decoding that stood in config.json before there was a generation_config.json, with the values that every
+# file held that chose none.
+_LEGACY_GENERATION = {
+    "max_length": 20,
+    "min_length": 0,
+    "do_sample": False,
+    "early_stopping": False,
+    "num_beams": 1,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+    "bad_words_ids": None,
+    "exponential_decay_length_penalty": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "decoder_start_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 
 
 def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
     """Family and config of ``directory``; ``runtime`` sets fields that checkpoints do not store (dtype, ...)."""
     path = directory / CONFIG
-    raw = read_json(path)
+    raw = _read_config_json(directory)
     family = family_of(raw, str(path))
     return family, family.config_of_json(raw, str(path), **runtime)
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:
-    """Content of generation_config.json, empty when there is none."""
+    """Content of generation_config.json; where there is none, the options in config.json, as older files have them.
+
+    Old defaults of transformers in config.json, a max_length of 20 above all, were nobody's choice and are left out.
+    """
     path = directory / GENERATION
-    return read_json(path) if path.exists() else {}
+    if path.exists():
+        return read_json(path)
+    raw = _read_config_json(directory)
+    return {name: raw[name] for name, unset in _LEGACY_GENERATION.items() if raw.get(name) not in (None, unset)}
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; InputError for a missing, unreadable or malformed one."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; a model directory holds {CONFIG} and weights") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
+def read_summarization(directory: Path) -> dict[str, Any]:
+    """What config.json asks for when summarising (T5: "prefix", options of ``generate``); empty when nothing."""
+    tasks = _read_config_json(directory).get(TASKS) or {}
+    found = (tasks.get(SUMMARIZATION) or {}) if isinstance(tasks, dict) else tasks
+    if not isinstance(found, dict):
+        raise InputError(f"{directory / CONFIG}: {TASKS} holds {found!r} where a JSON object was expected")
+    return found
 
 
-def read_params(directory: Path, family: Family, config: Any) -> Params:
-    """Parameter tree (float32 numpy) from model.safetensors or pytorch_model.bin.
+def read_params(
+    directory: Path,
+    family: Family,
+    config: Any,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    place: Callable[[np.ndarray], Any] = jax.device_put,
+) -> tuple[Any, Params]:
+    """Config and parameter tree from safetensors or pytorch_model.bin, whole or in shards.
+
+    Arrays are read and placed one parameter at a time. The config comes back as ``family.refine_config`` made it:
+    what only the tensors tell, tied output weights for one, is decided by them.
+
+    Args:
+        directory: in Hugging Face layout.
+        family, config: of ``read_config``.
+        dtype: of the parameters, whatever the files hold.
+        place: what becomes of each array; by default it goes to the device.
 
     Raises:
         InputError: no weights, a damaged file, a pickle that holds more than tensors, or tensors that do not fit.
     """
-    path = next((directory / name for name in (SAFETENSORS, TORCH_BIN) if (directory / name).exists()), None)
-    if path is None:
-        raise InputError(f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}")
-    state = _read_safetensors(path) if path.name == SAFETENSORS else _read_torch(path)
-    shapes = family.parameter_shapes(config)
-    return to_params(state, family.name_table(config), family.tied_keys(config), shapes, str(path))
+    tensors, path = read_weights(directory)
+    config = family.refine_config(config, tensors)
+    table, shapes = family.name_table(config), family.parameter_shapes(config)
+    return config, to_params(tensors, table, shapes, str(path), dtype=jnp.dtype(dtype), place=place)
 
 
 def write_model(
@@ -70,6 +120,7 @@ def write_model(
     params: Params | None,
     generation_config: Mapping[str, Any],
     tokenizer: Any = None,
+    summarization: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
 
@@ -79,6 +130,7 @@ def write_model(
         directory: must not exist, or be empty.
         params: parameter tree; None leaves the weights out (a training workdir keeps them in its checkpoints).
         tokenizer: whose files are added, if not None.
+        summarization: as ``read_summarization`` gives it.
 
     Raises:
         InputError: the directory is not empty, or cannot be written.
@@ -92,12 +144,14 @@ def write_model(
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror})") from error
     try:
-        _write_json(work / CONFIG, _config_json(family, config))
-        _write_json(work / GENERATION, dict(generation_config))
+        tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
+        _write_json(work / CONFIG, family.config_json(config) | tasks)
+        if generation_config:
+            _write_json(work / GENERATION, dict(generation_config))
         if tokenizer is not None:
             tokenizer.save(work)
         if params is not None:
-            _write_safetensors(work / SAFETENSORS, to_state_dict(params, family.name_table(config)))
+            write_weights(work, to_lazy_state_dict(params, family.name_table(config)))
         work.chmod(0o755)
         work.replace(target)
     except OSError as error:
@@ -106,44 +160,12 @@ def write_model(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _config_json(family: Family, config: Any) -> dict[str, Any]:
-    values = {key: value for key, value in vars(config).items() if key not in family.runtime_fields}
-    fixed = {"model_type": family.name, "architectures": [family.architecture], "is_encoder_decoder": True}
-    return fixed | values | family.extra_config
+def _read_config_json(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG
+    if not path.exists():
+        raise InputError(f"{path}: no such file; a model directory holds {CONFIG} and weights")
+    return read_json(path)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _write_safetensors(path: Path, state: dict[str, np.ndarray]) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(state, path, metadata={"format": "pt"})  # without it transformers refuses the file
-
-
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, TypeError) as error:
-        raise InputError(f"{path}: damaged or truncated safetensors file ({error}); fetch it again") from error
-
-
-def _read_torch(path: Path) -> dict[str, np.ndarray]:
-    try:
-        import torch
-    except ImportError:
-        raise InputError(
-            f"{path}: reading this pickle needs torch; install it, or convert the checkpoint to {SAFETENSORS} elsewhere"
-        ) from None
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
-        first_line = str(error).splitlines()[0]
-        raise InputError(f"{path}: not a file of plain tensors, nothing in it was run ({first_line})") from error
-    if not isinstance(state, dict) or not all(isinstance(x, torch.Tensor) for x in state.values()):
-        raise InputError(f"{path}: expected a dictionary of tensors")
-    return {key: value.float().numpy() for key, value in state.items()}

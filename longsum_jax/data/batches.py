@@ -7,7 +7,7 @@ global batch and depends on nothing but the arguments: each host does the same s
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,24 @@ from longsum_jax.errors import InputError
 from longsum_jax.typing import NumpyBatch
 
 
+class ClassLabels(NamedTuple):
+    """How the labels of a classifier lie in a batch.
+
+    int32 [b], the number of each row's label; or with ``multi_label`` float32 [b, num_labels], ones and zeros. Rows
+    without an example hold the padding that token labels have, too.
+    """
+
+    num_labels: int
+    multi_label: bool
+
+
 class Batches(Iterator[NumpyBatch]):
     """An endless or counted iterator over padded batches of one host.
 
     Each batch is a dictionary (b rows of this host, L its bucket's length, T the target length):
         input_ids       [b, L] int32, padded with ``pad_id``
         attention_mask  [b, L] bool, True on real tokens
-        labels          [b, T] int32, padded with ``label_pad_id``
+        labels          [b, T] int32, padded with ``label_pad_id``; or see ``ClassLabels``; absent where T is 0
     Rows ``host_index::host_count`` of the global batch belong to this host. From a stored set it reads
     these alone; from a stream every host has to make all the examples.
 
@@ -31,7 +42,8 @@ class Batches(Iterator[NumpyBatch]):
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, all hosts together.
         source_lengths: bucket lengths in tokens, ascending; the last takes the longest examples.
-        target_length: length of every label row, in tokens.
+        target_length: length of every label row, in tokens; 0 for examples without labels, or with ``classes``.
+        classes: for examples whose labels are those of a classifier.
         seed: of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
@@ -51,7 +63,8 @@ class Batches(Iterator[NumpyBatch]):
         *,
         batch_size: int,
         source_lengths: Sequence[int],
-        target_length: int,
+        target_length: int = 0,
+        classes: ClassLabels | None = None,
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
@@ -63,7 +76,7 @@ class Batches(Iterator[NumpyBatch]):
         self._store = store
         self._batch_size = batch_size
         self._source_lengths = tuple(source_lengths)
-        self._target_length = target_length
+        self._target_length, self._classes = target_length, classes
         self._seed, self._shuffle, self._epochs = seed, shuffle, epochs
         self._host_index, self._host_count = host_index, host_count
         self._pad_id, self._label_pad_id = pad_id, label_pad_id
@@ -122,13 +135,17 @@ class Batches(Iterator[NumpyBatch]):
         for index in state["pending"]:
             self._admit(index)
 
+    @property
+    def _most_labels(self) -> int:
+        return self._target_length if self._classes is None else self._classes.num_labels
+
     def _ready_bucket(self) -> int | None:
         full = (i for i, waiting in enumerate(self._buckets) if len(waiting) >= self._batch_size)
         return next(full, None)
 
     def _admit(self, index: int) -> None:
         source, target = self._lengths_of(index)
-        if target > self._target_length or source > self._source_lengths[-1]:
+        if target > self._most_labels or source > self._source_lengths[-1]:
             raise self._too_long(index, source, target)
         bucket = next(i for i, length in enumerate(self._source_lengths) if source <= length)
         self._buckets[bucket].append(index)
@@ -161,6 +178,7 @@ class Batches(Iterator[NumpyBatch]):
             rows=self._batch_size // self._host_count,
             source_length=self._source_lengths[bucket],
             target_length=self._target_length,
+            classes=self._classes,
             pad_id=self._pad_id,
             label_pad_id=self._label_pad_id,
         )
@@ -182,7 +200,7 @@ class Batches(Iterator[NumpyBatch]):
             return
         if len(self._lengths) == 0:
             raise InputError("the data holds no usable example; check the split and the document lengths")
-        for column, limit in enumerate((self._source_lengths[-1], self._target_length)):
+        for column, limit in enumerate((self._source_lengths[-1], self._most_labels)):
             index = int(np.argmax(self._lengths[:, column]))
             if self._lengths[index, column] > limit:
                 raise self._too_long(index, *self._lengths[index])
@@ -201,7 +219,8 @@ def pad_batch(
     *,
     rows: int,
     source_length: int,
-    target_length: int,
+    target_length: int = 0,
+    classes: ClassLabels | None = None,
     pad_id: int = 0,
     label_pad_id: int = -100,
 ) -> NumpyBatch:
@@ -211,13 +230,31 @@ def pad_batch(
     """
     input_ids = np.full((rows, source_length), pad_id, np.int32)
     attention_mask = np.zeros((rows, source_length), bool)
-    labels = np.full((rows, target_length), label_pad_id, np.int32)
     for row, example in enumerate(examples):
-        source, target = example["input_ids"], example["labels"]
+        source = example["input_ids"]
         input_ids[row, : len(source)] = source
         attention_mask[row, : len(source)] = True
+    batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+    targets = [example["labels"] for example in examples]
+    if classes is not None:
+        return batch | {"labels": _class_labels(targets, rows, classes, label_pad_id)}
+    return batch | {"labels": _token_labels(targets, rows, target_length, label_pad_id)} if target_length else batch
+
+
+def _token_labels(targets: Sequence[np.ndarray], rows: int, length: int, pad_id: int) -> np.ndarray:
+    labels = np.full((rows, length), pad_id, np.int32)
+    for row, target in enumerate(targets):
         labels[row, : len(target)] = target
-    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+    return labels
+
+
+def _class_labels(targets: Sequence[np.ndarray], rows: int, classes: ClassLabels, pad_id: int) -> np.ndarray:
+    if not classes.multi_label:
+        return np.array([*(target[0] for target in targets), *[pad_id] * (rows - len(targets))], np.int32)
+    labels = np.full((rows, classes.num_labels), pad_id, np.float32)
+    for row, target in enumerate(targets):
+        labels[row] = np.isin(np.arange(classes.num_labels), target)
+    return labels
 
 
 def _check_same(key: str, saved: Any, current: Any) -> None:

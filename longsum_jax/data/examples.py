@@ -2,26 +2,28 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypedDict
 
 import numpy as np
 
+from longsum_jax.data.labels import label_numbers
 from longsum_jax.data.pieces import begins_document
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.gap_sentences import gap_sentence_example
 from longsum_jax.text.tokenizers import Tokenizer
 
 
 class Example(TypedDict):
-    """One source and its target as token ids, both ending in the end-of-sequence id."""
+    """One source as token ids closed as the tokenizer does, and what is to be learned of it."""
 
     id: str
     input_ids: np.ndarray  # int32 [l]
-    labels: np.ndarray  # int32 [t]
-    source_tokens: int  # length of the source before truncation, end of sequence included
+    labels: np.ndarray  # int32 [t]: the closed target, the numbers of the document's labels, or nothing
+    source_tokens: int  # length of the source before truncation, special tokens included
     target_tokens: int  # the same of the target
 
 
@@ -40,7 +42,7 @@ class Counts:
     """What became of the documents and their tokens."""
 
     read: int = 0  # documents of the source
-    pieces: int = 0  # what they were cut into; equal to ``read`` without ``piece_words``
+    pieces: int = 0  # what they were cut into; equal to ``read`` where documents stay whole
     too_short: int = 0  # pieces with nothing left to summarise, or without a summary
     truncated_sources: int = 0
     truncated_targets: int = 0
@@ -74,7 +76,7 @@ class Counts:
 def make_example(task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0) -> Example | None:
     """Returns the example of one document; None if it is too short to make one.
 
-    Sequences over the task's maximum keep their first max - 1 tokens and the end-of-sequence id, as
+    Sequences over the task's maximum keep their first tokens and the special ones around them, as
     the collator of the published LOCOST code does (LOCOST specification, section 5).
 
     Args:
@@ -90,11 +92,56 @@ def make_example(task: Task, tokenizer: Tokenizer, document: Document, seed: int
     source, target = (tokenizer.encode(text) for text in texts)
     return Example(
         id=document.id,
-        input_ids=_close(source, task.max_source_length, tokenizer.eos_id),
-        labels=_close(target, task.max_target_length, tokenizer.eos_id),
-        source_tokens=len(source) + 1,
-        target_tokens=len(target) + 1,
+        input_ids=closed(tokenizer, source, task.max_source_length),
+        labels=closed(tokenizer, target, task.max_target_length),
+        source_tokens=len(closed(tokenizer, source)),
+        target_tokens=len(closed(tokenizer, target)),
     )
+
+
+def classification_example(task: Task, tokenizer: Tokenizer, document: Document) -> Example:
+    """Returns the document, cut at the task's maximum, with the numbers of its labels among ``task.labels``."""
+    source = tokenizer.encode(source_of(task, document))
+    input_ids = closed(tokenizer, source, task.max_source_length)
+    labels = label_numbers(document, task.labels)
+    return Example(
+        id=document.id,
+        input_ids=input_ids,
+        labels=labels,
+        source_tokens=len(closed(tokenizer, source)),
+        target_tokens=len(labels),
+    )
+
+
+def piece_examples(task: Task, tokenizer: Tokenizer, document: Document) -> list[Example]:
+    """Returns all tokens of a document in pieces of the task's maximum, for masked language models.
+
+    Each piece begins with the task's prefix and is closed; none has labels, which come with the masks.
+
+    Raises:
+        InputError: prefix and special tokens leave no room for text.
+    """
+    prefix = tokenizer.encode(task.prefix)
+    room = task.max_source_length - len(closed(tokenizer, prefix))
+    if room < 1:
+        raise InputError(
+            f'task "{task.name}": max_source_length={task.max_source_length} leaves no room for text; raise it'
+        )
+    ids = tokenizer.encode(document.document)
+    pieces = [closed(tokenizer, prefix + ids[i : i + room]) for i in range(0, len(ids), room)]
+    nothing = np.zeros(0, np.int32)
+    return [
+        Example(
+            id=f"{document.id}#{number}", input_ids=piece, labels=nothing, source_tokens=len(piece), target_tokens=0
+        )
+        for number, piece in enumerate(pieces)
+    ]
+
+
+def source_of(task: Task, document: Document) -> str:
+    """Returns the text that an encoder-decoder or a classifier reads: prefix, query, document."""
+    source = f"{document.query}\n{document.document}" if document.query else document.document
+    return task.prefix + source
 
 
 def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[str, str] | None:
@@ -111,9 +158,7 @@ def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[st
         source, target = selected
     if not source.strip() or not target or not target.strip():
         return None
-    if document.query:
-        source = f"{document.query}\n{source}"
-    return task.prefix + source, target
+    return source_of(task, document._replace(document=source)), target
 
 
 def select_gap_sentences(task: Task, text: str, seed: int = 0) -> tuple[str, str] | None:
@@ -128,12 +173,28 @@ def make_examples(
     task: Task, tokenizer: Tokenizer, docs: Iterable[Document], *, seed: int = 0, counts: Counts | None = None
 ) -> Iterator[Example]:
     """Yields the examples of ``docs`` in their order, leaves out the too short, and counts both."""
+    make = _MAKERS[task.objective]
     for document in docs:
-        example = make_example(task, tokenizer, document, seed)
-        if counts is not None:
-            counts.add(example, new_document=task.piece_words is None or begins_document(document.id))
-        if example is not None:
-            yield example
+        examples = make(task, tokenizer, document, seed)
+        begins = task.piece_words is None or begins_document(document.id)
+        for number, example in enumerate(examples or [None]):
+            if counts is not None:
+                counts.add(example, new_document=begins and number == 0)
+            if example is not None:
+                yield example
+
+
+def _target_examples(task: Task, tokenizer: Tokenizer, document: Document, seed: int) -> list[Example]:
+    example = make_example(task, tokenizer, document, seed)
+    return [] if example is None else [example]
+
+
+_MAKERS: Mapping[str, Callable[[Task, Tokenizer, Document, int], list[Example]]] = {
+    "summarize": _target_examples,
+    "gap_sentences": _target_examples,
+    "classify": lambda task, tokenizer, document, seed: [classification_example(task, tokenizer, document)],
+    "mlm": lambda task, tokenizer, document, seed: piece_examples(task, tokenizer, document),
+}
 
 
 class ExampleList(Sequence[Example]):
@@ -164,5 +225,6 @@ def load_examples(task: Task, tokenizer: Tokenizer, split: str, *, seed: int = 0
     return ExampleList(make_examples(task, tokenizer, documents(task, split), seed=seed, counts=counts), counts)
 
 
-def _close(ids: list[int], limit: int, eos_id: int) -> np.ndarray:
-    return np.array([*ids[: limit - 1], eos_id], np.int32)
+def closed(tokenizer: Tokenizer, ids: list[int], limit: int | None = None) -> np.ndarray:
+    """Returns the ids between the tokenizer's special tokens, int32, cut to ``limit`` tokens in all."""
+    return np.array(tokenizer.close(ids, limit), np.int32)

@@ -23,6 +23,7 @@ import numpy as np
 
 import longsum_jax
 from longsum_jax.data.examples import Counts, Example, make_examples
+from longsum_jax.data.labels import labelled
 from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
@@ -52,7 +53,7 @@ def write_prepared(
 
     Args:
         directory: made here; its parent too.
-        task: what to prepare.
+        task: what to prepare; the names of labels are collected from ``split`` unless it has them.
         tokenizer: gives the ids; saved along.
         split: split of the task.
         num_shards: files.
@@ -73,6 +74,8 @@ def write_prepared(
         raise InputError(f"num_shards={num_shards} and workers={workers} must be at least 1")
     _check_target(target, overwrite)
     task.source_split(split)
+    if task.objective == "classify":
+        task = labelled(task, split)
     work = _work_directory(target)
     try:
         metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)

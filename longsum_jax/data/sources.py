@@ -36,16 +36,27 @@ def _embedded_documents(split: str) -> Iterator[Document]:
     held_out = set(by_hash[-(len(by_hash) // 10) :])
     for name in sorted(topics):
         if (name in held_out) == (split == "validation"):
-            yield Document(id=f"pydoc:{name}", document=topics[name], summary=None, query=None)
+            # A label for runs that only show that everything works: what kind of page it is.
+            label = "statement" if "statement" in topics[name].partition("\n")[0] else "other"
+            yield Document(id=f"pydoc:{name}", document=topics[name], summary=None, query=None, label=label)
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
     summarize = task.objective == "summarize"
-    return read_json_lines(
+    docs = read_json_lines(
         place.replace("{split}", split),
         document_key=task.document_key,
         summary_key=task.summary_key if summarize else "",  # a key that no row has
         query_key=task.query_key or "",
         id_key=task.id_key or "",
+        label_key=task.label_key if task.objective == "classify" else "",
         require_summary=summarize,
     )
+    if not task.holds_out:
+        return docs
+    return (document for document in docs if _is_held_out(document.id, task.held_out) != (split == "train"))
+
+
+def _is_held_out(name: str, share: float) -> bool:
+    """Whether the document of this id is not for training: a fixed draw, wherever in the file it stands."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) < share * 2**64

@@ -11,7 +11,8 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 # Text fields of Task for which an override "" means the task's own value, as in config files.
-_BLANK_KEEPS_OWN = ("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir")
+_BLANK_KEEPS_OWN = ("source", "document_key", "summary_key", "query_key", "label_key", "data_dir", "cache_dir")
+_JSON_DOCUMENT_KEYS = {"summarize": "document", "gap_sentences": "text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +28,17 @@ class Task:
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that is put before the document, None for none.
         id_key: field with the id, None to number the documents.
-        objective: "gap_sentences" makes source and target out of the document alone.
+        label_key: field with the label, for objective "classify" alone.
+        objective: "summarize" and "gap_sentences" (which makes source and target out of the document alone) train
+            encoder-decoders; "classify" and "mlm" (masked tokens of the document, all of it in pieces of
+            max_source_length tokens) train encoders.
         max_source_length: tokens of the source, end of sequence included.
         max_target_length: tokens of the target, end of sequence included.
-        prefix: text put before every source.
+        prefix: text put before every source, and before every piece of a masked language model.
+        labels: names of the classes in the order of their numbers; empty to collect them from the data.
+        multi_label: whether a document may have several labels, or none; the data say so where labels are collected.
+        held_out: share of the documents that make up the splits other than "train" of a "json:" source without
+            "{split}"; which ones depends on their ids alone.
         gap_sentences: options of the gap-sentence objective.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about this many words at
             sentence ends; each piece is a document of its own with id ``<id>#<n>``, n from 0, and a shorter document
@@ -46,10 +54,14 @@ class Task:
     summary_key: str = "summary"
     query_key: str | None = None
     id_key: str | None = None
-    objective: Literal["gap_sentences", "summarize"] = "summarize"
+    label_key: str = "label"
+    objective: Literal["gap_sentences", "summarize", "classify", "mlm"] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
     prefix: str = ""
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    held_out: float = 0.0
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
     piece_words: int | None = None
     data_dir: str | None = None
@@ -63,6 +75,13 @@ class Task:
             if getattr(self, key) < 2:
                 raise InputError(f'task "{self.name}": {key}={getattr(self, key)} must be at least 2')
         self._check_piece_words()
+        if self.objective == "classify" and scheme == "tfds":
+            raise InputError(
+                f'task "{self.name}": labels are read from JSON lines alone, not from {self.source}; write the data '
+                "as JSON lines and give source=json:FILE"
+            )
+        if not 0 <= self.held_out < 1:
+            raise InputError(f'task "{self.name}": held_out={self.held_out} must be at least 0 and below 1')
 
     def _check_piece_words(self) -> None:
         if self.piece_words is None:
@@ -70,13 +89,18 @@ class Task:
         if self.objective != "gap_sentences":
             raise InputError(
                 f'task "{self.name}": piece_words={self.piece_words} is for objective="gap_sentences" alone, a summary '
-                "belongs to the whole document; leave it out"
+                "or label belongs to the whole document; leave it out"
             )
         if self.piece_words < MIN_PIECE_WORDS:
             raise InputError(
                 f'task "{self.name}": piece_words={self.piece_words} must be at least {MIN_PIECE_WORDS}; a piece needs '
                 "several sentences"
             )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether its splits are shares of the same files."""
+        return self.held_out > 0 and self.source.startswith("json:") and "{split}" not in self.source
 
     def source_split(self, split: str) -> str:
         """Returns the source's own name of ``split``, or raises InputError that lists the known ones."""
@@ -89,9 +113,9 @@ def get_task(name: str, **overrides: Any) -> Task:
     """Returns the task ``name`` of ``TASKS`` with some fields replaced.
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
-    ``summary``, ``query``, ``id``; ``text`` for gap sentences) unless the keys are given too. An empty string for
-    source, document_key, summary_key, query_key, data_dir or cache_dir stands for the task's own value.
-    ``objective="summarize"`` drops the ``piece_words`` of a gap-sentence task.
+    ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document`` for encoders) unless
+    the keys are given too. An empty string for source, document_key, summary_key, query_key, label_key, data_dir or
+    cache_dir stands for the task's own value. Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
         InputError: unknown task or field, or a value that does not fit; says which are known.
@@ -104,7 +128,7 @@ def get_task(name: str, **overrides: Any) -> Task:
     if str(overrides.get("source", "")).startswith("json:"):
         objective = overrides.get("objective", task.objective)
         values |= _json_fields(objective)
-    if overrides.get("objective") == "summarize":
+    if overrides.get("objective", "gap_sentences") != "gap_sentences":
         values["piece_words"] = None
     return from_dict(Task, values | overrides, f'task "{name}"')
 
@@ -112,10 +136,11 @@ def get_task(name: str, **overrides: Any) -> Task:
 def _json_fields(objective: str) -> dict[str, Any]:
     return {
         "splits": dict(TRAIN_VALIDATION_TEST),
-        "document_key": "text" if objective == "gap_sentences" else "document",
+        "document_key": _JSON_DOCUMENT_KEYS.get(objective, "text|document"),
         "summary_key": "summary",
         "query_key": "query",
         "id_key": "id",
+        "label_key": "label",
     }
 
 
@@ -200,4 +225,14 @@ _TASKS = (
     ),
 )
 
-TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS}
+# Files of one's own, for configs that take a data set by name of its files.
+_JSON_FILES = "json:data/{split}.jsonl"
+_OWN_TASKS = (
+    Task("summaries", _JSON_FILES, query_key="query", id_key="id"),
+    Task("labels", _JSON_FILES, document_key="text|document", id_key="id", objective="classify", max_source_length=512),
+    Task(
+        "masked_tokens", _JSON_FILES, document_key="text|document", id_key="id", objective="mlm", max_source_length=512
+    ),
+)
+
+TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS + _OWN_TASKS}

@@ -11,11 +11,13 @@ from longsum_jax.typing import Array
 
 
 class Attention(nn.Module):
-    """Multi-head attention without biases, in three steps so that keys and values can be kept.
+    """Multi-head attention, in three steps so that keys and values can be kept.
 
     Attributes:
-        scale: factor of the query-key products (T5: 1).
-        projection_init, output_init: of q, k, v and of the output map.
+        scale: factor of the query-key products (T5: 1, most others K**-0.5).
+        projection_init, output_init: of k and v (and q), and of the output map.
+        query_init: of q where it differs.
+        use_bias: adds a bias to all four maps.
     """
 
     d_model: int
@@ -24,15 +26,26 @@ class Attention(nn.Module):
     projection_init: Initializer
     output_init: Initializer
     scale: float = 1.0
+    query_init: Initializer | None = None
+    use_bias: bool = False
     dropout_rate: float = 0.0
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        shape, names = (self.d_model, self.num_heads, self.d_kv), ("embed", "heads", "kv")
-        self.q, self.k, self.v = (Linear(shape, names, self.projection_init, dtype=self.dtype) for _ in range(3))
+        self.q = self.projection(self.query_init)
+        self.k, self.v = self.projection(), self.projection()
         shape, names = (self.num_heads, self.d_kv, self.d_model), ("heads", "kv", "embed")
-        self.o = Linear(shape, names, self.output_init, inputs=2, dtype=self.dtype)
+        self.o = Linear(shape, names, self.output_init, self._bias_init, inputs=2, dtype=self.dtype)
         self.dropout = nn.Dropout(self.dropout_rate)
+
+    def projection(self, init: Initializer | None = None) -> Linear:
+        """A map [B, L, D] -> [B, L, H, K]."""
+        shape, names = (self.d_model, self.num_heads, self.d_kv), ("embed", "heads", "kv")
+        return Linear(shape, names, init or self.projection_init, self._bias_init, dtype=self.dtype)
+
+    @property
+    def _bias_init(self) -> Initializer | None:
+        return nn.initializers.zeros if self.use_bias else None
 
     def keys_values(self, x: Array) -> tuple[Array, Array]:
         """[B, L, D] -> two [B, L, H, K]."""
@@ -56,14 +69,16 @@ class Attention(nn.Module):
         """``attend`` with the keys and values of ``states`` [B, L, D], none of which are ever formed.
 
         The key map moves to the queries and the value map behind the weights: H times the products, but no
-        [B, L, H, K] arrays. For decoding over very long inputs.
+        [B, L, H, K] arrays. For decoding over very long inputs. A bias of the keys adds the same to every score of a
+        query, so it falls out of the softmax; weights sum to one, so a bias of the values is added at the end.
         """
         k, v = self.k.kernel.astype(self.dtype), self.v.kernel.astype(self.dtype)
         q = jnp.einsum("bthk,dhk->bthd", self.q(x), k)
         scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
         weights = masked_softmax(scores, mask).astype(states.dtype)
         mixed = jnp.einsum("bhtl,bld->bthd", weights, states)
-        return self.o(jnp.einsum("bthd,dhk->bthk", mixed, v))
+        values = jnp.einsum("bthd,dhk->bthk", mixed, v)
+        return self.o(values + self.v.bias.astype(self.dtype) if self.use_bias else values)
 
 
 class RelativePositionBias(nn.Module):
@@ -74,14 +89,20 @@ class RelativePositionBias(nn.Module):
     max_distance: int
     bidirectional: bool
 
-    @nn.compact
+    def setup(self) -> None:
+        init = logical(normal(1.0), "buckets", "heads")
+        self.embedding = self.param("embedding", init, (self.num_buckets, self.num_heads))
+
     def __call__(self, query_positions: Array, key_positions: Array) -> Array:
         """Positions [T] and [L] -> bias float32 [1, H, T, L]."""
-        table = self.param("embedding", logical(normal(1.0), "buckets", "heads"), (self.num_buckets, self.num_heads))
+        return self.of_distances(key_positions[None, :] - query_positions[:, None])[None]
+
+    def of_distances(self, distances: Array) -> Array:
+        """Distances [...], key position minus query position -> bias float32 [H, ...]."""
         buckets = relative_position_bucket(
-            key_positions[None, :] - query_positions[:, None],
+            distances,
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return table[buckets].transpose(2, 0, 1)[None]
+        return jnp.moveaxis(self.embedding[buckets], -1, 0)

@@ -92,42 +92,73 @@ class RMSNorm(nn.Module):
         return (x * scale).astype(self.dtype)
 
 
+class LayerNorm(nn.Module):
+    """(x - mean) / std * scale + bias, in float32 (Ba et al. 2016)."""
+
+    epsilon: float
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
+        bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
+        x = x.astype(jnp.float32)
+        x = x - x.mean(-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * scale + bias).astype(self.dtype)
+
+
+NORMS: dict[str, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm}
+
+# Names as in Hugging Face configs.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
+    "gelu": lambda x: nn.gelu(x, approximate=False),
     "gelu_new": lambda x: nn.gelu(x, approximate=True),
     "silu": nn.silu,
+    "swish": nn.silu,
+    "tanh": jnp.tanh,
 }
-# feed_forward_proj as in Hugging Face T5 configs -> (activation, gated)
-FEED_FORWARD_KINDS = {
-    "relu": ("relu", False),
+# feed_forward_proj of T5 configs, or an activation -> (activation, gated); "gated-gelu" has always meant gelu_new.
+FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
+    "gated-gelu_new": ("gelu_new", True),
+    "gated-relu": ("relu", True),
     "gated-silu": ("silu", True),
 }
 
 
 class FeedForward(nn.Module):
-    """T5's feed-forward: W_o(act(W_0 x) * (W_1 x)) when gated, W_o act(W_0 x) otherwise; no biases."""
+    """W_o(act(W_0 x) * (W_1 x)) when gated, W_o act(W_i x) otherwise.
+
+    Attributes:
+        kind: of FEED_FORWARD_KINDS.
+        use_bias: adds a bias to every map (BART, BERT; not T5).
+        init_std: of the kernels; None for T5's, one over the root of the inputs.
+    """
 
     d_ff: int
     kind: str = "gated-gelu"
     dropout_rate: float = 0.0
+    use_bias: bool = False
+    init_std: float | None = None
     dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: Array, deterministic: bool = True) -> Array:
-        d_model = x.shape[-1]
         activation, gated = FEED_FORWARD_KINDS[self.kind]
-
-        def inner(name: str) -> Array:
-            shape, names = (d_model, self.d_ff), ("embed", "mlp")
-            return Linear(shape, names, normal(d_model**-0.5), dtype=self.dtype, name=name)(x)
-
-        hidden = ACTIVATIONS[activation](inner("wi_0" if gated else "wi"))
+        d_model = x.shape[-1]
+        hidden = ACTIVATIONS[activation](self._linear("wi_0" if gated else "wi", d_model, self.d_ff)(x))
         if gated:
-            hidden = hidden * inner("wi_1")
+            hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
-        shape, names = (self.d_ff, d_model), ("mlp", "embed")
-        return Linear(shape, names, normal(self.d_ff**-0.5), dtype=self.dtype, name="wo")(hidden)
+        return self._linear("wo", self.d_ff, d_model)(hidden)
+
+    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
+        names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")
+        init = normal(inputs**-0.5 if self.init_std is None else self.init_std)
+        bias = nn.initializers.zeros if self.use_bias else None
+        return Linear((inputs, outputs), names, init, bias, dtype=self.dtype, name=name)
 
 
 def map_over_length(module: nn.Module, fn: Callable[..., Array], chunk: int, *arrays: Array) -> Array:

@@ -1,106 +1,284 @@
-"""How a parameter tree and a PyTorch state dict name the same arrays: rows of data, applied both ways."""
+"""How a parameter tree and a PyTorch state dict name the same arrays: rows of data, applied both ways.
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+Arrays are read, reshaped and handed over row by row, so that neither direction holds a model twice.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import flax.traverse_util
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.typing import Params
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
 
 class NameRow(NamedTuple):
     """One parameter.
 
-    ``linear``: the PyTorch weight [out, in] is transposed, its axes split or merged as the Flax kernel has them.
-    A key with ``{i}`` stands for the layers of a stacked parameter.
+    Attributes:
+        path: of the parameter, "decoder/layers/self_attention/q/kernel".
+        key: in the state dict; one with ``{i}`` stands for the layers of a parameter stacked on its first axis.
+        kind: what the PyTorch array is to the Flax one (of one layer).
+            "same": the same array.
+            "linear": a weight [out, in]; the first ``inputs`` axes of the Flax kernel are input axes, the others
+            output axes (q [D, H, K]: 1; o [H, K, D]: 2).
+            "merged": all axes as one (a bias [H, K] is [H * K]).
+            "row": one more axis of size 1 in front.
+        inputs: for "linear".
+        optional: zeros stand for an array that the state dict lacks (in all layers).
     """
 
     path: str
     key: str
-    kind: Literal["same", "linear"] = "same"
+    kind: Literal["same", "linear", "merged", "row"] = "same"
+    inputs: int = 1
+    optional: bool = False
+
+
+class NameTable(NamedTuple):
+    """All that a family's state dicts hold.
+
+    Attributes:
+        rows: every parameter once.
+        tied: key to the key it copies. Copies may be present, one may even stand for what it copies.
+        ignored: regular expressions, searched for in keys: arrays that checkpoints hold and nothing reads.
+        constants: key to a function that computes the array; dropped on load (a differing one is an error), written
+            on save.
+        prefix: of the keys of the bare model. Where no key of a state dict has it, it is understood: checkpoints
+            of the model without a head leave it out.
+        aliases: (regular expression, replacement) applied to the keys of a state dict: names of old files.
+        exact: regular expressions, searched for in paths: parameters that half precision would spoil, by default
+            those of state-space kernels.
+    """
+
+    rows: Sequence[NameRow]
+    tied: Mapping[str, str] = _NONE
+    ignored: tuple[str, ...] = ()
+    constants: Mapping[str, Callable[[], np.ndarray]] = _NONE
+    prefix: str = ""
+    aliases: tuple[tuple[str, str], ...] = ()
+    exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
+
+    def dtype(self, path: str, wanted: Any) -> np.dtype:
+        """The type of a parameter of a model whose parameters are to be ``wanted``."""
+        return jnp.dtype(jnp.float32 if any(re.search(x, path) for x in self.exact) else wanted)
+
+
+def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[NameRow]:
+    """The kernel of one linear map, and its bias if it has one."""
+    rows = [NameRow(f"{path}/kernel", f"{key}.weight", "linear", inputs)]
+    return [*rows, NameRow(f"{path}/bias", f"{key}.bias", "merged")] if bias else rows
+
+
+def linears(path: str, key: str, *names: str, inputs: int = 1, bias: bool = False) -> list[NameRow]:
+    """Several maps that are called the same on both sides."""
+    return [row for name in names for row in linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)]
+
+
+def layer_norm(path: str, key: str) -> list[NameRow]:
+    """Scale and bias of one layer norm."""
+    return [NameRow(f"{path}/scale", f"{key}.weight"), NameRow(f"{path}/bias", f"{key}.bias")]
+
+
+class LazyArray:
+    """An array that ``np.asarray`` reads anew each time, into memory of its own; shape and dtype are known before."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]) -> None:
+        self.shape, self.dtype, self._read = tuple(shape), np.dtype(dtype), read
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self._read()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def take(self) -> np.ndarray:
+        """The array for the last time: what it is read from is let go."""
+        array, self._read = self._read(), None
+        return array
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Like ``np.empty``, where a CPU device can take the array over without copying it."""
+    dtype, alignment = np.dtype(dtype), 64
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + alignment, np.uint8)
+    start = -memory.ctypes.data % alignment
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def to_params(
-    state: Mapping[str, np.ndarray],
-    rows: list[NameRow],
-    tied: Mapping[str, str],
+    state: Mapping[str, Any],
+    table: NameTable,
     shapes: Mapping[str, tuple[int, ...]],
     where: str,
+    *,
+    dtype: Any = np.float32,
+    place: Callable[[np.ndarray], Any] = jax.device_put,
 ) -> Params:
-    """Parameter tree (float32 numpy) of a state dict.
+    """Parameter tree of a state dict.
 
     Args:
-        state: key to array; tied copies may be present.
-        rows: the model's name table.
-        tied: key to the key it copies.
+        state: key to array (numpy, ``LazyArray``, or the like); read one row at a time.
+        table: the model's names.
         shapes: flat path ("a/b/kernel") to the shape the model wants.
         where: the file, for error messages.
+        dtype: of the parameters, but for ``table.exact``.
+        place: what becomes of each array; by default it goes to the device.
 
     Raises:
-        InputError: lists missing, left-over and misshapen keys, or a copy that differs from what it copies.
+        InputError: lists missing, left-over and misshapen keys and those of another type than float, or names a
+            copy that differs from what it copies.
     """
-    rest = dict(state)
-    flat, missing, misshapen = {}, [], []
-    for row in rows:
-        stacked, shape = "{i}" in row.key, shapes[row.path]
-        keys = [row.key.format(i=i) for i in range(shape[0])] if stacked else [row.key]
-        shape = shape[1:] if stacked else shape
-        found = {key: np.asarray(rest.pop(key), np.float32) for key in keys if key in rest}
-        wanted = _torch_shape(row, shape)
-        misfits = [f"{key} {x.shape}, not {wanted}" for key, x in found.items() if x.shape != wanted]
-        missing += [key for key in keys if key not in found]
-        misshapen += misfits
-        if len(found) == len(keys) and not misfits:
-            arrays = [_to_flax(x, row.kind, shape) for x in found.values()]
-            flat[row.path] = np.stack(arrays) if stacked else arrays[0]
-    left_over = [key for key in rest if key not in tied]
-    kinds = {"missing": missing, "not known to this model": left_over, "of another shape": misshapen}
-    problems = [f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys]
-    if problems:
-        raise InputError(f"{where} does not fit the model of its config.json; {'; '.join(problems)}")
-    for key in rest:
-        if not np.array_equal(rest[key], state[tied[key]]):
-            raise InputError(f'{where}: "{key}" should be a copy of "{tied[key]}" (tied weights) but differs')
+    rest = _known_names(state, table, shapes)
+    _check(rest, table, shapes, where)
+    for key in [key for key in rest if key in table.tied]:
+        if not _equal(rest.pop(key), rest[table.tied[key]]):
+            raise InputError(f'{where}: "{key}" should be a copy of "{table.tied[key]}" (tied weights) but differs')
+    for key in [key for key in rest if key in table.constants]:
+        if not _close(rest.pop(key), table.constants[key]()):
+            raise InputError(f'{where}: "{key}" differs from the table that this model computes; it cannot be used')
+    flat = {row.path: place(_read_row(row, shapes[row.path], rest, table.dtype(row.path, dtype))) for row in table.rows}
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def to_state_dict(params: Params, rows: list[NameRow]) -> dict[str, np.ndarray]:
-    """State dict (float32 numpy, tied copies left out) of a parameter tree; the inverse of ``to_params``."""
+def to_state_dict(params: Params, table: NameTable) -> dict[str, np.ndarray]:
+    """State dict (tied copies left out) of a parameter tree; the inverse of ``to_params``."""
+    return {key: np.asarray(value) for key, value in to_lazy_state_dict(params, table).items()}
+
+
+def to_lazy_state_dict(params: Params, table: NameTable) -> dict[str, LazyArray]:
+    """Like ``to_state_dict``, but an array is made only when ``np.asarray`` asks for it."""
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     state = {}
-    for row in rows:
-        value = np.asarray(flat[row.path], np.float32)
-        if "{i}" in row.key:
-            outputs = _outputs(row.path, value[0].shape)
-            state |= {row.key.format(i=i): _to_torch(x, row.kind, outputs) for i, x in enumerate(value)}
-        else:
-            state[row.key] = _to_torch(value, row.kind, _outputs(row.path, value.shape))
+    for row in table.rows:
+        value = flat[row.path]
+        for i, key in enumerate(_keys(row, value.shape)):
+            state[key] = _lazy_torch(row, value, i if _stacked(row) else None)
+    for key, compute in table.constants.items():
+        constant = compute()
+        state[key] = LazyArray(constant.shape, constant.dtype, compute)
     return state
 
 
-def _outputs(path: str, shape: tuple[int, ...]) -> int:
-    """Size of the output side of a kernel: q, k, v map [D] to [H, K]; o maps [H, K] to [D]."""
-    return shape[-1] if len(shape) < 3 or path.endswith("/o/kernel") else shape[-2] * shape[-1]
+def some(names: Sequence[str], limit: int = 6) -> str:
+    """The first of many names, for an error message."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _known_names(state: Mapping[str, Any], table: NameTable, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The state dict under the names of the table: aliases, prefix and stand-ins of tied arrays resolved."""
+    rest = {}
+    for key, value in state.items():
+        for pattern, replacement in table.aliases:
+            key = re.sub(pattern, replacement, key)
+        rest[key] = value
+    if table.prefix and not any(key.startswith(table.prefix) for key in rest):
+        keys = {key for row in table.rows for key in _keys(row, shapes[row.path])}
+        known = keys | table.tied.keys() | table.constants.keys()
+        full = {key: table.prefix + key for key in rest if key not in known and table.prefix + key in known}
+        rest = {full.get(key, key): value for key, value in rest.items()}
+    for copy, original in table.tied.items():
+        if original not in rest and copy in rest:
+            rest[original] = rest.pop(copy)
+    return rest
+
+
+def _check(rest: dict[str, Any], table: NameTable, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """Compares names, shapes and types, reading nothing; takes out of ``rest`` what is ignored."""
+    known, missing, misshapen = {*table.tied, *table.constants}, [], []
+    for row in table.rows:
+        keys, wanted = _keys(row, shapes[row.path]), _torch_shape(row, shapes[row.path])
+        known.update(keys)
+        absent = [key for key in keys if key not in rest]
+        missing += [] if row.optional and len(absent) == len(keys) else absent
+        found = {key: tuple(rest[key].shape) for key in keys if key in rest}
+        misshapen += [f"{key} {shape}, not {wanted}" for key, shape in found.items() if shape != wanted]
+    for key in [key for key in rest if key not in known and any(re.search(x, key) for x in table.ignored)]:
+        del rest[key]
+    kinds = {
+        "missing": missing,
+        "not known to this model": [key for key in rest if key not in known],
+        "of another shape": misshapen,
+        "of a type that is no float": [
+            f"{key} {x.dtype}" for key, x in rest.items() if key in known and not _is_float(x)
+        ],
+    }
+    problems = [f"{kind}: {some(keys)}" for kind, keys in kinds.items() if keys]
+    if problems:
+        raise InputError(f"{where} does not fit the model of its config.json; {'; '.join(problems)}")
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _read_row(row: NameRow, shape: tuple[int, ...], rest: dict[str, Any], dtype: Any) -> np.ndarray:
+    """Reads one parameter and takes it out of ``rest``."""
+    keys = _keys(row, shape)
+    if keys[0] not in rest:
+        return np.zeros(shape, dtype)
+    if not _stacked(row):
+        x = _to_flax(_own(rest.pop(keys[0])), row, shape)
+        return x if x.dtype == dtype and x.flags.c_contiguous else _copy([x], aligned_empty((1, *shape), dtype))[0]
+    parts = (_to_flax(_own(rest.pop(key)), row, shape[1:]) for key in keys)
+    return _copy(parts, aligned_empty(shape, dtype))
+
+
+def _own(x: Any) -> np.ndarray:
+    """An array that nobody else writes to: a device may take it over."""
+    return x.take() if isinstance(x, LazyArray) else np.array(x)
+
+
+def _copy(parts: Iterable[np.ndarray], out: np.ndarray) -> np.ndarray:
+    for i, part in enumerate(parts):
+        out[i] = part
+    return out
+
+
+def _stacked(row: NameRow) -> bool:
+    return "{i}" in row.key
+
+
+def _keys(row: NameRow, shape: tuple[int, ...]) -> list[str]:
+    return [row.key.format(i=i) for i in range(shape[0])] if _stacked(row) else [row.key]
 
 
 def _torch_shape(row: NameRow, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a parameter (of one layer) in a state dict."""
-    if row.kind == "same":
-        return shape
-    outputs = _outputs(row.path, shape)
-    return outputs, int(np.prod(shape)) // outputs
+    """The shape in a state dict of a parameter, or of one layer of a stacked one."""
+    shape = tuple(shape[1:]) if _stacked(row) else tuple(shape)
+    if row.kind == "linear":
+        return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
+    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.kind]
 
 
-def _to_flax(x: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    return np.ascontiguousarray(x.T).reshape(shape) if kind == "linear" else x
+def _to_flax(x: np.ndarray, row: NameRow, shape: tuple[int, ...]) -> np.ndarray:
+    """A view: transposing waits until the array is written where it belongs."""
+    return (x.T if row.kind == "linear" else x).reshape(shape)
 
 
-def _to_torch(x: np.ndarray, kind: str, outputs: int) -> np.ndarray:
-    return np.ascontiguousarray(x.reshape(-1, outputs).T) if kind == "linear" else x
+def _lazy_torch(row: NameRow, value: Any, layer: int | None) -> LazyArray:
+    shape = _torch_shape(row, value.shape)
+
+    def read() -> np.ndarray:
+        x = np.asarray(value) if layer is None else np.asarray(value)[layer]
+        x = x.reshape(shape[::-1]).T if row.kind == "linear" else x.reshape(shape)
+        return np.ascontiguousarray(x)
+
+    return LazyArray(shape, value.dtype, read)
 
 
-def _some(names: list[str], limit: int = 6) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def _equal(a: Any, b: Any) -> bool:
+    return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b))
+
+
+def _close(stored: Any, computed: np.ndarray) -> bool:
+    """Equal up to the rounding of a half-precision file."""
+    return stored.shape == computed.shape and np.allclose(np.asarray(stored, np.float32), computed, atol=1e-2)

@@ -1,188 +1,282 @@
-"""The decoder stack of T5, which LOCOST shares (Raffel et al. 2020; Hugging Face layer order and names)."""
+"""T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022), as their checkpoints have them.
 
-from typing import Any, Literal, NamedTuple, Protocol
+LOCOST is the same model with a state-space encoder; see ``models.locost``.
+"""
 
-import flax.linen as nn
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
-from longsum_jax.layers.attention import Attention, RelativePositionBias
-from longsum_jax.layers.common import FeedForward, RMSNorm, constrain, normal, torch_uniform
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.common import FEED_FORWARD_KINDS, logical, normal
+from longsum_jax.layers.encoder_attention import get_encoder_attention
+from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
+from longsum_jax.layers.transformer import Decoder, Encoder
+from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.naming import NameRow, NameTable, linears
 from longsum_jax.typing import Array
 
-
-class DecoderConfig(Protocol):
-    """What the decoder reads of a model's config; names as in Hugging Face configs."""
-
-    d_model: int
-    d_kv: int
-    d_ff: int
-    num_decoder_layers: int
-    num_heads: int
-    relative_attention_num_buckets: int
-    relative_attention_max_distance: int
-    dropout_rate: float
-    layer_norm_epsilon: float
-    feed_forward_proj: str
-    attention_init: Literal["torch", "t5"]
-    remat: bool
-
-    @property
-    def compute_dtype(self) -> Any: ...
+# Config fields that say how to compute; no checkpoint depends on them.
+RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
 
 
-# Above this size, keys and values of the encoder are not kept: every step attends to the encoder states themselves.
-MAX_CROSS_CACHE_BYTES = 2**31
+@dataclass(frozen=True, kw_only=True)
+class T5Config(EncoderAttentionOptions):
+    """Keys as in config.json; defaults are T5 small.
 
-
-class DecoderCache(NamedTuple):
-    """What N layers keep while decoding R beams per row.
-
-    The encoder side is stored once per row, whatever the number of beams: as keys and values of every layer, or,
-    where those would take more than MAX_CROSS_CACHE_BYTES, as the encoder states alone.
+    Attributes:
+        tie_word_embeddings: the output weights are the embeddings. Decided by the tensors when a checkpoint is read.
+        scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5 1.0, not 1.1); None
+            for "when the weights are tied".
+        attention_init: "t5", or "torch" for PyTorch's default of linear maps.
     """
 
-    position: Array  # int32 [], tokens decoded so far
-    self_k: Array  # [N, B, R, T, H, K]
-    self_v: Array  # [N, B, R, T, H, K]
-    cross_k: Array | None  # [N, B, L, H, K]
-    cross_v: Array | None  # [N, B, L, H, K]
-    states: Array | None  # [B, L, D]
-    mask: Array  # bool [B, L]
+    vocab_size: int = 32128
+    d_model: int = 512
+    d_kv: int = 64
+    d_ff: int = 2048
+    num_layers: int = 6
+    num_decoder_layers: int = 6
+    num_heads: int = 8
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-6
+    feed_forward_proj: str = "relu"
+    tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool | None = None
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0
 
-    def reorder(self, beams: Array) -> "DecoderCache":
-        """Row b, beam r continues old beam ``beams[b, r]``."""
-        index = beams[None, :, :, None, None, None]
-        take = lambda x: jnp.take_along_axis(x, index, axis=2)  # noqa: E731
-        return self._replace(self_k=take(self.self_k), self_v=take(self.self_v))
+    attention_init: Literal["torch", "t5"] = "t5"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+    length_chunk: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads"):
+            if getattr(self, key) < 1:
+                raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
+        if self.feed_forward_proj not in FEED_FORWARD_KINDS:
+            hint = did_you_mean(self.feed_forward_proj, FEED_FORWARD_KINDS)
+            raise InputError(f'feed_forward_proj "{self.feed_forward_proj}" is unknown; {hint}')
+        if not 0 <= self.dropout_rate < 1:
+            raise InputError(f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1")
+        get_encoder_attention(self)
+
+    @property
+    def max_source_length(self) -> None:
+        """No limit: positions are relative."""
+
+    max_target_length = max_source_length
+
+    @property
+    def compute_dtype(self) -> Any:
+        return jnp.dtype(self.dtype)
+
+    @property
+    def scales_outputs(self) -> bool:
+        return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+
+    @property
+    def decoder_stack(self) -> StackConfig:
+        return StackConfig(
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            d_kv=self.d_kv,
+            d_ff=self.d_ff,
+            num_layers=self.num_decoder_layers,
+            feed_forward=self.feed_forward_proj,
+            norm="rms",
+            norm_epsilon=self.layer_norm_epsilon,
+            pre_norm=True,
+            final_norm=True,
+            attention_init=self.attention_init,
+            dropout_rate=self.dropout_rate,
+            attention_dropout_rate=self.dropout_rate,
+            activation_dropout_rate=self.dropout_rate,
+            output_dropout_rate=self.dropout_rate,
+            relative_attention=(self.relative_attention_num_buckets, self.relative_attention_max_distance),
+            options=self,
+            dtype=self.compute_dtype,
+            remat=self.remat,
+        )
+
+    @property
+    def encoder_stack(self) -> StackConfig:
+        positions = None if self.encoder_attention == "s4d" else self.decoder_stack.relative_attention
+        return dataclasses.replace(
+            self.decoder_stack,
+            num_layers=self.num_layers,
+            relative_attention=positions,
+            length_chunk=self.length_chunk,
+        )
 
 
-class DecoderLayer(nn.Module):
-    """Pre-norm self-attention, cross-attention and feed-forward, each with a residual."""
+@dataclass(frozen=True, kw_only=True)
+class LongT5Config(T5Config):
+    """T5 with one of LongT5's two encoder attentions."""
 
-    config: DecoderConfig
+    encoder_attention: str = "local"
+    feed_forward_proj: str = "gated-gelu"
+    tie_word_embeddings: bool = False
+
+
+class T5(EncoderDecoder):
+    """T5, LongT5 and LOCOST; see ``EncoderDecoder`` for the methods."""
+
+    config: T5Config
 
     def setup(self) -> None:
         c = self.config
-        norm = lambda: RMSNorm(c.layer_norm_epsilon, c.compute_dtype)  # noqa: E731
-        self.self_norm, self.cross_norm, self.ff_norm = norm(), norm(), norm()
-        self.self_attention, self.cross_attention = self._attention(), self._attention()
-        self.feed_forward = FeedForward(c.d_ff, c.feed_forward_proj, c.dropout_rate, c.compute_dtype)
-        self.dropout = nn.Dropout(c.dropout_rate)
+        self.shared = self.param("shared", logical(normal(1.0), "vocab", "embed"), (c.vocab_size, c.d_model))
+        self.encoder = Encoder(c.encoder_stack)
+        self.decoder = Decoder(c.decoder_stack)
+        if not c.tie_word_embeddings:
+            head = logical(normal(c.d_model**-0.5), "vocab", "embed")
+            self.lm_head = self.param("lm_head", head, (c.vocab_size, c.d_model))
 
-    def _attention(self) -> Attention:
-        c = self.config
-        inner = c.num_heads * c.d_kv
-        if c.attention_init == "torch":
-            projection, output = torch_uniform(c.d_model), torch_uniform(inner)
-        else:
-            projection, output = normal(c.d_model**-0.5), normal(inner**-0.5)
-        return Attention(
-            c.d_model, c.num_heads, c.d_kv, projection, output, dropout_rate=c.dropout_rate, dtype=c.compute_dtype
-        )
+    def embed_source(self, ids: Array) -> Array:
+        return jnp.take(self.shared.astype(self.config.compute_dtype), ids, axis=0)
 
-    def __call__(
-        self, x: Array, encoder_states: Array, bias: Array, mask: Array, cross_mask: Array, deterministic: bool
-    ):
-        """All positions at once: x [B, T, D]; bias [1, H, T, T]; bool masks [1, 1, T, T] and [B, 1, 1, L]."""
-        drop = lambda y: self.dropout(y, deterministic=deterministic)  # noqa: E731
-        u = self.self_norm(x)
-        k, v = self.self_attention.keys_values(u)
-        x = x + drop(self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic))
-        k, v = self.cross_attention.keys_values(encoder_states)
-        u = self.cross_norm(x)
-        x = x + drop(self.cross_attention.attend(u, k, v, mask=cross_mask, deterministic=deterministic))
-        x = x + drop(self.feed_forward(self.ff_norm(x), deterministic))
-        return constrain(x, "batch", "length", "act_embed"), None
+    def embed_target(self, ids: Array, positions: Array) -> Array:
+        return self.embed_source(ids)
 
-    def encoder_keys_values(self, encoder_states: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Cross-attention keys and values [B, L, H, K], computed once per document."""
-        return encoder_states, self.cross_attention.keys_values(encoder_states)
-
-    def step(
-        self,
-        x: Array,
-        layer_cache: tuple[Array | None, ...],
-        states: Array | None,
-        bias: Array,
-        mask: Array,
-        cross_mask: Array,
-        position: Array,
-    ):
-        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1, 1, L]."""
-        self_k, self_v, cross_k, cross_v = layer_cache
-        rows, beams, width = x.shape
-        u = self.self_norm(x)
-        new_k, new_v = self.self_attention.keys_values(u)
-        self_k = lax.dynamic_update_slice_in_dim(self_k, new_k[:, :, None], position, 2)
-        self_v = lax.dynamic_update_slice_in_dim(self_v, new_v[:, :, None], position, 2)
-        flat_k, flat_v = (y.reshape(rows * beams, *y.shape[2:]) for y in (self_k, self_v))
-        y = self.self_attention.attend(u.reshape(rows * beams, 1, width), flat_k, flat_v, mask=mask, bias=bias)
-        x = x + y.reshape(x.shape)
-        # Beams stand in the place of target positions: they share one set of encoder keys.
-        u = self.cross_norm(x)
-        if states is None:
-            x = x + self.cross_attention.attend(u, cross_k, cross_v, mask=cross_mask)
-        else:
-            x = x + self.cross_attention.attend_unprojected(u, states, mask=cross_mask)
-        return x + self.feed_forward(self.ff_norm(x)), (self_k, self_v)
+    def output_logits(self, x: Array) -> Array:
+        x = x * self.config.d_model**-0.5 if self.config.scales_outputs else x
+        return vocabulary_logits(x, self.shared if self.config.tie_word_embeddings else self.lm_head)
 
 
-class Decoder(nn.Module):
-    """Scanned decoder layers with one relative position bias, and a final norm."""
+PRESETS: dict[str, T5Config] = {
+    "base": T5Config(d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12),
+    "small": T5Config(),
+    "tiny": T5Config(
+        vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0
+    ),
+}
 
-    config: DecoderConfig
+LONGT5_PRESETS: dict[str, LongT5Config] = {
+    "base": LongT5Config(d_model=768, num_layers=12, num_decoder_layers=12, num_heads=12),
+    "tiny": LongT5Config(
+        vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0
+    ),
+}
 
-    def setup(self) -> None:
-        c = self.config
-        layer = nn.remat(DecoderLayer, static_argnums=(6,), prevent_cse=False) if c.remat else DecoderLayer
-        scanned = {"variable_axes": {"params": 0}, "length": c.num_decoder_layers}
-        scanned["metadata_params"] = {nn.PARTITION_NAME: "layers"}
-        scanned["split_rngs"] = {"params": True, "dropout": True}
-        self.layers = nn.scan(
-            layer,
-            methods={
-                "__call__": scanned | {"in_axes": (nn.broadcast,) * 5},
-                "encoder_keys_values": scanned,
-                # Unrolled: slices of stacked weights then happen once, outside the decoding loop.
-                "step": scanned | {"in_axes": (0, *(nn.broadcast,) * 5), "unroll": c.num_decoder_layers},
-            },
-        )(c)
-        self.relative_attention_bias = RelativePositionBias(
-            c.num_heads, c.relative_attention_num_buckets, c.relative_attention_max_distance, bidirectional=False
-        )
-        self.final_norm = RMSNorm(c.layer_norm_epsilon, c.compute_dtype)
-        self.dropout = nn.Dropout(c.dropout_rate)
+# encoder_attention_type in config.json -> name here, and the name of the attention in state dicts.
+_LONGT5_ATTENTIONS = {
+    "local": ("local", "LocalSelfAttention"),
+    "transient-global": ("transient_global", "TransientGlobalSelfAttention"),
+}
 
-    def __call__(self, x: Array, encoder_states: Array, encoder_mask: Array, deterministic: bool = True) -> Array:
-        """Embeddings [B, T, D], encoder states [B, L, D] and bool mask [B, L] -> states [B, T, D]."""
-        positions = jnp.arange(x.shape[1])
-        bias = self.relative_attention_bias(positions, positions)
-        causal = (positions[:, None] >= positions[None, :])[None, None]
-        x = self.dropout(x, deterministic=deterministic)
-        cross_mask = encoder_mask[:, None, None, :]
-        x, _ = self.layers(x, encoder_states, bias, causal, cross_mask, deterministic)
-        return self.dropout(self.final_norm(x), deterministic=deterministic)
 
-    def init_cache(self, encoder_states: Array, encoder_mask: Array, beams: int, length: int) -> DecoderCache:
-        """Cache for decoding up to ``length`` tokens with R ``beams`` per row."""
-        c = self.config
-        rows, source = encoder_states.shape[:2]
-        empty = jnp.zeros((c.num_decoder_layers, rows, beams, length, c.num_heads, c.d_kv), c.compute_dtype)
-        size = 2 * c.num_decoder_layers * rows * source * c.num_heads * c.d_kv * empty.dtype.itemsize
-        cross_k = cross_v = states = None
-        if size <= MAX_CROSS_CACHE_BYTES:
-            _, (cross_k, cross_v) = self.layers.encoder_keys_values(encoder_states)
-        else:
-            states = encoder_states
-        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, states, encoder_mask)
+def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config) -> dict[str, Any]:
+    """Fields of ``config_class`` in a config.json; keys that no model reads are left out."""
+    names = {field.name for field in dataclasses.fields(config_class)} - set(RUNTIME_FIELDS)
+    values = {name: raw[name] for name in names if raw.get(name) is not None}
+    values.setdefault("num_decoder_layers", values.get("num_layers", config_class.num_layers))
+    # In files of before transformers 5 the flag of tied weights says whether states are scaled, and nothing else.
+    values.setdefault("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
+    return values
 
-    def step(self, x: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
-        """Embeddings [B, R, D] of the newest token of every beam -> states [B, R, D] and the longer cache."""
-        positions = jnp.arange(cache.self_k.shape[3])
-        bias = self.relative_attention_bias(cache.position[None], positions)
-        seen = (positions <= cache.position)[None, None, None]
-        layer_cache = (cache.self_k, cache.self_v, cache.cross_k, cache.cross_v)
-        cross_mask = cache.mask[:, None, None, :]
-        x, (self_k, self_v) = self.layers.step(x, layer_cache, cache.states, bias, seen, cross_mask, cache.position)
-        return self.final_norm(x), cache._replace(position=cache.position + 1, self_k=self_k, self_v=self_v)
+
+def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Like ``read_config``, for LongT5."""
+    kind = raw.get("encoder_attention_type", "local")
+    if kind not in _LONGT5_ATTENTIONS:
+        raise InputError(f'encoder_attention_type "{kind}" is unknown; {did_you_mean(kind, _LONGT5_ATTENTIONS)}')
+    return {"encoder_attention": _LONGT5_ATTENTIONS[kind][0]} | read_config(raw, LongT5Config)
+
+
+def write_config(config: T5Config) -> dict[str, Any]:
+    """Entries of config.json that transformers' T5 reads and that are not fields here."""
+    values: dict[str, Any] = {"scale_decoder_outputs": config.scales_outputs}
+    for name, (attention, _) in _LONGT5_ATTENTIONS.items():
+        if config.encoder_attention == attention:
+            values["encoder_attention_type"] = name
+    return values
+
+
+def refine_config(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
+    """Output weights are tied where a state dict holds none of their own, whatever the config.json says."""
+    head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
+    own = head is not None and shared is not None and not np.array_equal(np.asarray(head), np.asarray(shared))
+    return dataclasses.replace(config, tie_word_embeddings=not own, scale_decoder_outputs=config.scales_outputs)
+
+
+def attention_rows(path: str, key: str) -> list[NameRow]:
+    """q, k, v and o of one attention."""
+    return [*linears(path, key, "q", "k", "v"), *linears(path, key, "o", inputs=2)]
+
+
+def feed_forward_rows(config: T5Config, path: str, key: str) -> list[NameRow]:
+    """The kernels of one feed-forward."""
+    gated = FEED_FORWARD_KINDS[config.feed_forward_proj][1]
+    return linears(path, f"{key}.DenseReluDense", *(("wi_0", "wi_1", "wo") if gated else ("wi", "wo")))
+
+
+def decoder_rows(config: T5Config) -> list[NameRow]:
+    """The decoder's parameters."""
+    path, key = "decoder/layers", "decoder.block.{i}.layer"
+    return [
+        NameRow(
+            "decoder/relative_attention_bias/embedding",
+            "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        ),
+        NameRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
+        *attention_rows(f"{path}/self_attention", f"{key}.0.SelfAttention"),
+        NameRow(f"{path}/cross_norm/scale", f"{key}.1.layer_norm.weight"),
+        *attention_rows(f"{path}/cross_attention", f"{key}.1.EncDecAttention"),
+        NameRow(f"{path}/ff_norm/scale", f"{key}.2.layer_norm.weight"),
+        *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.2"),
+        NameRow("decoder/final_norm/scale", "decoder.final_layer_norm.weight"),
+    ]
+
+
+def encoder_rows(config: T5Config) -> list[NameRow]:
+    """The encoder's parameters."""
+    path, key = "encoder/layers", "encoder.block.{i}.layer"
+    names = {attention: name for attention, name in _LONGT5_ATTENTIONS.values()}
+    attention = names.get(config.encoder_attention, "SelfAttention")
+    first = f"encoder.block.0.layer.0.{attention}"
+    rows = [
+        NameRow("encoder/relative_attention_bias/embedding", f"{first}.relative_attention_bias.weight"),
+        NameRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
+        *attention_rows(f"{path}/self_attention", f"{key}.0.{attention}"),
+        NameRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
+        *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.1"),
+        NameRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
+    ]
+    if config.encoder_attention == "transient_global":
+        rows += [
+            NameRow(
+                "encoder/attention/global_relative_attention_bias/embedding",
+                f"{first}.global_relative_attention_bias.weight",
+            ),
+            NameRow(f"{path}/self_attention/global_norm/scale", f"{key}.0.{attention}.global_input_layer_norm.weight"),
+        ]
+    return rows
+
+
+def embedding_rows(config: T5Config) -> tuple[list[NameRow], dict[str, str]]:
+    """Embeddings and output weights, and the keys of their copies."""
+    copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    rows = [NameRow("shared", "shared.weight")]
+    if config.tie_word_embeddings:
+        copies.append("lm_head.weight")
+    else:
+        rows.append(NameRow("lm_head", "lm_head.weight"))
+    return rows, dict.fromkeys(copies, "shared.weight")
+
+
+def name_table(config: T5Config) -> NameTable:
+    """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
+    rows, tied = embedding_rows(config)
+    # T5 1.0 was published with a cross-attention bias that no version of the model has ever read.
+    ignored = (r"EncDecAttention\.relative_attention_bias",)
+    return NameTable([*rows, *encoder_rows(config), *decoder_rows(config)], tied=tied, ignored=ignored)

@@ -1,13 +1,17 @@
+import dataclasses
 import json
 import os
 import pickle
 import sys
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import safe_open
 
-from longsum_jax.checkpoints import huggingface
+import longsum_jax
+from longsum_jax.checkpoints import huggingface, weights
 from longsum_jax.errors import InputError
 from longsum_jax.models.naming import to_state_dict
 from longsum_jax.registry import get_family
@@ -18,7 +22,8 @@ D_KEY = "encoder.block.1.layer.0.ssm_layer.D"
 
 def read(directory):
     family, config = huggingface.read_config(directory)
-    return huggingface.read_params(directory, family, config), family, config
+    config, params = huggingface.read_params(directory, family, config)
+    return params, family, config
 
 
 def read_state(directory):
@@ -30,10 +35,10 @@ def dropping(key):
     return lambda state: {name: value for name, value in state.items() if name != key}
 
 
-@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_state_dict_comes_back_bit_for_bit(published, golden, weights):
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_state_dict_comes_back_bit_for_bit(published, golden, name):
     state = golden("c_full_state")
-    found = read_state(published(weights=weights))
+    found = read_state(published(weights=name))
     assert found.keys() == state.keys() - COPIES
     for key, value in found.items():
         np.testing.assert_array_equal(value, state[key], err_msg=key)
@@ -67,14 +72,16 @@ def test_truncated_safetensors(published, keep):
     ("change", "problem"),
     [
         (dropping(D_KEY), rf"config\.json; missing: {D_KEY}$"),
-        (dropping("shared.weight"), r"missing: shared\.weight$"),
         (lambda s: s | {"encoder.extra": s[D_KEY]}, r"not known to this model: encoder\.extra$"),
         (lambda s: s | {D_KEY: s[D_KEY][:-1]}, rf"of another shape: {D_KEY} \(31,\), not \(32,\)$"),
         (
             lambda s: s | {"encoder.block.0.layer.1.DenseReluDense.wo.weight": np.zeros((64, 32), np.float32)},
             r"of another shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight \(64, 32\), not \(32, 64\)$",
         ),
-        (lambda s: s | {"lm_head.weight": s["shared.weight"] + 1}, r'"lm_head\.weight" should be a copy of "shared'),
+        (
+            lambda s: s | {"encoder.embed_tokens.weight": s["shared.weight"] + 1},
+            r'"encoder\.embed_tokens\.weight" should be a copy of "shared\.weight"',
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(published, change, problem):
@@ -151,7 +158,7 @@ def test_weights_that_are_missing_or_a_directory(published):
         (b'{"d_model": 32', r"config\.json: not readable as JSON"),
         (b"\xff\xfe", r"config\.json: not readable as JSON"),
         (b"[1]", r"config\.json: expected a JSON object, found list"),
-        (b"{}", r'config\.json: model_type "" is not supported; known: locost'),
+        (b"{}", r'config\.json: model_type "" is not supported; known: .*locost'),
         (b'{"model_type": "locst"}', r'model_type "locst" is not supported; did you mean "locost"\?'),
         (b'{"model_type": "locost", "d_state": 31}', r"config\.json: d_state is 31; it must be even"),
         (b'{"model_type": "locost", "num_heads": 5}', r"config\.json: d_model 768 is not divisible by num_heads 5;"),
@@ -171,6 +178,11 @@ def test_config_that_is_a_directory(tmp_path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(InputError, match=r"config\.json: not readable as JSON \(.*directory"):
         huggingface.read_config(tmp_path)
+
+
+def test_embeddings_stored_under_another_name(published):
+    params, *_ = read(published(change=dropping("shared.weight")))
+    assert params["shared"].shape == (100, 32)
 
 
 def test_code_that_a_config_names_is_ignored(published, tmp_path):
@@ -197,6 +209,92 @@ def test_generation_defaults(published, found, expected):
     values = family.generation_config(config, huggingface.read_generation_config(directory))
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
     assert values == ids | expected
+
+
+def write_config(directory, **values):
+    (directory / "config.json").write_text(json.dumps(values))
+
+
+LEGACY = {"num_beams": 4, "max_length": 142, "min_length": 56, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (LEGACY | {"d_model": 8, "early_stopping": True}, LEGACY | {"early_stopping": True}),
+        (
+            {"forced_eos_token_id": 2, "bos_token_id": 0, "forced_bos_token_id": None},
+            {"forced_eos_token_id": 2} | {"bos_token_id": 0},
+        ),
+        ({"max_length": 20, "num_beams": 1, "top_k": 50, "do_sample": False}, {}),
+    ],
+)
+def test_generation_options_in_config_json_of_old(tmp_path, config, expected):
+    write_config(tmp_path, **config)
+    assert huggingface.read_generation_config(tmp_path) == expected
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert huggingface.read_generation_config(tmp_path) == {}
+
+
+@pytest.mark.parametrize("tasks", [{}, {"task_specific_params": None}, {"task_specific_params": {"translation": {}}}])
+def test_no_word_on_summarising(tmp_path, tasks):
+    write_config(tmp_path, **tasks)
+    assert huggingface.read_summarization(tmp_path) == {}
+
+
+@pytest.mark.parametrize("tasks", [3, ["summarization"], {"summarization": "yes"}])
+def test_malformed_word_on_summarising(tmp_path, tasks):
+    write_config(tmp_path, task_specific_params=tasks)
+    with pytest.raises(
+        InputError, match=r"config\.json: task_specific_params holds .* where a JSON object was expected"
+    ):
+        huggingface.read_summarization(tmp_path)
+
+
+def test_options_for_summarising_come_in_and_out(published, tmp_path):
+    task = {"prefix": "summarize: ", "num_beams": 4}
+    model = longsum_jax.load(published(task_specific_params={"summarization": task, "translation": {"x": 1}}))
+    assert model.summarization == task
+    model.save(tmp_path / "copy")
+    assert longsum_jax.load(tmp_path / "copy").summarization == task
+
+
+def test_parameters_in_half_precision(published, golden):
+    directory = published()
+    model = longsum_jax.load(directory, param_dtype="bfloat16")
+    found = to_state_dict(model.params, model.family.name_table(model.config))
+    exact = {key for key in found if ".ssm_layer.kernel." in key or key.endswith(".D")}
+    assert {key for key, value in found.items() if value.dtype == np.float32} == exact != set()
+    for key, value in golden("c_full_state").items():
+        if key in found:
+            np.testing.assert_array_equal(found[key], value.astype(found[key].dtype), err_msg=key)
+    assert model.fingerprint != longsum_jax.load(directory).fingerprint
+    with pytest.raises(InputError, match=r"param_dtype='float16' is not supported; give \"float32\" or \"bfloat16\""):
+        longsum_jax.load(directory, param_dtype="float16")
+
+
+def test_half_precision_survives_saving(published, tmp_path):
+    model = longsum_jax.load(published(), param_dtype="bfloat16")
+    model.save(tmp_path / "copy")
+    assert longsum_jax.load(tmp_path / "copy", param_dtype="bfloat16").fingerprint == model.fingerprint
+    with safe_open(tmp_path / "copy" / "model.safetensors", "numpy") as file:
+        assert file.get_slice("shared.weight").get_dtype() == "BF16"
+
+
+def test_tensors_may_decide_the_config(published):
+    """Output weights that differ from the embeddings are untied, whatever config.json says."""
+
+    def refine(config, tensors):
+        tied = np.array_equal(tensors["lm_head.weight"], tensors["shared.weight"])
+        return dataclasses.replace(config, tie_word_embeddings=tied)
+
+    def change(state):
+        return state | {"lm_head.weight": state["shared.weight"] + 1}
+
+    family, config = huggingface.read_config(directory := published(change=change))
+    config, params = huggingface.read_params(directory, dataclasses.replace(family, refine_config=refine), config)
+    assert not config.tie_word_embeddings
+    np.testing.assert_allclose(params["lm_head"], params["shared"] + 1)
 
 
 class Tokenizer:
@@ -242,6 +340,15 @@ def test_writing_over_something_is_refused(published, tmp_path, content):
     assert {path.name for path in tmp_path.iterdir()} == {"target", "published"}
 
 
+def test_written_in_shards(published, tmp_path, monkeypatch):
+    params, *_ = read(published())
+    monkeypatch.setattr(weights, "MAX_SHARD_BYTES", 20_000)
+    write(tmp_path / "target", tmp_path / "published")
+    assert len(list((tmp_path / "target").glob("model-*.safetensors"))) > 2
+    again, *_ = read(tmp_path / "target")
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
 def test_failed_write_leaves_nothing(published, tmp_path):
     with pytest.raises(InputError, match=r"target: cannot be written \(No space left on device\); nothing was left"):
         write(tmp_path / "target", published(), Tokenizer(full=True))
@@ -258,5 +365,5 @@ def test_names_cover_every_parameter():
     family = get_family("locost")
     for changes in ({}, {"gating": False, "tie_word_embeddings": False, "feed_forward_proj": "relu"}):
         config = family.config({"num_layers": 2, "num_decoder_layers": 1, **changes})
-        paths = [row.path for row in family.name_table(config)]
+        paths = [row.path for row in family.name_table(config).rows]
         assert sorted(paths) == sorted(family.parameter_shapes(config))

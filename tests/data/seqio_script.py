@@ -64,7 +64,7 @@ def task_of(directory: Path, name: str, **overrides):
 def check_documents(directory: Path) -> dict:
     task = task_of(directory, "billsum", source="tfds:reports", document_key="document", id_key="name")
     read = [list(documents(task, "train")) for _ in range(2)]
-    rows = [(f"n{i}", text, f"Summary {i}.", None) for i, text in enumerate(texts())]
+    rows = [(f"n{i}", text, f"Summary {i}.", None, None) for i, text in enumerate(texts())]
     joined = task_of(directory, "mediasum", source="tfds:dialogues", id_key=None)
     nameless = dataclasses.replace(task, id_key=None)
     return {

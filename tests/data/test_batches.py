@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.data.batches import Batches, pad_batch
+from longsum_jax.data.batches import Batches, ClassLabels, pad_batch
 from longsum_jax.data.examples import Example, ExampleList
 from longsum_jax.errors import InputError
 
@@ -176,6 +176,25 @@ def test_pad_batch_uses_the_given_padding():
     batch = pad_batch([example(6, 1, 1)], rows=1, source_length=3, target_length=2, pad_id=9, label_pad_id=-1)
     assert batch["input_ids"].tolist() == [[7, 9, 9]]
     assert batch["labels"].tolist() == [[7, -1]]
+
+
+def labelled_example(index, labels):
+    return example(index, 2) | {"labels": np.array(labels, np.int32), "target_tokens": len(labels)}
+
+
+def test_labels_of_a_classifier():
+    store = ExampleList([labelled_example(0, [2]), labelled_example(1, [0])])
+    options = {"batch_size": 3, "source_lengths": (4,), "shuffle": None}
+    labels = next(Batches(store, **options, classes=ClassLabels(3, multi_label=False)))["labels"]
+    assert (labels.tolist(), labels.dtype) == ([2, 0, -100], np.int32)
+    store = ExampleList([labelled_example(0, [2, 0]), labelled_example(1, [])])
+    labels = next(Batches(store, **options, classes=ClassLabels(3, multi_label=True)))["labels"]
+    assert (labels.tolist(), labels.dtype) == ([[1, 0, 1], [0, 0, 0], [-100] * 3], np.float32)
+
+
+def test_examples_without_labels():
+    store = ExampleList([labelled_example(0, [])])
+    assert next(Batches(store, batch_size=1, source_lengths=(4,))).keys() == {"input_ids", "attention_mask"}
 
 
 @pytest.mark.parametrize(

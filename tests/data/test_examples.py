@@ -14,6 +14,7 @@ from longsum_jax.data.examples import (
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.text.documents import Document
+from longsum_jax.text.tokenizers import ByteTokenizer
 
 SENTENCES = [f"The {word} report says that {word} numbers rise." for word in ("red", "blue", "green", "grey", "black")]
 
@@ -125,3 +126,16 @@ def test_list_of_a_split(report_task, tokenizer):
 
 def test_empty_list_has_lengths_of_the_right_shape():
     assert ExampleList([]).lengths.shape == (0, 2)
+
+
+class BetweenTwoTokens(ByteTokenizer):
+    """Bytes with a token before a text as well as after it, as in BART."""
+
+    prefix_ids = (2,)
+
+
+def test_examples_are_closed_as_the_tokenizer_says():
+    example = make_example(task_of(max_source_length=4), BetweenTwoTokens(), document("abcde", "ab"))
+    assert example["input_ids"].tolist() == [2, 100, 101, 1]
+    assert example["labels"].tolist() == [2, 100, 101, 1]
+    assert (example["source_tokens"], example["target_tokens"]) == (7, 4)

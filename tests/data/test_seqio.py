@@ -68,7 +68,7 @@ def test_pieces_are_the_same_from_a_cache_in_any_order(answers):
 
 
 def test_cached_texts_are_read_back(answers):
-    assert answers["cached"] == [["c0", "kept", "chosen", None], ["c1", "too short", "", None]]
+    assert answers["cached"] == [["c0", "kept", "chosen", None, None], ["c1", "too short", "", None, None]]
 
 
 def test_every_builder_has_the_fields_that_its_task_names(answers):

@@ -59,7 +59,7 @@ def test_keys_can_be_renamed(tmp_path):
         "id_key": "number",
     }
     task = get_task("qmsum", source=f"json:{tmp_path}/a.jsonl", **keys)
-    assert tuple(next(documents(task, "train"))) == ("7", "d", "s", "q")
+    assert tuple(next(documents(task, "train"))) == ("7", "d", "s", "q", None)
 
 
 def test_unknown_split():

@@ -35,6 +35,20 @@ def test_an_empty_override_stands_for_the_own_value():
     assert get_task("qmsum", prefix="").prefix == ""
 
 
+def test_objectives_of_encoders_read_text_or_documents():
+    assert get_task("labels", source="json:x").document_key == "text|document"
+    assert get_task("pg19", objective="mlm", source="json:x").document_key == "text|document"
+    assert get_task("pg19", objective="mlm").piece_words is None
+    assert get_task("labels", source="json:x", label_key="").label_key == "label"
+
+
+def test_only_single_files_hold_out():
+    assert get_task("labels", source="json:x", held_out=0.1).holds_out
+    assert not get_task("labels", source="json:{split}", held_out=0.1).holds_out
+    assert not get_task("labels", source="json:x").holds_out
+    assert not get_task("embedded", held_out=0.1).holds_out
+
+
 def test_pieces_are_for_gap_sentences():
     assert TASKS["pg19"].piece_words == 3000
     assert TASKS["c4"].piece_words is None
@@ -57,6 +71,8 @@ def test_pieces_are_for_gap_sentences():
         ("c4", {"piece_words": "20"}, "piece_words: expected int, got '20'"),
         ("arxiv", {"piece_words": 300}, 'piece_words=300 is for objective="gap_sentences" alone'),
         ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is for"),
+        ("imdb", {"objective": "classify"}, "labels are read from JSON lines alone, not from tfds:imdb"),
+        ("labels", {"held_out": 1.0}, "held_out=1.0 must be at least 0 and below 1"),
     ],
 )
 def test_what_does_not_fit(name, overrides, message):

@@ -18,7 +18,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.models.locost import Locost, LocostConfig
+from longsum_jax.models.locost import LocostConfig
+from longsum_jax.models.t5 import T5
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm import DiagonalSSM
 from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
@@ -90,7 +91,7 @@ def check_plain_jit():
 CONFIG = LocostConfig(
     vocab_size=96, d_model=32, d_state=8, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=4
 )
-MODEL = Locost(CONFIG)
+MODEL = T5(CONFIG)
 PRESETS = {
     "replicated": MeshOptions("replicated"),
     "fsdp+tensor": MeshOptions("fsdp+tensor", batch=2, fsdp=2, tensor=2),

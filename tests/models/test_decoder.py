@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.models import t5
-from longsum_jax.models.locost import Locost
+from longsum_jax.layers import transformer
+from longsum_jax.models.t5 import T5
 
 
 @pytest.fixture(scope="module")
@@ -14,22 +14,22 @@ def states(config, overfitted):
     """(variables, encoder states, mask) of the overfitted model."""
     params, arrays = overfitted
     variables, mask = {"params": params}, jnp.asarray(arrays["attention_mask"])
-    encode = jax.jit(functools.partial(Locost(config).apply, method="encode"))
+    encode = jax.jit(functools.partial(T5(config).apply, method="encode"))
     return variables, encode(variables, jnp.asarray(arrays["input_ids"]), mask), mask
 
 
 @pytest.fixture(scope="module")
 def decode_step(config):
-    return jax.jit(functools.partial(Locost(config).apply, method="decode_step"))
+    return jax.jit(functools.partial(T5(config).apply, method="decode_step"))
 
 
 @pytest.fixture(scope="module")
 def decode(config):
-    return jax.jit(functools.partial(Locost(config).apply, method="decode"))
+    return jax.jit(functools.partial(T5(config).apply, method="decode"))
 
 
 def empty_cache(config, states, beams, length):
-    apply = functools.partial(Locost(config).apply, method="init_cache")
+    apply = functools.partial(T5(config).apply, method="init_cache")
     return jax.jit(apply, static_argnums=(3, 4))(*states, beams, length)
 
 
@@ -63,7 +63,7 @@ def test_attending_to_the_states_themselves_changes_nothing(config, states, deco
     """What very long inputs are decoded with: no keys and values of the encoder are kept."""
     variables = states[0]
     kept = empty_cache(config, states, 2, 5)
-    monkeypatch.setattr(t5, "MAX_CROSS_CACHE_BYTES", 0)
+    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
     lean = empty_cache(config, states, 2, 5)
     assert lean.cross_k is None
     assert lean.states.shape == states[1].shape

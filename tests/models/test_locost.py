@@ -7,8 +7,9 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.models.locost import Locost, name_table
+from longsum_jax.models.locost import name_table
 from longsum_jax.models.naming import to_state_dict
+from longsum_jax.models.t5 import T5
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, global_norm, make_optimizer
 
@@ -22,7 +23,7 @@ def batch_of(arrays):
 def loss_and_logits(config, params, batch):
     decoder_ids = shift_right(batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
     inputs = (batch["input_ids"], batch["attention_mask"], decoder_ids)
-    logits = Locost(config).apply({"params": params}, *inputs)
+    logits = T5(config).apply({"params": params}, *inputs)
     loss, weight = token_cross_entropy(logits, batch["labels"])
     return loss / weight, logits
 
@@ -40,7 +41,7 @@ quick_loss_and_logits = jax.jit(loss_and_logits, static_argnums=0, compiler_opti
 
 @functools.partial(jax.jit, static_argnums=0)
 def encode(config, params, ids, mask):
-    return Locost(config).apply({"params": params}, ids, mask, method="encode")
+    return T5(config).apply({"params": params}, ids, mask, method="encode")
 
 
 def test_golden_decoder_inputs(published):
@@ -144,7 +145,7 @@ def test_bfloat16_is_close(config, published):
 
 def test_dropout_is_drawn_for_every_layer_piece_and_key(config, published):
     params, arrays = published
-    model = Locost(dataclasses.replace(config, dropout_rate=0.5, length_chunk=35))
+    model = T5(dataclasses.replace(config, dropout_rate=0.5, length_chunk=35))
     inputs = (arrays["input_ids"], arrays["attention_mask"], arrays["decoder_input_ids"])
 
     @jax.jit

@@ -1,0 +1,41 @@
+"""Longer inputs for a trained model: position tables continued by their own rows."""
+
+from typing import Any
+
+import flax.traverse_util
+import jax.numpy as jnp
+
+from longsum_jax.errors import InputError
+from longsum_jax.registry import Family
+from longsum_jax.typing import Array, Params
+
+
+def extend_positions(family: Family, config: Any, params: Params, max_source_length: int) -> tuple[Any, Params]:
+    """A config and parameters with positions for ``max_source_length`` tokens.
+
+    A table of positions is repeated from its first real row on, as for LSG (Condevaux and Harispe 2022, section 3.4);
+    the rows before (padding, in RoBERTa and BART) stay. Computed positions need no new parameters. Where one size in
+    config.json stands for encoder and decoder, both grow.
+
+    Raises:
+        InputError: the model has no such limit, or a higher one.
+    """
+    limit = config.max_source_length
+    if limit is None:
+        raise InputError(f"max_source_length={max_source_length}: {family.name} reads any length; leave it out")
+    if max_source_length <= limit:
+        raise InputError(f"max_source_length={max_source_length}: the model reads {limit} tokens already; give more")
+    longer = config.with_max_source_length(max_source_length)
+    shapes = family.parameter_shapes(longer)
+    flat = flax.traverse_util.flatten_dict(params, sep="/")
+    for path, table in flat.items():
+        if table.shape != shapes[path]:
+            flat[path] = _tiled(table, shapes[path][0], config.position_offset)
+    return longer, flax.traverse_util.unflatten_dict(flat, sep="/")
+
+
+def _tiled(table: Array, rows: int, offset: int) -> Array:
+    """[P, D] -> [rows, D]: the first ``offset`` rows, then the others again and again."""
+    first, rest = table[:offset], table[offset:]
+    copies = -(-(rows - offset) // len(rest))
+    return jnp.concatenate([first, jnp.tile(rest, (copies, 1))])[:rows]

@@ -1,0 +1,82 @@
+"""Model directories from the Hugging Face hub, by name, through the local cache of huggingface_hub."""
+
+import re
+from pathlib import Path
+
+from longsum_jax.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_DESCRIPTION = ["config.json", "generation_config.json"]
+_TOKENIZER = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+]
+_SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
+_TORCH_BIN = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
+_SUBFOLDERS = ["*/*"]  # further formats and checkpoints of a repository
+
+
+def local_directory(path: str | Path, revision: str | None = None) -> Path:
+    """The directory that ``path`` names, fetched from the hub (or its cache) where it is no directory here.
+
+    Args:
+        path: a directory, or as a string the name "org/name" of a repository of the hub.
+        revision: branch, tag or commit of the repository.
+
+    Raises:
+        InputError: no such directory or repository, or it cannot be reached or read.
+    """
+    if Path(path).is_dir():
+        if revision is not None:
+            raise InputError(f"revision={revision!r} is for repositories of the hub; {path} is a directory")
+        return Path(path)
+    if not (isinstance(path, str) and _NAME.fullmatch(path)):
+        raise InputError(
+            f"{path}: no such directory; give a model directory or a training workdir, "
+            "or ORG/NAME for a repository of the Hugging Face hub"
+        )
+    return _download(path, revision)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """Description, tokenizer and safetensors; pickles only from repositories without safetensors."""
+    directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _SAFETENSORS)
+    if any(directory.glob("*.safetensors")):
+        return directory
+    return _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+
+
+def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
+    try:
+        from huggingface_hub import errors, snapshot_download
+    except ImportError:
+        raise InputError(
+            f"{name}: no such directory; to fetch it from the Hugging Face hub, pip install 'longsum_jax[hf]'"
+        ) from None
+    at = "" if revision is None else f" at revision {revision}"
+    try:
+        found = snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_SUBFOLDERS)
+        return Path(found)
+    except errors.GatedRepoError as error:  # before the next, of which it is one
+        remedy = "accept its conditions on its page, then log in with `hf auth login`"
+        raise InputError(f"{name}: this repository of the Hugging Face hub is gated; {remedy}") from error
+    except errors.RepositoryNotFoundError as error:
+        remedy = "check the spelling, or log in with `hf auth login` if it is private"
+        raise InputError(f"{name}: neither a directory nor a repository of the Hugging Face hub; {remedy}") from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{name}: the repository has no revision {revision}; give a branch, tag or commit") from error
+    except errors.LocalEntryNotFoundError as error:
+        remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
+        raise InputError(
+            f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face hub "
+            f"is not reached; {remedy}"
+        ) from error
+    except Exception as error:  # of the several transports that huggingface_hub uses
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later") from error

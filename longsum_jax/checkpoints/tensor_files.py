@@ -1,0 +1,183 @@
+"""Single files of named tensors: safetensors in and out, PyTorch pickles in.
+
+Tensors are read when they are asked for, by plain reads rather than through a mapping: what has been read and
+dropped costs no memory. Nothing in a file is ever executed or trusted: names, types and places are checked first.
+"""
+
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.models.naming import LazyArray, aligned_empty
+
+Tensors = dict[str, LazyArray]
+
+_MAX_HEADER = 100_000_000  # bytes, the limit of the format's own library
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": jnp.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_NAMES = {jnp.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+def read_safetensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file (https://huggingface.co/docs/safetensors, "Format"), by name.
+
+    Raises:
+        InputError: missing, truncated or malformed; also later, when a tensor cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            length = _header_length(file.read(8), size)
+            header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+        return _tensors_of_header(path, header, 8 + length, size)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
+    """Writes tensors (arrays or ``LazyArray``) one by one, as transformers reads them.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    names = sorted(tensors, key=lambda name: (-jnp.dtype(tensors[name].dtype).itemsize, name))  # keeps all aligned
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # without it transformers refuses the file
+    end = 0
+    for name in names:
+        begin, end = end, end + num_bytes(tensors[name])
+        dtype, shape = _NAMES[jnp.dtype(tensors[name].dtype)], list(tensors[name].shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+
+
+def num_bytes(tensor: Any) -> int:
+    """Size of an array or ``LazyArray`` in a file."""
+    return math.prod(tensor.shape) * jnp.dtype(tensor.dtype).itemsize
+
+
+def read_torch(path: Path) -> Tensors:
+    """The tensors of a ``pytorch_model.bin``; floats of any width are read as float32.
+
+    Files in torch's zip format are mapped into memory; those of before 2020 are read whole.
+
+    Raises:
+        InputError: torch is missing, or the file is damaged or holds anything but tensors.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise InputError(
+            f"{path}: reading this pickle needs torch; install it, or convert the checkpoint to model.safetensors "
+            "elsewhere"
+        ) from None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: not a file of plain tensors, nothing in it was run ({first_line})") from error
+    dense = isinstance(state, dict) and all(
+        isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized for x in state.values()
+    )
+    if not dense:
+        raise InputError(f"{path}: expected a dictionary of tensors")
+    return {str(key): _of_torch(value) for key, value in state.items()}
+
+
+def _of_torch(tensor: Any) -> LazyArray:
+    if tensor.is_floating_point():
+        return LazyArray(tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy())
+    return LazyArray(tensor.shape, str(tensor.dtype).removeprefix("torch."), lambda: tensor.numpy().copy())
+
+
+def _header_length(first: bytes, size: int) -> int:
+    length = int.from_bytes(first, "little")
+    if len(first) < 8 or length > size - 8:
+        raise ValueError(f"a header of {length} bytes does not fit in a file of {size}")
+    if length > _MAX_HEADER:
+        raise ValueError(f"its header has {length} bytes, more than {_MAX_HEADER}")
+    return length
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name occurs twice in its header")
+    return dict(pairs)
+
+
+def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensors:
+    """Tensors must fill the rest of the file without holes or overlaps."""
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    header.pop("__metadata__", None)
+    entries = {name: _entry(name, value) for name, value in header.items()}
+    end = 0
+    for name, (_, _, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if first != end:
+            raise ValueError(f'tensor "{name}" begins at byte {first} of the data, not at {end}')
+        end = last
+    if start + end != size:
+        raise ValueError(f"its tensors need {start + end} bytes, the file has {size}")
+    return {
+        name: LazyArray(shape, dtype, lambda s=shape, d=dtype, at=start + first: _read(path, s, d, at))
+        for name, (dtype, shape, first, _) in entries.items()
+    }
+
+
+def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
+    """Type, shape and place of one tensor."""
+    try:
+        known, shape, (first, last) = value["dtype"] in _DTYPES, value["shape"], value["data_offsets"]
+        numbers = [*shape, first, last]
+    except (TypeError, KeyError, ValueError):
+        raise ValueError(f'tensor "{name}" is not described by dtype, shape and data_offsets') from None
+    if not known:
+        raise ValueError(f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}')
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f'tensor "{name}" has a shape or place that is not made of whole numbers')
+    dtype = jnp.dtype(_DTYPES[value["dtype"]])
+    if last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f'tensor "{name}" takes {last - first} bytes, which is not its shape {shape}')
+    return dtype, shape, first, last
+
+
+def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndarray:
+    data = aligned_empty(shape, dtype)
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            count = file.readinto(data.reshape(-1).view(np.uint8))
+    except OSError as error:
+        raise _damaged(path, error) from error
+    if count < data.nbytes:
+        raise _damaged(path, "it became shorter while it was read")
+    return data
+
+
+def _damaged(path: Path, reason: object) -> InputError:
+    return InputError(f"{path}: damaged or truncated safetensors file ({reason}); fetch it again")

@@ -1,0 +1,1 @@
+"""The kinds of encoder attention; ``layers.encoder_attention`` lists them."""

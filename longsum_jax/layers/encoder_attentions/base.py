@@ -1,0 +1,90 @@
+"""The two halves of every encoder attention.
+
+Its context, made once per encoder, turns the mask into what all layers share (masks, biases, global tokens in front of
+the text) and takes back what it added. Its layer holds the projections and computes the attention; a call gets the
+normalised stream, the context and what belongs to this layer alone.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from longsum_jax.layers.attention import Attention, RelativePositionBias
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.key_sets import Dropout
+from longsum_jax.ops.sparse_attention import local_block_size, local_distances
+from longsum_jax.typing import Array
+
+
+class Context(nn.Module):
+    """Hands the mask on; the base of contexts that do more."""
+
+    stack: StackConfig
+
+    def begin(
+        self, x: Array, mask: Array, relative_bias: RelativePositionBias | None, deterministic: bool
+    ) -> tuple[Array, Any, Any]:
+        """What the layers get: the stream, what they share, and what each has for itself.
+
+        Args:
+            x: embeddings [B, L, D].
+            mask: bool [B, L], True on real tokens.
+            relative_bias: T5's bias by distance, None for models without one.
+
+        Returns:
+            x [B, G + L, D] (G tokens of its own in front), a pytree for all layers, a pytree with one row per layer.
+        """
+        return x, mask, ()
+
+    def end(self, x: Array) -> Array:
+        """The stream [B, L, D] without what ``begin`` put in front."""
+        return x
+
+
+class SparseAttention(Attention):
+    """The base of attentions that are computed block by block."""
+
+    def sparse_options(self, deterministic: bool) -> dict[str, Any]:
+        """``scale`` and ``dropout`` for functions of ``ops.sparse_attention``."""
+        if deterministic or not self.dropout_rate:
+            return {"scale": self.scale}
+        return {"scale": self.scale, "dropout": Dropout(self.make_rng("dropout"), self.dropout_rate)}
+
+
+def window_bias(relative_bias: RelativePositionBias | None, radius: int, block_size: int = 0) -> Array | None:
+    """T5's bias for every place of a window, float [H, C, W]; keys outside a window have none."""
+    if relative_bias is None:
+        return None
+    return relative_bias.of_distances(jnp.asarray(local_distances(block_size or local_block_size(radius), radius)))
+
+
+class EncoderAttention(NamedTuple):
+    """One kind.
+
+    Attributes:
+        make_layer: module of one layer, called with (x, context, layer_input, deterministic).
+        make_context: module with ``begin`` and ``end``.
+        options: the fields of EncoderAttentionOptions that it reads.
+        make_norm: the norm of the layer's input.
+        inputs: what ``begin`` takes besides.
+        pads_to: the option whose multiple an input may be padded to, where longer padding would change results.
+    """
+
+    make_layer: Callable[[StackConfig], nn.Module]
+    make_context: Callable[[StackConfig], Context] = Context
+    options: tuple[str, ...] = ()
+    make_norm: Callable[[StackConfig], nn.Module] = StackConfig.make_norm
+    inputs: tuple[str, ...] = ()
+    pads_to: str = ""
+
+
+def from_stack(module: type[Attention], **fields: str) -> Callable[[StackConfig], Attention]:
+    """Builds ``module`` from a stack; ``fields`` map further attributes to names of options."""
+
+    def make(stack: StackConfig) -> Attention:
+        further = {name: getattr(stack.options, option) for name, option in fields.items()}
+        return module(**stack.attention_fields, **further)
+
+    return make

@@ -1,0 +1,92 @@
+"""LongT5's attentions: a window, and a window with one global token for every block (Guo et al. 2022)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from longsum_jax.layers.attention import RelativePositionBias
+from longsum_jax.layers.common import RMSNorm
+from longsum_jax.layers.encoder_attentions.base import (
+    Context,
+    EncoderAttention,
+    SparseAttention,
+    from_stack,
+    window_bias,
+)
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.sparse_attention import (
+    block_sums,
+    local_attention,
+    side_distances,
+    transient_blocks,
+    transient_global_attention,
+)
+from longsum_jax.typing import Array
+
+
+class LocalContext(Context):
+    """The mask, and T5's bias inside the window."""
+
+    def begin(self, x, mask, relative_bias, deterministic):
+        return x, (mask, window_bias(relative_bias, self.stack.options.local_radius)), ()
+
+
+class LocalAttention(SparseAttention):
+    """A window of ``radius`` tokens on either side (LongT5, Guo et al. 2022, section 3.1)."""
+
+    radius: int = 127
+
+    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+        mask, bias = context
+        options = self.sparse_options(deterministic)
+        return self.o(local_attention(self.q(x), *self.keys_values(x), mask, radius=self.radius, bias=bias, **options))
+
+
+class TransientGlobalContext(LocalContext):
+    """Adds the fixed blocks of the text and, with relative positions, a second bias by distance in blocks."""
+
+    def setup(self) -> None:
+        s = self.stack
+        if s.relative_attention:
+            self.global_relative_attention_bias = RelativePositionBias(
+                s.num_heads, *s.relative_attention, bidirectional=True
+            )
+
+    def begin(self, x, mask, relative_bias, deterministic):
+        block_ids, present = transient_blocks(mask, self.stack.options.global_block_size)
+        side_bias = None
+        if self.stack.relative_attention:
+            distances = jnp.asarray(side_distances(present.shape[1]))
+            side_bias = self.global_relative_attention_bias.of_distances(distances)
+        bias = window_bias(relative_bias, self.stack.options.local_radius)
+        return x, (mask, block_ids, present, bias, side_bias), ()
+
+
+class TransientGlobalAttention(LocalAttention):
+    """A window and one global token for every block of the text (LongT5, Guo et al. 2022, section 3.2)."""
+
+    norm_epsilon: float = 1e-6
+
+    def setup(self) -> None:
+        super().setup()
+        self.global_norm = RMSNorm(self.norm_epsilon, self.dtype)
+
+    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+        mask, block_ids, present, bias, side_bias = context
+        sums = self.global_norm(block_sums(x, block_ids, present.shape[1]))
+        arrays = (self.q(x), *self.keys_values(x), mask, block_ids, present, *self.keys_values(sums))
+        options = self.sparse_options(deterministic)
+        return self.o(
+            transient_global_attention(*arrays, radius=self.radius, bias=bias, side_bias=side_bias, **options)
+        )
+
+
+def _make_transient_global(stack: StackConfig) -> TransientGlobalAttention:
+    radius = stack.options.local_radius
+    return TransientGlobalAttention(**stack.attention_fields, radius=radius, norm_epsilon=stack.norm_epsilon)
+
+
+LOCAL = EncoderAttention(from_stack(LocalAttention, radius="local_radius"), LocalContext, ("local_radius",))
+TRANSIENT_GLOBAL = EncoderAttention(
+    _make_transient_global, TransientGlobalContext, ("local_radius", "global_block_size")
+)

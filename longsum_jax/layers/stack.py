@@ -1,0 +1,132 @@
+"""What a stack of transformer layers is made of: one description that every family fills in from its own config."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.common import NORMS, FeedForward, Initializer, normal, torch_uniform
+from longsum_jax.layers.s4d import StepInit
+from longsum_jax.ops.ssm import Discretization
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderAttentionOptions:
+    """Which attention an encoder uses, and what each kind reads; names as in the Hugging Face configs that have them.
+
+    Every model config inherits these fields, so that every kind goes into every encoder.
+
+    Attributes:
+        encoder_attention: a name of ``layers.encoder_attention.ENCODER_ATTENTIONS``.
+        local_radius: tokens seen on either side (``local``, ``transient_global``).
+        global_block_size: tokens that one transient global stands for (``transient_global``).
+        attention_window: tokens seen on both sides together, even; one number for every layer or one for all
+            (``longformer``).
+        block_size: tokens of a block (``block_staggered``, ``bigbird``).
+        num_global_tokens: learned tokens in front of the text (``block_staggered``).
+        stagger_local_blocks: shifts the blocks of every second layer by half a block (``block_staggered``).
+        num_random_blocks: further blocks that a block sees in training (``bigbird``).
+        d_state, bidirectional, gating, ssm_*: see ``layers.s4d.S4D`` (``s4d``).
+    """
+
+    encoder_attention: str = "full"
+    local_radius: int = 127
+    global_block_size: int = 16
+    attention_window: tuple[int, ...] = (512,)
+    block_size: int = 64
+    num_global_tokens: int = 32
+    stagger_local_blocks: bool = True
+    num_random_blocks: int = 3
+    d_state: int = 512
+    bidirectional: bool = True
+    gating: bool = True
+    ssm_shared_dynamics: bool = True
+    ssm_dt_min: float = 1e-3
+    ssm_dt_max: float = 1e-1
+    ssm_dt_init: StepInit = "log_uniform"
+    ssm_discretization: Discretization = "zoh"
+
+    def __post_init__(self) -> None:
+        if self.d_state < 2 or self.d_state % 2:
+            raise InputError(f"d_state is {self.d_state}; it must be even, because modes stand for conjugate pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """Sizes, order and numbers of one encoder or decoder stack.
+
+    Attributes:
+        d_kv: size of one head.
+        feed_forward: of ``FEED_FORWARD_KINDS``.
+        pre_norm: normalises before each part (T5, PEGASUS); else after each residual (BART, BERT).
+        final_norm: normalises once more at the end.
+        attention_scale: factor of the query-key products.
+        attention_init: "torch", "t5", or the standard deviation of all kernels.
+        dropout_rate: of embeddings and of each part's output.
+        output_dropout_rate: after the final norm.
+        relative_attention: (buckets, largest distance) of T5's bias, None without.
+        options: which encoder attention; decoders do not look at it.
+        length_chunk: positions per piece in dense maps of an encoder; 0 for all at once.
+    """
+
+    d_model: int
+    num_heads: int
+    d_kv: int
+    d_ff: int
+    num_layers: int
+    feed_forward: str
+    norm: Literal["rms", "layer"]
+    norm_epsilon: float
+    pre_norm: bool
+    final_norm: bool
+    attention_bias: bool = False
+    feed_forward_bias: bool = False
+    attention_scale: float = 1.0
+    attention_init: Literal["torch", "t5"] | float = "t5"
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    activation_dropout_rate: float = 0.0
+    output_dropout_rate: float = 0.0
+    relative_attention: tuple[int, int] | None = None
+    options: EncoderAttentionOptions = EncoderAttentionOptions()
+    dtype: Any = jnp.float32
+    remat: bool = False
+    length_chunk: int = 0
+
+    def make_norm(self, **names: Any) -> nn.Module:
+        return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)
+
+    def make_feed_forward(self) -> FeedForward:
+        std = self.attention_init if isinstance(self.attention_init, float) else None
+        return FeedForward(
+            self.d_ff, self.feed_forward, self.activation_dropout_rate, self.feed_forward_bias, std, self.dtype
+        )
+
+    @property
+    def attention_fields(self) -> dict[str, Any]:
+        """Arguments of ``layers.attention.Attention``."""
+        query, projection, output = self._attention_initializers()
+        return {
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "d_kv": self.d_kv,
+            "projection_init": projection,
+            "output_init": output,
+            "query_init": query,
+            "scale": self.attention_scale,
+            "use_bias": self.attention_bias,
+            "dropout_rate": self.attention_dropout_rate,
+            "dtype": self.dtype,
+        }
+
+    def _attention_initializers(self) -> tuple[Initializer, Initializer, Initializer]:
+        """Of queries, of keys and values, of the output."""
+        inner = self.num_heads * self.d_kv
+        if self.attention_init == "torch":
+            return torch_uniform(self.d_model), torch_uniform(self.d_model), torch_uniform(inner)
+        if self.attention_init == "t5":
+            # T5 leaves the scale of the products to its queries.
+            return normal((self.d_model * self.d_kv) ** -0.5), normal(self.d_model**-0.5), normal(inner**-0.5)
+        return (normal(self.attention_init),) * 3

@@ -1,0 +1,155 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+from huggingface_hub.utils import filter_repo_objects
+
+import longsum_jax
+from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.errors import InputError
+
+REPOSITORY = [
+    "README.md",
+    "config.json",
+    "flax_model.msgpack",
+    "generation_config.json",
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "modeling_evil.py",
+    "onnx/model.safetensors",
+    "pytorch_model.bin",
+    "rust_model.ot",
+    "spiece.model",
+    "tf_model.h5",
+    "tokenizer.json",
+    "training_args.bin",
+]
+ALWAYS = {"config.json", "generation_config.json", "spiece.model", "tokenizer.json"}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """hub(files): a repository; the files that were fetched from it end up in the returned directory."""
+
+    def serve(files):
+        def snapshot_download(name, *, revision, allow_patterns, ignore_patterns):
+            assert (name, revision) == ("org/name", "v1")
+            wanted = filter_repo_objects(files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
+            for file in wanted:
+                (tmp_path / file).touch()
+            return str(tmp_path)
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+
+    return serve
+
+
+def names(directory):
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")}
+
+
+def test_safetensors_and_nothing_that_is_not_read(hub):
+    hub(REPOSITORY)
+    found = names(local_directory("org/name", "v1"))
+    assert found == ALWAYS | {name for name in REPOSITORY if name.startswith("model") and "safetensors" in name}
+
+
+def test_pickle_where_there_are_no_safetensors(hub):
+    hub([name for name in REPOSITORY if not name.startswith("model")])
+    assert names(local_directory("org/name", "v1")) == ALWAYS | {"pytorch_model.bin"}
+
+
+def fail(monkeypatch, kind):
+    error = kind.__new__(kind)  # their constructors want an answer of the server
+    error.args = ("first line\nsecond line",)
+
+    def snapshot_download(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (
+            errors.GatedRepoError,
+            "org/name: this repository .* is gated; accept its conditions on its page, then log in",
+        ),
+        (errors.RepositoryNotFoundError, "org/name: neither a directory nor a repository .*; check the spelling"),
+        (errors.RevisionNotFoundError, "org/name: the repository has no revision v1; give a branch, tag or commit"),
+        (errors.LocalEntryNotFoundError, "org/name at revision v1: no such directory, not whole in the local cache"),
+        (TimeoutError, r"org/name at revision v1: not fetched from the Hugging Face hub \(.*\); try again later"),
+    ],
+)
+def test_failures_of_the_hub(monkeypatch, kind, problem):
+    fail(monkeypatch, kind)
+    with pytest.raises(InputError, match=problem) as caught:
+        local_directory("org/name", "v1")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_huggingface_hub(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"org/name: no such directory; .*pip install 'longsum_jax\[hf\]'"):
+        longsum_jax.load("org/name")
+
+
+@pytest.mark.parametrize("path", ["name", "./org/name", "/org/name", "org/name/more", "org/", "../name", "o/n\n", ""])
+def test_paths_that_are_no_repository(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (path, Path("org/name")):  # a Path is always a path
+        if str(given) == ".":
+            continue
+        with pytest.raises(InputError, match="no such directory; give a model directory or a training workdir, or ORG"):
+            local_directory(given or "nowhere")
+
+
+def test_directories_stay_what_they_are(tmp_path, monkeypatch):
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert local_directory("org/name") == Path("org/name")
+    with pytest.raises(InputError, match=r"revision='v1' is for repositories of the hub; org/name is a directory"):
+        local_directory("org/name", "v1")
+
+
+OFFLINE = """
+import sys
+from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.errors import InputError
+try:
+    print(local_directory(sys.argv[1]))
+except InputError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_offline_the_cache_is_used(tmp_path):
+    cache = tmp_path / "models--org--name"
+    snapshot = cache / "snapshots" / ("0123456789" * 4)
+    snapshot.mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(snapshot.name)
+    (snapshot / "config.json").write_text(json.dumps({}))
+    (snapshot / "model.safetensors").write_bytes(b"")
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_CACHE": str(tmp_path),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+
+    def run(name):
+        command = [sys.executable, "-c", OFFLINE, name]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert run("org/name").stdout.strip() == str(snapshot)
+    absent = run("org/other")
+    assert absent.returncode == 1
+    assert absent.stderr.startswith("org/other: no such directory, not whole in the local cache, and the Hugging Face")
+    assert len(absent.stderr.splitlines()) == 1

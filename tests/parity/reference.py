@@ -1,0 +1,98 @@
+"""Small random models of transformers, one of each kind, as references for ours."""
+
+import torch
+import transformers as tf
+
+TINY = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 160,
+    "activation_function": "gelu",
+    "init_std": 0.3,
+}
+LED_TINY = {key: value for key, value in TINY.items() if key != "max_position_embeddings"}
+LED_TINY |= {"max_encoder_position_embeddings": 160, "max_decoder_position_embeddings": 64}
+T5_TINY = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 40,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "decoder_start_token_id": 0,
+}
+T5_TINY |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+BERT_TINY = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+BERT_TINY |= {"intermediate_size": 40, "max_position_embeddings": 100, "initializer_range": 0.3}
+DISTILBERT_TINY = {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}
+DISTILBERT_TINY |= {"max_position_embeddings": 100, "initializer_range": 0.3}
+V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+
+# name -> (model class, config class, config values)
+ENCODER_DECODERS = {
+    "t5": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY),
+    "t5_v1_1": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY | V1_1),
+    "longt5_local": (tf.LongT5ForConditionalGeneration, tf.LongT5Config, T5_TINY | V1_1 | {"local_radius": 6}),
+    "longt5_global": (
+        tf.LongT5ForConditionalGeneration,
+        tf.LongT5Config,
+        T5_TINY | V1_1 | {"local_radius": 5, "global_block_size": 4, "encoder_attention_type": "transient-global"},
+    ),
+    "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
+    "pegasus": (
+        tf.PegasusForConditionalGeneration,
+        tf.PegasusConfig,
+        TINY | {"activation_function": "relu", "scale_embedding": True},
+    ),
+    "pegasus_x": (
+        tf.PegasusXForConditionalGeneration,
+        tf.PegasusXConfig,
+        TINY | {"block_size": 8, "num_global_tokens": 3},
+    ),
+    "led": (tf.LEDForConditionalGeneration, tf.LEDConfig, LED_TINY | {"attention_window": 8}),
+    "led_windows": (tf.LEDForConditionalGeneration, tf.LEDConfig, LED_TINY | {"attention_window": [4, 8, 16]}),
+    "bigbird_pegasus": (
+        tf.BigBirdPegasusForConditionalGeneration,
+        tf.BigBirdPegasusConfig,
+        TINY | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"},
+    ),
+}
+ENCODERS = {
+    "bert": (tf.BertForMaskedLM, tf.BertConfig, BERT_TINY),
+    "bert_labels": (tf.BertForSequenceClassification, tf.BertConfig, BERT_TINY | {"num_labels": 3}),
+    "bert_states": (tf.BertModel, tf.BertConfig, BERT_TINY),
+    "roberta": (tf.RobertaForMaskedLM, tf.RobertaConfig, BERT_TINY),
+    "roberta_labels": (tf.RobertaForSequenceClassification, tf.RobertaConfig, BERT_TINY | {"num_labels": 3}),
+    "distilbert": (tf.DistilBertForMaskedLM, tf.DistilBertConfig, DISTILBERT_TINY),
+    "distilbert_labels": (
+        tf.DistilBertForSequenceClassification,
+        tf.DistilBertConfig,
+        DISTILBERT_TINY | {"num_labels": 3},
+    ),
+}
+
+
+def make_reference(name):
+    """The model called ``name``, every parameter far from its initial value, so that wiring errors show."""
+    model_class, config_class, values = (ENCODER_DECODERS | ENCODERS)[name]
+    torch.manual_seed(len(name))
+    model = model_class(config_class(**values)).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if "embed_positions" in key and "pegasus" in name and "bigbird" not in name:
+                continue  # sinusoids
+            if parameter.ndim == 1:  # scales of norms around 1, biases around 0
+                parameter.add_(0.3 * torch.randn_like(parameter))
+            elif "relative_attention_bias" in key:
+                parameter.normal_()
+        for key, buffer in model.named_buffers():
+            if key == "final_logits_bias":
+                buffer.normal_()
+    return model

@@ -1,0 +1,149 @@
+"""Every encoder-decoder beside transformers' PyTorch class: states, logits, decoding, and the way back."""
+
+import numpy as np
+import pytest
+import torch
+from reference import ENCODER_DECODERS
+
+import longsum_jax
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+LENGTH, TARGET = 77, 9  # divides into no block of any model
+FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]
+# Short inputs of BigBird-PEGASUS are read with full attention.
+SHORT = 31
+
+
+def make_batch(pad_id, length=LENGTH, rows=(LENGTH, 41, 3)):
+    """Ids, mask and decoder ids of rows of unequal lengths, padded on the right."""
+    rng = np.random.default_rng(length)
+    mask = np.arange(length) < np.minimum(rows, length)[:, None]
+    ids = np.where(mask, rng.integers(5, 99, mask.shape), pad_id)
+    return ids, mask, rng.integers(5, 99, (len(ids), TARGET))
+
+
+def further_inputs(name, ids):
+    """LED is meant to be used with global attention on its first token, which is our default."""
+    if not name.startswith("led"):
+        return {}
+    mask = np.zeros_like(ids)
+    mask[:, 0] = 1
+    return {"global_attention_mask": torch.tensor(mask)}
+
+
+def assert_close(ours, theirs, tolerance=1e-5):
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_states_and_logits(name, saved, loaded):
+    theirs, ours = saved(name)[0], loaded(name)
+    ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)
+    with torch.no_grad():
+        out = theirs(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask).long(),
+            decoder_input_ids=torch.tensor(decoder_ids),
+            **further_inputs(name, ids),
+        )
+    assert_close(np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state.numpy()[mask])
+    assert_close(ours.logits(ids, mask, decoder_ids), out.logits)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}], ids=["greedy", "beam"]
+)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_generated_ids(name, options, saved, loaded):
+    theirs, ours = saved(name)[0], loaded(name)
+    ids, mask, _ = make_batch(ours.config.pad_token_id)
+    arguments = options | {"max_new_tokens": 16}
+    wanted = theirs.generate(
+        torch.tensor(ids), attention_mask=torch.tensor(mask).long(), **arguments, **further_inputs(name, ids)
+    )
+    np.testing.assert_array_equal(ours.generate(ids, mask, **arguments), wanted.numpy())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_path):
+    theirs = saved(name)[0]
+    loaded(name).save(tmp_path / "ours")
+    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    wanted, found = theirs.state_dict(), again.state_dict()
+    assert wanted.keys() == found.keys()
+    for key in wanted:
+        torch.testing.assert_close(found[key], wanted[key], rtol=0, atol=1e-6 if "embed_positions" in key else 0)
+    ids, mask, decoder_ids = (torch.tensor(x) for x in make_batch(theirs.config.pad_token_id))
+    arguments = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": decoder_ids}
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(**arguments).logits, theirs(**arguments).logits)
+
+
+def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
+    """transformers stays with full attention once it has seen a short input; ours does not."""
+    from reference import make_reference
+
+    ours = loaded("bigbird_pegasus")
+    for length in (SHORT, LENGTH, SHORT):
+        ids, mask, decoder_ids = make_batch(ours.config.pad_token_id, length)
+        fresh = make_reference("bigbird_pegasus")
+        with torch.no_grad():
+            wanted = fresh(
+                input_ids=torch.tensor(ids),
+                attention_mask=torch.tensor(mask).long(),
+                decoder_input_ids=torch.tensor(decoder_ids),
+            )
+        assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0), (5, 1, 2)], ids=["none", "several"])
+def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
+    theirs, ours = saved("led")[0], loaded("led")
+    ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)
+    globals_ = np.zeros_like(ids)
+    for row, count in enumerate(counts):
+        globals_[row, : 7 * count : 7] = mask[row, : 7 * count : 7]
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask).long(),
+            decoder_input_ids=torch.tensor(decoder_ids),
+            global_attention_mask=torch.tensor(globals_),
+        )
+    assert_close(ours.logits(ids, mask, decoder_ids, global_attention_mask=globals_), wanted.logits)
+    states = np.asarray(ours.encode(ids, mask, global_attention_mask=globals_))
+    assert_close(states[mask], wanted.encoder_last_hidden_state.numpy()[mask])
+
+
+@pytest.mark.parametrize("name", ["t5_v1_1", "longt5_local"])
+@pytest.mark.parametrize("flag", [True, False], ids=["flag says tied", "flag says untied"])
+def test_output_weights_of_their_own_are_used_whatever_the_flag_says(name, flag, saved, tmp_path):
+    """The tensors decide; the flag of old files only says whether states are scaled."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    theirs, directory = saved(name)
+    state = load_file(directory / "model.safetensors")
+    state["lm_head.weight"] = torch.randn_like(state["shared.weight"])
+    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text()) | {"tie_word_embeddings": flag}
+    del config["scale_decoder_outputs"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ours = longsum_jax.load(tmp_path)
+    assert not ours.config.tie_word_embeddings
+    ids, mask, decoder_ids = make_batch(0)
+    with torch.no_grad():
+        x = theirs.model if hasattr(theirs, "model") else theirs
+        encoded = x.encoder(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).last_hidden_state
+        decoded = x.decoder(
+            input_ids=torch.tensor(decoder_ids),
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=torch.tensor(mask).long(),
+        ).last_hidden_state
+    scale = theirs.config.d_model**-0.5 if flag else 1.0
+    assert_close(ours.logits(ids, mask, decoder_ids), (decoded * scale) @ state["lm_head.weight"].T)

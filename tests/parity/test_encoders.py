@@ -1,0 +1,107 @@
+"""BERT, RoBERTa and DistilBERT beside transformers' PyTorch classes: states, logits of both heads, and the way back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from reference import ENCODERS
+
+import longsum_jax
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
+
+
+def make_batch(pad_id, length=61):
+    rng = np.random.default_rng(3)
+    mask = np.arange(length) < np.array([length, 30, 2])[:, None]
+    return np.where(mask, rng.integers(5, 99, mask.shape), pad_id), mask
+
+
+def output_of(model, ids, mask, **inputs):
+    """Logits of a model of transformers, states where it has no head."""
+    with torch.no_grad():
+        out = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long(), **inputs)
+    return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
+
+
+def assert_close(ours, theirs):
+    ours = np.asarray(ours)
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_states_and_logits(name, saved, loaded):
+    theirs, ours = saved(name)[0], loaded(name)
+    ids, mask = make_batch(ours.config.pad_token_id)
+    base = getattr(theirs, theirs.base_model_prefix, theirs)
+    assert_close(np.asarray(ours.encode(ids, mask))[mask], output_of(base, ids, mask)[mask])
+    if not name.endswith("states"):
+        wanted, found = output_of(theirs, ids, mask), np.asarray(ours.logits(ids, mask))
+        assert_close(found, wanted) if wanted.ndim == 2 else assert_close(found[mask], wanted[mask])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_path):
+    theirs = saved(name)[0]
+    loaded(name).save(tmp_path / "ours")
+    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    wanted, found = theirs.state_dict(), again.state_dict()
+    assert wanted.keys() == found.keys()
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+    ids, mask = make_batch(theirs.config.pad_token_id)
+    np.testing.assert_array_equal(output_of(again.eval(), ids, mask), output_of(theirs, ids, mask))
+
+
+def test_token_types_reach_bert(saved, loaded):
+    theirs, ours = saved("bert")[0], loaded("bert")
+    ids, mask = make_batch(0)
+    types = (np.arange(ids.shape[1]) > 20).astype(np.int32) * np.ones_like(ids)
+    wanted = output_of(theirs, ids, mask, token_type_ids=torch.tensor(types).long())
+    assert_close(np.asarray(ours.logits(ids, mask, token_type_ids=types))[mask], wanted[mask])
+
+
+def test_the_pooler_of_a_bare_model_is_kept(saved, loaded):
+    theirs, ours = saved("bert_states")[0], loaded("bert_states")
+    ids, mask = make_batch(0)
+    states = ours.encode(ids, mask)
+    with torch.no_grad():
+        wanted = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).pooler_output
+    assert_close(ours.module.apply({"params": ours.params}, states, method="pool"), wanted.numpy())
+
+
+def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
+    """gamma and beta, stored copies and position ids, and heads that masked language modelling does not use."""
+    from safetensors.torch import load_file, save_file
+
+    directory = saved("bert")[1]
+    state = load_file(directory / "model.safetensors")
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for key, value in state.items()
+    }
+    old["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"].clone()
+    old["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
+    old["bert.embeddings.position_ids"] = torch.arange(100)[None]
+    old["cls.seq_relationship.weight"], old["bert.pooler.dense.bias"] = torch.zeros(2, 32), torch.zeros(32)
+    save_file(old, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((directory / "config.json").read_text())
+    ids, mask = make_batch(0)
+    found = longsum_jax.load(tmp_path).logits(ids, mask)
+    np.testing.assert_array_equal(found, loaded("bert").logits(ids, mask))
+
+
+def test_label_names_and_problem_type_come_along(saved, tmp_path):
+    directory = saved("bert_labels")[1]
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"id2label": {"0": "bad", "1": "so so", "2": "good"}, "problem_type": "multi_label_classification"}
+    (directory / "config.json").write_text(json.dumps(config))
+    ours = longsum_jax.load(directory)
+    assert (ours.config.num_labels, ours.config.id2label) == (3, ("bad", "so so", "good"))
+    assert ours.config.problem_type == "multi_label_classification"
+    ours.save(tmp_path / "ours")
+    assert longsum_jax.load(tmp_path / "ours").config == ours.config
