@@ -3,8 +3,9 @@
     python benchmarks/families.py --out=families.json [--families=led,longt5_global] [--lengths=1024,4096]
 
 Random weights, written by transformers and loaded by ours. Every measurement is a process of its own, one after the
-other: seconds are the fastest of --repeats calls after a warm-up, memory is what the process' peak grew by from just
-before the first call. The states of the two must agree. Dense families stop at --dense_limit tokens.
+other: seconds are the fastest of --repeats calls after a warm-up, cpu_seconds those of all threads (other work on the
+machine disturbs less), memory is what the process' peak grew by from just before the first call. The states of the two
+must agree. Dense families stop at --dense_limit tokens.
 """
 
 import argparse
@@ -109,12 +110,14 @@ def measure(args: argparse.Namespace) -> None:
     before, start = current_mib(), time.perf_counter()
     np.save(args.states, states())
     first = time.perf_counter() - start
-    seconds = []
+    calls = []
     for _ in range(args.repeats):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         run()
-        seconds.append(time.perf_counter() - start)
-    print(json.dumps({"seconds": min(seconds), "first_call": first, "mib": max(peak_mib() - before, 0)}))
+        calls.append((time.perf_counter() - start, time.process_time() - cpu_start))
+    seconds, cpu_seconds = map(min, zip(*calls, strict=True))
+    memory = {"mib": max(peak_mib() - before, 0)}
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "first_call": first, **memory}))
 
 
 def run_process(who: str, name: str, directory: str, length: int, repeats: int, states: Path) -> dict[str, float]:
@@ -146,6 +149,9 @@ def compare(name: str, directory: str, length: int, repeats: int, work: Path) ->
         "seconds": ours["seconds"],
         "peer_seconds": theirs["seconds"],
         "speedup": theirs["seconds"] / ours["seconds"],
+        "cpu_seconds": ours["cpu_seconds"],
+        "peer_cpu_seconds": theirs["cpu_seconds"],
+        "cpu_speedup": theirs["cpu_seconds"] / ours["cpu_seconds"],
         "mib": ours["mib"],
         "peer_mib": theirs["mib"],
         "memory_ratio": theirs["mib"] / ours["mib"],

@@ -5,7 +5,7 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.pipeline import bucket_length
+from longsum_jax.pipeline import bucket_length, global_indices, padded_length
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -216,6 +216,91 @@ def test_bucket_lengths():
 def test_bad_arguments(model, call, problem):
     with pytest.raises(InputError, match=problem):
         call(model)
+
+
+@pytest.fixture(scope="module")
+def random_model(tiny_tokenizer):
+    """random_model(family, **config): a tiny model from nothing, with `tiny_tokenizer`."""
+    import flax.linen as nn
+    import jax
+
+    from longsum_jax.pipeline import Model
+    from longsum_jax.registry import model_config, preset
+
+    def make(name, summarization=None, **values):
+        rows = {"vocab_size": tiny_tokenizer.vocab_size}
+        family, config = model_config(preset(name, "tiny", **rows, **values))
+        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(1)))
+        return Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 5}, summarization)
+
+    return make
+
+
+def test_what_the_checkpoint_asks_for_when_summarising(random_model, tiny_tokenizer, tmp_path):
+    """A prefix before every document and options of its own, both of which come along when saved."""
+    plain = random_model("t5", tie_word_embeddings=False)
+    own = {"prefix": "summarize: ", "max_length": 4, "num_beams": 2}
+    asking = random_model("t5", own, tie_word_embeddings=False)
+    text = "A language reference describes syntax."
+    options = asking.summary_options()
+    assert (options.max_new_tokens, options.num_beams) == (3, 2)
+    assert asking.summary_options(num_beams=1, max_new_tokens=7).max_new_tokens == 7
+    assert asking.generation_options().num_beams == 1  # of generate alone
+    expected = plain.summaries("summarize: " + text, max_new_tokens=3, num_beams=2)
+    assert asking.summaries(text) == expected
+    assert expected[0].document_tokens == len(tiny_tokenizer.encode("summarize: " + text)) + 1
+    asking.save(tmp_path / "copy")
+    assert longsum_jax.load(tmp_path / "copy").summaries(text) == expected
+
+
+def test_inputs_end_where_the_positions_do(random_model):
+    model = random_model("bart", max_position_embeddings=40)
+    ids = np.full((1, 41), 5)
+    message = "input_ids: 41 tokens, but this model has positions for 40; .*convert SRC DST --max_source_length=41"
+    with pytest.raises(InputError, match=message):
+        model.encode(ids)
+    assert model.encode(ids[:, :40]).shape == (1, 40, 64)
+    with pytest.raises(InputError, match="max_new_tokens: 41 tokens"):
+        model.generate(ids[:, :4], max_new_tokens=41)
+    with pytest.raises(InputError, match="decoder_input_ids: 41 tokens"):
+        model.logits(ids[:, :4], None, ids)
+    with pytest.raises(InputError, match="max_source_length: 41 tokens"):
+        model.summaries("words " * 50, max_source_length=41)
+    (summary,) = model.summaries("words " * 50)
+    assert (summary.read_tokens, summary.dropped_tokens) == (40, summary.document_tokens - 40)
+    longer = model.extended(60)
+    assert longer.encode(ids).shape == (1, 41, 64)
+
+
+@pytest.mark.parametrize(
+    ("family", "call", "problem"),
+    [
+        ("bert", lambda m, ids: m.generate(ids), "bert has no decoder, so it cannot generate; use encode or logits"),
+        ("bert", lambda m, ids: m.logits(ids, None, ids), "decoder_input_ids is given, but bert has no decoder"),
+        ("t5", lambda m, ids: m.encode(ids, token_type_ids=ids), "token_type_ids is given, but t5 .* does not take it"),
+        (
+            "led",
+            lambda m, ids: m.encode(ids, global_attention_mask=ids[:, :2]),
+            r"global_attention_mask has shape \(1, 2\)",
+        ),
+        ("bart", lambda m, ids: m.encode(ids, global_attention_mask=ids), "bart with this attention does not take it"),
+    ],
+)
+def test_inputs_of_other_families(random_model, family, call, problem):
+    with pytest.raises(InputError, match=problem):
+        call(random_model(family), np.full((1, 4), 5))
+
+
+def test_positions_of_global_tokens():
+    mask = np.array([[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]])
+    np.testing.assert_array_equal(global_indices(mask), [[0, 3, -1, -1], [-1] * 4, [0, 1, 3, -1]])
+    assert global_indices(mask[1:2]).shape == (1, 1)
+
+
+def test_padded_lengths():
+    assert [padded_length(n, None, 0) for n in (3, 65)] == [64, 128]
+    assert padded_length(65, 100, 0) == 100
+    assert padded_length(65, 100, 16) == 80
 
 
 def test_summaries_need_a_tokenizer(published):

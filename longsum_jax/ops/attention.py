@@ -43,10 +43,24 @@ def dot_product_attention(
 
 def masked_softmax(scores: Array, mask: Array | None) -> Array:
     """Softmax over the last axis where ``mask``; rows without any allowed entry are zeros, gradients included."""
+    weights, total = masked_exponentials(scores, mask)
+    return weights / total
+
+
+def masked_exponentials(scores: Array, mask: Array | None) -> tuple[Array, Array]:
+    """The two halves of ``masked_softmax``: exponentials, at most 1, and their sum [..., 1], at least 1.
+
+    Dividing after the product with the values saves a pass over the weights. A row without any allowed entry has
+    zeros, and 1 for their sum.
+    """
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    weights = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
     if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
-    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+        return weights, weights.sum(-1, keepdims=True)
+    weights = jnp.where(mask, weights, 0.0)
+    total = weights.sum(-1, keepdims=True)
+    return weights, jnp.where(total > 0, total, 1.0)
 
 
 def relative_position_bucket(

@@ -6,13 +6,13 @@ take too much memory at once go through in pieces that are computed again for gr
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from longsum_jax.ops.attention import masked_softmax
+from longsum_jax.ops.attention import masked_exponentials
 from longsum_jax.ops.blocks import from_blocks, to_blocks
 from longsum_jax.typing import Array
 
@@ -23,7 +23,11 @@ MAX_SCORE_BYTES_CPU = 2**23  # scores that stay in the cache are computed twice 
 
 def max_score_bytes() -> int:
     """Beyond how many bytes scores are computed in pieces on this machine."""
-    return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if jax.default_backend() == "cpu" else MAX_SCORE_BYTES
+    return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if _on_cpu() else MAX_SCORE_BYTES
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 class BlockBias(NamedTuple):
@@ -87,24 +91,12 @@ def attend_key_sets(
         [B, N, C, H, K] in the type of the values.
     """
     pieces = _count_pieces(q, key_sets)
+    key_sets = [_prepared(key_set) for key_set in key_sets]
     if pieces == 1:
         return _attend(q, key_sets, scale, dropout)
-    blocks = q.shape[1]
-    arrays = [q]
-    for key_set in key_sets:
-        _map_blocks(arrays.append, key_set, blocks)
-
-    def attend_piece(piece):
-        number, q, *arrays = piece
-        arrays = iter(arrays)
-        sets = [_map_blocks(lambda _: next(arrays), key_set, blocks) for key_set in key_sets]
-        return _attend(q, sets, scale, dropout and dropout.fold(number))
-
-    size = -(-blocks // pieces)
-    xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
-    # The loop itself keeps a piece from being merged with its second computation.
-    out = lax.map(jax.checkpoint(attend_piece, prevent_cse=False), (jnp.arange(xs[0].shape[0]), *xs))
-    return from_blocks(out.swapaxes(0, 1), blocks)
+    if _on_cpu():
+        return _attend_row_by_row(q, key_sets, scale, dropout)
+    return _attend_in_pieces(_attend, pieces, q, key_sets, scale, dropout)
 
 
 def attend_all(q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None) -> Array:
@@ -163,47 +155,145 @@ def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
     return max(1, min(blocks, -(-score_bytes // max_score_bytes())))
 
 
-def _map_blocks(function: Callable[[Array], Array], key_set: KeySet, blocks: int) -> KeySet:
-    """``key_set`` with ``function`` applied to each array that has a row per block."""
+def _attend_in_pieces(
+    attend: Callable[..., Array],
+    pieces: int,
+    q: Array,
+    key_sets: Sequence[KeySet],
+    scale: float,
+    dropout: Dropout | None,
+) -> Array:
+    """``attend`` for some blocks at a time, computed again for gradients."""
+    blocks = q.shape[1]
+    arrays = [q, *_rows(key_sets, 1, blocks)]
 
-    def visit(x):
+    def attend_piece(piece: Any) -> Array:
+        number, q, *arrays = piece
+        return attend(q, _with_rows(key_sets, 1, blocks, arrays), scale, dropout and dropout.fold(number))
+
+    size = -(-blocks // pieces)
+    xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
+    # The loop itself keeps a piece from being merged with its second computation.
+    out = lax.map(jax.checkpoint(attend_piece, prevent_cse=False), (jnp.arange(xs[0].shape[0]), *xs))
+    return from_blocks(out.swapaxes(0, 1), blocks)
+
+
+def _attend_row_by_row(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+    """One document, one block and one head after another, for CPUs.
+
+    These are plain matrix products, which XLA spreads over all cores; products with batch dimensions inside a loop
+    stay on one, and take twice the time.
+    """
+    batch = q.shape[0]
+
+    def one(row: Any) -> Array:
+        number, *arrays = row
+        q, *arrays = (x[None] for x in arrays)
+        sets = _with_rows(key_sets, 0, batch, arrays)
+        return _attend_in_pieces(_attend_by_heads, q.shape[1], q, sets, scale, dropout and dropout.fold(number))[0]
+
+    xs = (jnp.arange(batch), q, *_rows(key_sets, 0, batch))
+    return one([x[0] for x in xs])[None] if batch == 1 else lax.map(one, xs)
+
+
+def _attend_by_heads(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+    """``_attend`` for a single block, q [1, 1, C, H, K], head by head without any batch dimension."""
+    key_sets = [s._replace(bias=_bias(s)) for s in key_sets]
+    heads = []
+    for h in range(q.shape[3]):
+        sets = [_of_head(s, h) for s in key_sets]
+        products = [jnp.dot(q[0, 0, :, h], s.k.T, preferred_element_type=jnp.float32) * scale for s in sets]
+        scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
+        heads.append(_weighted(scores, sets, dropout and dropout.fold(h), lambda w, v: w @ v))
+    return jnp.stack(heads, 1)[None, None]
+
+
+def _of_head(key_set: KeySet, head: int) -> KeySet:
+    """Arrays of one head of one block: k and v [W, K], mask and bias [C or 1, W]."""
+    take = lambda x: x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]  # noqa: E731
+    k, v = (x[0, 0, :, head] if x.ndim == 5 else x[0, head] for x in key_set[:2])
+    return KeySet(k, v, take(key_set.mask), take(key_set.bias))
+
+
+def _rows(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Array]:
+    """The arrays that have a row for each of ``size`` documents (axis 0) or blocks (axis 1)."""
+    arrays: list[Array] = []
+    for key_set in key_sets:
+        _map_rows(arrays.append, key_set, axis, size)
+    return arrays
+
+
+def _with_rows(key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Array]) -> list[KeySet]:
+    """``key_sets`` with ``arrays`` in place of ``_rows``."""
+    rest = iter(arrays)
+    return [_map_rows(lambda _: next(rest), key_set, axis, size) for key_set in key_sets]
+
+
+def _map_rows(function: Callable[[Array], Any], key_set: KeySet, axis: int, size: int) -> KeySet:
+    def visit(x: Any) -> Any:
         if isinstance(x, BlockBias):
-            return x._replace(blocks=function(x.blocks))
-        return function(x) if x is not None and x.ndim == 5 and x.shape[1] == blocks else x
+            return x._replace(blocks=visit(x.blocks))
+        if x is None or (axis == 1 and x.ndim == 4):  # keys that all blocks share
+            return x
+        return function(x) if x.shape[axis] == size else x
 
     return KeySet(*map(visit, key_set))
 
 
+def _prepared(key_set: KeySet) -> KeySet:
+    """Masks and biases with all five axes; keys that all blocks share as [B, H, W, K], turned once for all pieces."""
+    all_axes = lambda x: x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x  # noqa: E731
+    k, v, mask, bias = key_set
+    if k.ndim == 4:
+        k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+    return KeySet(k, v, all_axes(mask), all_axes(bias))
+
+
+def _bias(key_set: KeySet) -> Array | None:
+    bias = key_set.bias
+    return bias.function(bias.blocks) if isinstance(bias, BlockBias) else bias
+
+
 def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+    def mix(weights: Array, v: Array) -> Array:
+        values = "bnwhk" if v.ndim == 5 else "bhwk"
+        return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
+
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
-    weights = masked_softmax(jnp.concatenate(scores, -1), _union_mask(key_sets)).astype(key_sets[0].v.dtype)
+    return jnp.moveaxis(_weighted(scores, key_sets, dropout, mix), 2, 3)
+
+
+def _weighted(
+    scores: Sequence[Array],
+    key_sets: Sequence[KeySet],
+    dropout: Dropout | None,
+    mix: Callable[[Array, Array], Array],
+) -> Array:
+    """The mean of the values of all sets under one softmax of their scores [..., C, W] -> [..., C, K]."""
+    widths = [part.shape[-1] for part in scores]
+    weights, total = masked_exponentials(jnp.concatenate(scores, -1), _union_mask(key_sets, widths))
+    weights = weights.astype(key_sets[0].v.dtype)
     if dropout is not None:
         weights = dropout(weights)
     out, start = 0.0, 0
-    for key_set in key_sets:
-        width = key_set.v.shape[-3]
-        part = weights[..., start : start + width]
-        values = "bnwhk" if key_set.v.ndim == 5 else "bwhk"
-        out += jnp.einsum(f"bnhcw,{values}->bnchk", part, key_set.v, preferred_element_type=jnp.float32)
+    for width, key_set in zip(widths, key_sets, strict=True):
+        out += mix(weights[..., start : start + width], key_set.v)
         start += width
-    return out.astype(weights.dtype)
+    return (out / total).astype(weights.dtype)
 
 
 def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
     """[B, N, H, C, W] float32."""
-    keys = "bnwhk" if key_set.k.ndim == 5 else "bwhk"
+    keys = "bnwhk" if key_set.k.ndim == 5 else "bhwk"
     scores = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32) * scale
-    bias = key_set.bias
-    if isinstance(bias, BlockBias):
-        bias = bias.function(bias.blocks)
+    bias = _bias(key_set)
     return scores if bias is None else scores + bias.astype(jnp.float32)
 
 
-def _union_mask(key_sets: Sequence[KeySet]) -> Array | None:
+def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
     """The masks of all sets side by side, no wider in the other dimensions than they need to be."""
     if all(key_set.mask is None for key_set in key_sets):
         return None
     masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
     shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
-    widths = [key_set.k.shape[-3] for key_set in key_sets]
     return jnp.concatenate([jnp.broadcast_to(m, (*shape, w)) for m, w in zip(masks, widths, strict=True)], -1)

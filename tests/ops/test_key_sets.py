@@ -87,11 +87,38 @@ def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
 @pytest.mark.parametrize("pieces", [2, 3, 5])
 def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
     score_bytes = 4 * B * N * H * C * 9
+    monkeypatch.setattr(key_sets, "_on_cpu", lambda: False)
     monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", -(-score_bytes // pieces))
     program = str(jax.make_jaxpr(lambda *x: attend(*x))(*tensors()))
     assert f"length={pieces}" in program
     for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_row_by_row_is_the_same(whole, monkeypatch):
+    """What CPUs do with long inputs."""
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 1)
+    for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
+    q, *rest = tensors()
+    one = [q[:1], *(x[:1] for x in rest[:4])]
+    shared = KeySet(one[3], one[4])
+    alone = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 2**28)
+    expected = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
+    np.testing.assert_allclose(alone, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_dropout_of_pieces(on_cpu, monkeypatch):
+    """Entries are dropped at the rate, the rest is scaled up, and no two pieces or heads are dropped alike."""
+    monkeypatch.setattr(key_sets, "_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 1)
+    q, k = jnp.zeros((2, 8, 16, 2, 4)), jnp.zeros((2, 64, 2, 4))
+    out = attend_key_sets(q, [KeySet(k, jnp.ones_like(k))], dropout=Dropout(jax.random.key(0), 0.25))
+    assert abs(float(out.mean()) - 1) < 0.02
+    rows = np.asarray(out[..., 0]).transpose(0, 1, 3, 2).reshape(-1, 16)
+    assert len(np.unique(rows, axis=0)) == len(rows)
 
 
 def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
