@@ -21,6 +21,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.objectives import OBJECTIVES
 from longsum_jax.objectives.base import Evaluation, EvaluationOptions, Objective
 from longsum_jax.objectives.masked_lm import MaskingOptions
+from longsum_jax.objectives.penalties import with_span_penalty
 from longsum_jax.options import from_dict
 from longsum_jax.pipeline import TRAINING_MODEL, Model
 from longsum_jax.registry import Family, model_config
@@ -226,8 +227,9 @@ class Experiment:
         return found
 
     def model(self, params: Any) -> Model:
-        """A Model around ``params``, to generate with; its sources bear the task's prefix already."""
-        return Model(self.family, self.config, params, self.tokenizer, self.generation_config)
+        """A Model around ``params``, to generate with; it puts the task's prefix before what it reads."""
+        prefix = {"prefix": self.task.prefix} if self.task.prefix else None
+        return Model(self.family, self.config, params, self.tokenizer, self.generation_config, prefix)
 
     def write_model_directory(self) -> None:
         """Config and tokenizer beside the checkpoints, so that ``longsum_jax.load(workdir)`` works from the start."""
@@ -273,8 +275,8 @@ class Experiment:
         return sum(1 for _ in documents(self.task, "validation"))
 
     def loss_fn(self) -> LossFn:
-        """The loss of the task's objective."""
-        return self.objective.loss_fn()
+        """The loss of the task's objective, and what the model adds to it."""
+        return with_span_penalty(self.objective.loss_fn(), self.config)
 
     def evaluator(self) -> Callable[[Any, int], dict[str, float]] | None:
         """What ``fit`` calls; None without examples to evaluate on."""

@@ -1,5 +1,6 @@
 """A loaded model: encode, logits, generate, summarise, save."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.extend import extend_positions
 from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.lsg import to_lsg, with_lsg_options
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate, trim
 from longsum_jax.errors import InputError
@@ -93,11 +95,17 @@ class Model:
     def encode(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array:
         """Encoder states float32 [B, L, D] of ids int [B, L].
 
+        Encoder-decoders with LSG attention and ``pass_global_tokens_to_decoder`` give [B, G + L, D], G global tokens
+        first: all that their decoders see.
+
         ``attention_mask`` as for ``generate``. Some models take more, under Hugging Face names, both [B, L]: LED
         ``global_attention_mask``, nonzero on tokens that see and are seen everywhere; BERT ``token_type_ids``.
         """
         ids, mask = self._inputs(input_ids, attention_mask)
-        return self._encode(self.params, *self._padded(ids, mask, inputs))[:, : ids.shape[1]].astype(jnp.float32)
+        padded = self._padded(ids, mask, inputs)
+        states = self._encode(self.params, *padded)
+        padding = padded[0].shape[1] - ids.shape[1]
+        return states[:, : states.shape[1] - padding].astype(jnp.float32)
 
     def logits(self, input_ids: Any, attention_mask: Any = None, decoder_input_ids: Any = None, **inputs: Any) -> Array:
         """Teacher-forced logits float32 [B, T, V] for ``decoder_input_ids`` int [B, T]; ``inputs`` as for ``encode``.
@@ -217,6 +225,50 @@ class Model:
         """This model with positions for ``max_source_length`` tokens; see ``checkpoints.extend``."""
         config, params = extend_positions(self.family, self.config, self.params, max_source_length)
         return Model(self.family, config, params, self.tokenizer, self.generation_config, self.summarization)
+
+    def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
+        """This model with LSG attention in place of full attention, see ``checkpoints.lsg.to_lsg``.
+
+        The tokenizer knows the tokens that global ones are made of; ``first_id`` and ``mask_id`` go before it.
+        """
+        ids = {name: options.pop(name) for name in ("first_id", "mask_id") if name in options}
+        if self.tokenizer is None and len(ids) < 2:
+            raise InputError(
+                "the model directory holds no tokenizer, which LSG's global tokens need to know the first and the mask "
+                "token; load it with tokenizer=PATH"
+            )
+        if self.tokenizer is not None:
+            first = next(iter(self.tokenizer.prefix_ids), None)
+            ids = {"first_id": first, "mask_id": self.tokenizer.mask_id} | ids
+        parts = self.family, self.config, self.params
+        config, params = to_lsg(*parts, **ids, max_source_length=max_source_length, **options)
+        return Model(self.family, config, params, self.tokenizer, self.generation_config, self.summarization)
+
+    def with_lsg_options(self, **options: Any) -> "Model":
+        """This model with other options of its LSG attention; more global tokens among them."""
+        config = with_lsg_options(self.config, **options)
+        return Model(self.family, config, self.params, self.tokenizer, self.generation_config, self.summarization)
+
+    def with_cross_attention(self, cross_attention: str, **options: Any) -> "Model":
+        """This model with a decoder that reads the encoder otherwise, over the same parameters.
+
+        Args:
+            cross_attention: of ``layers.cross_attention.CROSS_ATTENTIONS``, without parameters of its own.
+            **options: what it reads, ``hepos_stride``.
+
+        Raises:
+            InputError: the model has no decoder, the kind is unknown or has parameters of its own, or an option is out
+                of range.
+        """
+        if self.family.kind == "encoder":
+            raise InputError(f"cross_attention={cross_attention}: {self.family.name} has no decoder; leave it out")
+        config = dataclasses.replace(self.config, cross_attention=cross_attention, **options)
+        if self.family.parameter_shapes(config) != self.family.parameter_shapes(self.config):
+            raise InputError(
+                f"cross_attention={cross_attention}: it needs other parameters than this model has; train one with "
+                f"--config.model.cross_attention={cross_attention}"
+            )
+        return Model(self.family, config, self.params, self.tokenizer, self.generation_config, self.summarization)
 
     def save(self, path: str | Path) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files to a new directory."""

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.cross_attention import CROSS_ATTENTIONS
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import EncoderAttentionOptions
-from longsum_jax.models import bart, bert, locost, t5
+from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.models import bart, bert, locost, lsg, t5
 from longsum_jax.models.naming import NameRow, NameTable
 from longsum_jax.options import from_dict
 
@@ -30,8 +31,9 @@ class Family:
         name: as in ``model_type`` of config.json.
         architecture: class name in ``architectures`` of config.json.
         kind: "encoder" for families without a decoder.
-        attentions: encoder attentions that the class in transformers has. A model with another one is saved under a
-            model_type of ours, so that no other library reads it as what it is not.
+        attentions: encoder attentions that the class in transformers, or a published one made from it, has. A model
+            with another one, or with another cross-attention than the full one, is saved under a model_type of ours,
+            so that no other library reads it as what it is not.
         config_class: frozen dataclass whose fields have Hugging Face names.
         module_class: the Flax module, built from a config.
         presets: named configs.
@@ -66,7 +68,7 @@ class Family:
     def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> Any:
         """Config from the content of a config.json; ``runtime`` sets fields that are not written there."""
         with _at(where):
-            return self.config(self.read_config(raw) | runtime, where)
+            return self.config(self.read_config(lsg.understood(raw)) | runtime, where)
 
     def generation_config(self, config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """``given`` over the family's defaults; token ids are the config's, a given max_length is the length limit."""
@@ -80,24 +82,29 @@ class Family:
         return defaults | given
 
     def config_json(self, config: Any) -> dict[str, Any]:
-        """Content of config.json: what transformers reads, and the options of the encoder attention in use."""
-        attention = {field.name for field in dataclasses.fields(EncoderAttentionOptions)} - {"encoder_attention"}
-        left_out = {*self.runtime_fields, *attention} - set(get_encoder_attention(config).options)
+        """Content of config.json: what transformers reads, and the options of the attentions in use."""
+        left_out = {*self.runtime_fields, *_attention_fields()} - _read_options(config)
         values = {key: value for key, value in vars(config).items() if key not in left_out}
         fixed = {"model_type": self.name, "architectures": [self.architecture], "is_encoder_decoder": True}
         values = fixed | values | self.extra_config(config)
-        if config.encoder_attention not in self.attentions:
+        if not self.is_published(config):
             values["model_type"] = OWN_TYPE + self.name
+        elif config.encoder_attention == "lsg":
+            values |= lsg.published_entries(self.name, values["architectures"][0])
         return {key: value for key, value in values.items() if value is not None}
 
     def name_table(self, config: Any) -> NameTable:
         """Names of all parameters in state dicts; those that transformers does not have are called as they are here."""
         table = self.names(config)
-        if config.encoder_attention in self.attentions:
+        if self.is_published(config):
             return table
         rows, paths = {row.path: row for row in table.rows}, self.parameter_shapes(config)
         own = lambda path: path.replace("/layers/", "/layers/{i}/").replace("/", ".")  # noqa: E731
         return table._replace(rows=[rows.get(path) or NameRow(path, own(path)) for path in paths])
+
+    def is_published(self, config: Any) -> bool:
+        """Whether the class in transformers computes what this config says."""
+        return config.encoder_attention in self.attentions and getattr(config, "cross_attention", "full") == "full"
 
     def parameter_shapes(self, config: Any) -> dict[str, tuple[int, ...]]:
         """Flat path to shape of every parameter, without creating any."""
@@ -114,6 +121,19 @@ class Family:
             return module.init(rng, *ids)["params"]
 
         return init
+
+
+def _attention_fields() -> set[str]:
+    """Config fields that only some attentions read."""
+    fields = (*dataclasses.fields(EncoderAttentionOptions), *dataclasses.fields(CrossAttentionOptions))
+    return {field.name for field in fields} - {"encoder_attention"}
+
+
+def _read_options(config: Any) -> set[str]:
+    """Those of ``_attention_fields`` that ``config`` makes use of; full cross-attention is not worth a word."""
+    read = set(get_encoder_attention(config).options)
+    name = getattr(config, "cross_attention", "full")
+    return read if name == "full" else read | {"cross_attention", *CROSS_ATTENTIONS[name].options}
 
 
 @contextlib.contextmanager
@@ -170,6 +190,7 @@ def _bert_family(name: str, architecture: str, config_class: type[bert.BertConfi
         runtime_fields=bert.RUNTIME_FIELDS,
         read_config=partial(bert.read_config, config_class=config_class),
         names=bert.name_table,
+        attentions=("full", "lsg"),
         refine_config=bert.refine_config,
         extra_config=bert.write_config,
     )
@@ -203,8 +224,8 @@ _FAMILIES = (
         read_config=t5.read_longt5_config,
         attentions=("local", "transient_global"),
     ),
-    _bart_family("bart", "Bart", bart.BartConfig, "full", max_position_embeddings=512),
-    _bart_family("pegasus", "Pegasus", bart.PegasusConfig, "full", max_position_embeddings=512),
+    _bart_family("bart", "Bart", bart.BartConfig, "full", "lsg", max_position_embeddings=512),
+    _bart_family("pegasus", "Pegasus", bart.PegasusConfig, "full", "lsg", max_position_embeddings=512),
     _bart_family("pegasus_x", "PegasusX", bart.PegasusXConfig, "block_staggered", block_size=32, num_global_tokens=8),
     _bart_family(
         "led",
@@ -245,7 +266,7 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     for family in FAMILIES.values():
-        if family.architecture in (raw.get("architectures") or []):
+        if family.architecture in map(lsg.plain_architecture, raw.get("architectures") or []):
             return family
     if not model_type and {"d_state", "num_ssm_heads"} <= raw.keys():
         return FAMILIES["locost"]  # the published LOCOST config names neither

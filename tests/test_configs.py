@@ -56,8 +56,10 @@ def test_every_mode_builds(path, mode, tmp_path):
 
 
 SMALL_MODELS = {
-    "locost": {"d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 2, "num_layers": 1}
+    "locost": {"d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 4, "num_layers": 1}
     | {"num_decoder_layers": 1},
+    "bart": {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    | {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
     "bert": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
 }
 SMALL = (

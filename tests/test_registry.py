@@ -36,7 +36,7 @@ def test_family_of_a_config_json(raw):
     [
         (lambda: get_family("lcost"), 'unknown model family "lcost"; did you mean "locost"? known: bart, '),
         (lambda: model_config({"d_model": 3}), 'unknown model family ""; known: bart, bert, bigbird_pegasus, '),
-        (lambda: preset("locost", "bigger"), 'unknown locost preset "bigger"; known: base, small, tiny'),
+        (lambda: preset("locost", "bigger"), 'unknown locost preset "bigger"; known: base, base_hepos, '),
         (lambda: family_of({"model_type": "gpt2"}, "a.json"), 'a.json: model_type "gpt2" is not supported; '),
         (
             lambda: model_config(preset("locost", "tiny", d_states=3), "config.model"),

@@ -18,7 +18,7 @@ def extend_positions(family: Family, config: Any, params: Params, max_source_len
     config.json stands for encoder and decoder, both grow.
 
     Raises:
-        InputError: the model has no such limit, or a higher one.
+        InputError: the model has no such limit, or a higher one, or its blocks do not fit into the new one.
     """
     limit = config.max_source_length
     if limit is None:
@@ -26,12 +26,29 @@ def extend_positions(family: Family, config: Any, params: Params, max_source_len
     if max_source_length <= limit:
         raise InputError(f"max_source_length={max_source_length}: the model reads {limit} tokens already; give more")
     longer = config.with_max_source_length(max_source_length)
+    check_length(longer)
     shapes = family.parameter_shapes(longer)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     for path, table in flat.items():
         if table.shape != shapes[path]:
             flat[path] = _tiled(table, shapes[path][0], config.position_offset)
     return longer, flax.traverse_util.unflatten_dict(flat, sep="/")
+
+
+def check_length(config: Any) -> None:
+    """InputError unless the positions of a model with LSG attention make whole blocks.
+
+    The published BART pads ids to whole blocks before it looks up positions.
+    """
+    length = config.max_source_length
+    if config.encoder_attention != "lsg" or length is None or length % config.block_size == 0:
+        return
+    size = config.block_size
+    below, above = length // size * size, -(-length // size) * size
+    nearest = f"{below} and {above}" if below else f"{above}"
+    raise InputError(
+        f"max_source_length={length} is no multiple of block_size {size}; the nearest that fit are {nearest}"
+    )
 
 
 def _tiled(table: Array, rows: int, offset: int) -> Array:

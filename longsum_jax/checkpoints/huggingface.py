@@ -22,6 +22,7 @@ from longsum_jax.registry import Family, family_of
 from longsum_jax.typing import Params
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
 # Options of decoding that stood in config.json before there was a generation_config.json, with the values that every
@@ -150,6 +151,7 @@ def write_model(
             _write_json(work / GENERATION, dict(generation_config))
         if tokenizer is not None:
             tokenizer.save(work)
+            _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
         if params is not None:
             write_weights(work, to_lazy_state_dict(params, family.name_table(config)))
         work.chmod(0o755)
@@ -158,6 +160,12 @@ def write_model(
         raise InputError(f"{target}: cannot be written ({error.strerror}); nothing was left there") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_tokenizer_limit(path: Path, limit: int | None) -> None:
+    """Where transformers cuts texts: at the length of this model, not of the one that it was made from."""
+    if limit is not None and path.exists():
+        _write_json(path, read_json(path) | {"model_max_length": limit})
 
 
 def _read_config_json(directory: Path) -> dict[str, Any]:

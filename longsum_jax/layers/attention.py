@@ -72,13 +72,22 @@ class Attention(nn.Module):
         [B, L, H, K] arrays. For decoding over very long inputs. A bias of the keys adds the same to every score of a
         query, so it falls out of the softmax; weights sum to one, so a bias of the values is added at the end.
         """
-        k, v = self.k.kernel.astype(self.dtype), self.v.kernel.astype(self.dtype)
-        q = jnp.einsum("bthk,dhk->bthd", self.q(x), k)
+        q = self.unprojected_queries(x)
         scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
         weights = masked_softmax(scores, mask).astype(states.dtype)
-        mixed = jnp.einsum("bhtl,bld->bthd", weights, states)
-        values = jnp.einsum("bthd,dhk->bthk", mixed, v)
-        return self.o(values + self.v.bias.astype(self.dtype) if self.use_bias else values)
+        return self.project_mixed(jnp.einsum("bhtl,bld->bthd", weights, states), mask)
+
+    def unprojected_queries(self, x: Array) -> Array:
+        """[B, T, D] -> [B, T, H, D], to be multiplied with states in the place of keys."""
+        return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
+
+    def project_mixed(self, mixed: Array, mask: Array | None) -> Array:
+        """Weighted means of states [B, T, H, D] -> [B, T, D]; a head whose ``mask`` is all False adds nothing."""
+        values = jnp.einsum("bthd,dhk->bthk", mixed, self.v.kernel.astype(self.dtype))
+        if self.use_bias:
+            bias = self.v.bias.astype(self.dtype)
+            values += bias if mask is None else jnp.where(mask.any(-1).swapaxes(1, 2)[..., None], bias, 0)
+        return self.o(values)
 
 
 class RelativePositionBias(nn.Module):

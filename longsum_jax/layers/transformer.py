@@ -12,6 +12,7 @@ from jax import lax
 
 from longsum_jax.layers.attention import Attention, RelativePositionBias
 from longsum_jax.layers.common import constrain, map_over_length
+from longsum_jax.layers.cross_attention import CrossAttention, get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.typing import Array
@@ -80,13 +81,27 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(s.dropout_rate)
         self.output_dropout = nn.Dropout(s.output_dropout_rate)
 
-    def __call__(self, x: Array, mask: Array, deterministic: bool = True, **inputs: Array) -> Array:
-        """Embeddings [B, L, D], bool mask [B, L], further ``inputs`` of the attention -> states [B, L, D]."""
-        x = self.dropout(x, deterministic=deterministic)
+    def __call__(
+        self,
+        x: Array,
+        mask: Array,
+        deterministic: bool = True,
+        *,
+        embedding_norm: nn.Module | None = None,
+        **inputs: Any,
+    ) -> Array:
+        """Embeddings [B, L, D], bool mask [B, L], further ``inputs`` of the attention -> states [B, L, D].
+
+        ``embedding_norm`` is the norm that the embeddings went through, for tokens that the attention adds. With
+        ``pass_global_tokens_to_decoder`` the states are [B, G + L, D].
+        """
+        if "embedding_norm" in get_encoder_attention(self.stack.options).inputs:
+            inputs["embedding_norm"] = embedding_norm
+        x, length = self.dropout(x, deterministic=deterministic), x.shape[1]
         bias = self.relative_attention_bias if self.stack.relative_attention else None
         x, context, layer_inputs = self.attention.begin(x, mask, bias, deterministic, **inputs)
         x, _ = self.layers(x, layer_inputs, context, deterministic)
-        x = self.attention.end(x)
+        x = self.attention.end(x, length)
         if self.stack.final_norm:
             x = self.final_norm(x)
         return self.output_dropout(x, deterministic=deterministic)
@@ -99,17 +114,18 @@ MAX_CROSS_CACHE_BYTES = 2**31
 class DecoderCache(NamedTuple):
     """What N layers keep while decoding R beams per row.
 
-    The encoder side is stored once per row, whatever the number of beams: as keys and values of every layer, or,
-    where those would take more than MAX_CROSS_CACHE_BYTES, as the encoder states alone.
+    The encoder side is stored once per row, whatever the number of beams: as keys and values of every layer, M of
+    each head (which may be fewer than L, see ``layers.cross_attention``), or, where those would take more than
+    MAX_CROSS_CACHE_BYTES, as the encoder states alone.
     """
 
     position: Array  # int32 [], tokens decoded so far
     self_k: Array  # [N, B, R, T, H, K]
     self_v: Array  # [N, B, R, T, H, K]
-    cross_k: Array | None  # [N, B, L, H, K]
-    cross_v: Array | None  # [N, B, L, H, K]
+    cross_k: Array | None  # [N, B, M, H, K]
+    cross_v: Array | None  # [N, B, M, H, K]
     states: Array | None  # [B, L, D]
-    mask: Array  # bool [B, L]
+    mask: Array  # bool [B, 1 or H, 1, M], keys that may be seen
 
     def reorder(self, beams: Array) -> "DecoderCache":
         """Row b, beam r continues old beam ``beams[b, r]``."""
@@ -124,14 +140,15 @@ class DecoderLayer(Layer):
     def setup(self) -> None:
         s = self.stack
         self.self_norm, self.cross_norm, self.ff_norm = (s.make_norm() for _ in range(3))
-        self.self_attention, self.cross_attention = (Attention(**s.attention_fields) for _ in range(2))
+        self.self_attention = Attention(**s.attention_fields)
+        self.cross_attention = get_cross_attention(s.cross, s.num_heads).make_layer(s)
         self.feed_forward = s.make_feed_forward()
         self.dropout = nn.Dropout(s.dropout_rate)
 
     def __call__(
         self, x: Array, encoder_states: Array, bias: Array | None, mask: Array, cross_mask: Array, deterministic: bool
     ):
-        """All positions at once: x [B, T, D]; bias [1, H, T, T]; bool masks [1, 1, T, T] and [B, 1, 1, L]."""
+        """All positions at once: x [B, T, D]; bias [1, H, T, T]; bool masks [1, 1, T, T] and [B, 1 or H, 1, M]."""
         u = self.before(self.self_norm, x)
         k, v = self.self_attention.keys_values(u)
         y = self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic)
@@ -145,7 +162,7 @@ class DecoderLayer(Layer):
         return constrain(x, "batch", "length", "act_embed"), None
 
     def encoder_keys_values(self, encoder_states: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Cross-attention keys and values [B, L, H, K], computed once per document."""
+        """Cross-attention keys and values [B, M, H, K], computed once per document."""
         return encoder_states, self.cross_attention.keys_values(encoder_states)
 
     def step(
@@ -158,7 +175,7 @@ class DecoderLayer(Layer):
         cross_mask: Array,
         position: Array,
     ):
-        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1, 1, L]."""
+        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1 or H, 1, M]."""
         self_k, self_v, cross_k, cross_v = layer_cache
         rows, beams, width = x.shape
         u = self.before(self.self_norm, x)
@@ -211,7 +228,8 @@ class Decoder(nn.Module):
         positions = jnp.arange(x.shape[1])
         causal = (positions[:, None] >= positions[None, :])[None, None]
         x = self.dropout(x, deterministic=deterministic)
-        bias, cross_mask = self._bias(positions, positions), encoder_mask[:, None, None, :]
+        bias = self._bias(positions, positions)
+        encoder_states, cross_mask = self.cross.prepare(self.stack, encoder_states, encoder_mask)
         x, _ = self.layers(x, encoder_states, bias, causal, cross_mask, deterministic)
         return self.output_dropout(self._normalised(x), deterministic=deterministic)
 
@@ -220,13 +238,14 @@ class Decoder(nn.Module):
         s = self.stack
         rows, source = encoder_states.shape[:2]
         empty = jnp.zeros((s.num_layers, rows, beams, length, s.num_heads, s.d_kv), s.dtype)
-        size = 2 * s.num_layers * rows * source * s.num_heads * s.d_kv * empty.dtype.itemsize
+        size = 2 * s.num_layers * rows * self.cross.num_keys(s, source) * s.num_heads * s.d_kv * empty.dtype.itemsize
+        encoder_states, mask = self.cross.prepare(s, encoder_states, encoder_mask)
         cross_k = cross_v = states = None
         if size <= MAX_CROSS_CACHE_BYTES:
             _, (cross_k, cross_v) = self.layers.encoder_keys_values(encoder_states)
         else:
             states = encoder_states
-        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, states, encoder_mask)
+        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, states, mask)
 
     def step(self, x: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
         """Embeddings [B, R, D] of the newest token of every beam -> states [B, R, D] and the longer cache."""
@@ -234,9 +253,12 @@ class Decoder(nn.Module):
         bias = self._bias(cache.position[None], positions)
         seen = (positions <= cache.position)[None, None, None]
         layer_cache = (cache.self_k, cache.self_v, cache.cross_k, cache.cross_v)
-        cross_mask = cache.mask[:, None, None, :]
-        x, (self_k, self_v) = self.layers.step(x, layer_cache, cache.states, bias, seen, cross_mask, cache.position)
+        x, (self_k, self_v) = self.layers.step(x, layer_cache, cache.states, bias, seen, cache.mask, cache.position)
         return self._normalised(x), cache._replace(position=cache.position + 1, self_k=self_k, self_v=self_v)
+
+    @property
+    def cross(self) -> CrossAttention:
+        return get_cross_attention(self.stack.cross, self.stack.num_heads)
 
     def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
         if not self.stack.relative_attention:

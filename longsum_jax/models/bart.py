@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, logical, normal
+from longsum_jax.layers.cross_attention import get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
+from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions, StackConfig
 from longsum_jax.layers.transformer import Decoder, Encoder
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.lsg import GLOBALS
 from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
 from longsum_jax.ops.positions import pegasus_frequencies, pegasus_x_frequencies, sinusoidal_positions
 from longsum_jax.typing import Array
@@ -33,7 +36,7 @@ Positions = Literal["learned", "pegasus", "pegasus_x"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BartConfig(EncoderAttentionOptions):
+class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
     """Keys as in config.json; defaults are BART large.
 
     Class attributes hold what a relative fixes:
@@ -92,6 +95,7 @@ class BartConfig(EncoderAttentionOptions):
             hint = did_you_mean(self.activation_function, ACTIVATIONS)
             raise InputError(f'activation_function "{self.activation_function}" is unknown; {hint}')
         get_encoder_attention(self)
+        get_cross_attention(self, self.decoder_attention_heads)
 
     @property
     def dropout_rate(self) -> float:
@@ -145,6 +149,7 @@ class BartConfig(EncoderAttentionOptions):
             attention_dropout_rate=self.attention_dropout,
             activation_dropout_rate=self.activation_dropout,
             options=self,
+            cross=self,
             dtype=self.compute_dtype,
             remat=self.remat,
         )
@@ -269,6 +274,9 @@ class Bart(EncoderDecoder):
     def embed_source(self, ids: Array) -> Array:
         x = self._embed(ids, jnp.arange(ids.shape[1]), "source_positions")
         return x if self.config.normalize_before else self.source_norm(x)
+
+    def source_embedding_norm(self) -> nn.Module | None:
+        return None if self.config.normalize_before else self.source_norm
 
     def embed_target(self, ids: Array, positions: Array) -> Array:
         x = self._embed(ids, positions, "target_positions")
@@ -406,6 +414,8 @@ def _stack_rows(config: BartConfig, side: str) -> list[NameRow]:
 def _encoder_rows(config: BartConfig) -> list[NameRow]:
     path, key = "encoder/layers", f"{config.prefix}.encoder.layers.{{i}}"
     rows = _self_attention_rows(config, f"{path}/self_attention", f"{key}.self_attn")
+    if config.encoder_attention == "lsg":
+        rows.append(NameRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight"))
     if config.encoder_attention != "block_staggered":
         return [*rows, *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm")]
     return [

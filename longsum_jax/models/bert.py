@@ -19,6 +19,7 @@ from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.layers.transformer import Encoder
 from longsum_jax.models.encoder_decoder import vocabulary_logits
+from longsum_jax.models.lsg import GLOBALS
 from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
 from longsum_jax.typing import Array
 
@@ -126,7 +127,7 @@ class BertConfig(EncoderAttentionOptions):
             attention_init=self.initializer_range,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
-            options=self,
+            options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),  # there is none
             dtype=self.compute_dtype,
             remat=self.remat,
             length_chunk=self.length_chunk,
@@ -264,7 +265,7 @@ class Bert(nn.Module):
         """Encoder states [B, L, D]; ``token_type_ids`` int [B, L] are zeros when not given."""
         mask = attention_mask.astype(bool)
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
-        return self.encoder(x, mask, deterministic, **inputs)
+        return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
 
     def embed(self, ids: Array, token_type_ids: Array | None) -> Array:
         """Embeddings [B, L, D], normalised."""
@@ -399,7 +400,9 @@ def _layer_rows(config: BertConfig) -> list[NameRow]:
 def _embedding_rows(config: BertConfig) -> list[NameRow]:
     key = f"{config.prefix}.embeddings"
     names = ["word_embeddings", "position_embeddings", *(["token_type_embeddings"] if config.has_token_types else [])]
+    lsg = [NameRow(GLOBALS, f"{key}.global_embeddings.weight")] if config.encoder_attention == "lsg" else []
     return [
+        *lsg,
         *(NameRow(name, f"{key}.{name}.weight") for name in names),
         *layer_norm("embedding_norm", f"{key}.LayerNorm"),
     ]

@@ -33,28 +33,42 @@ class EncoderDecoder(nn.Module):
         return self.decode(decoder_input_ids, states, attention_mask, deterministic)
 
     def encode(self, input_ids: Array, attention_mask: Array, deterministic: bool = True, **inputs: Array) -> Array:
-        """Encoder states [B, L, D].
+        """Encoder states [B, L, D]; [B, G + L, D] with ``pass_global_tokens_to_decoder``, global tokens first.
 
         ``inputs`` are what the encoder attention takes besides, ``global_indices`` [B, G] for ``longformer``.
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
-        return self.encoder(x, attention_mask.astype(bool), deterministic, **inputs)
+        norm = self.source_embedding_norm()
+        return self.encoder(x, attention_mask.astype(bool), deterministic, embedding_norm=norm, **inputs)
 
     def decode(
         self, decoder_input_ids: Array, encoder_states: Array, attention_mask: Array, deterministic: bool = True
     ) -> Array:
         """Logits float32 [B, T, V] of every next token."""
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
-        return self.output_logits(self.decoder(x, encoder_states, attention_mask.astype(bool), deterministic))
+        mask = self._states_mask(encoder_states, attention_mask)
+        return self.output_logits(self.decoder(x, encoder_states, mask, deterministic))
 
     def init_cache(self, encoder_states: Array, attention_mask: Array, beams: int, length: int) -> DecoderCache:
         """Empty cache for ``decode_step``: R ``beams`` per row, room for ``length`` tokens."""
-        return self.decoder.init_cache(encoder_states, attention_mask.astype(bool), beams, length)
+        return self.decoder.init_cache(encoder_states, self._states_mask(encoder_states, attention_mask), beams, length)
 
     def decode_step(self, ids: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
         """Newest ids int [B, R] -> logits float32 [B, R, V] of the next token, and the longer cache."""
         x, cache = self.decoder.step(self.embed_target(ids, cache.position), cache)
         return self.output_logits(x), cache
+
+    def _states_mask(self, states: Array, attention_mask: Array) -> Array:
+        """Which states the decoder may see: those of real tokens, and what the encoder put in front of them."""
+        mask = attention_mask.astype(bool)
+        if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
+            mask = mask & (jnp.arange(mask.shape[1]) > 0)  # the first global token stands for it, also here
+        front = states.shape[1] - mask.shape[1]
+        return jnp.pad(mask, ((0, 0), (front, 0)), constant_values=True)
+
+    def source_embedding_norm(self) -> nn.Module | None:
+        """The norm that ends ``embed_source``, if there is one."""
+        return None
 
     def embed_source(self, ids: Array) -> Array:
         """Ids [B, L] -> embeddings [B, L, D] for the encoder."""

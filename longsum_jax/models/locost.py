@@ -37,6 +37,7 @@ class LocostConfig(t5.T5Config):
 
 PRESETS: dict[str, LocostConfig] = {
     "base": LocostConfig(),
+    "base_hepos": LocostConfig(cross_attention="hepos", hepos_stride=4),
     "small": LocostConfig(d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_decoder_layers=6, num_heads=4),
     "tiny": LocostConfig(
         vocab_size=512, d_model=64, d_state=32, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4

@@ -13,8 +13,9 @@ import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.common import FEED_FORWARD_KINDS, logical, normal
+from longsum_jax.layers.cross_attention import get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
+from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions, StackConfig
 from longsum_jax.layers.transformer import Decoder, Encoder
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
 from longsum_jax.models.naming import NameRow, NameTable, linears
@@ -25,7 +26,7 @@ RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config(EncoderAttentionOptions):
+class T5Config(EncoderAttentionOptions, CrossAttentionOptions):
     """Keys as in config.json; defaults are T5 small.
 
     Attributes:
@@ -69,6 +70,7 @@ class T5Config(EncoderAttentionOptions):
         if not 0 <= self.dropout_rate < 1:
             raise InputError(f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1")
         get_encoder_attention(self)
+        get_cross_attention(self, self.num_heads)
 
     @property
     def max_source_length(self) -> None:
@@ -104,13 +106,15 @@ class T5Config(EncoderAttentionOptions):
             output_dropout_rate=self.dropout_rate,
             relative_attention=(self.relative_attention_num_buckets, self.relative_attention_max_distance),
             options=self,
+            cross=self,
             dtype=self.compute_dtype,
             remat=self.remat,
         )
 
     @property
     def encoder_stack(self) -> StackConfig:
-        positions = None if self.encoder_attention == "s4d" else self.decoder_stack.relative_attention
+        no_distances = self.encoder_attention in ("s4d", "linformer")  # which see no two tokens side by side
+        positions = None if no_distances else self.decoder_stack.relative_attention
         return dataclasses.replace(
             self.decoder_stack,
             num_layers=self.num_layers,

@@ -1,5 +1,6 @@
 """Summaries by an encoder-decoder: teacher forcing, and ROUGE of what it generates."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -51,8 +52,8 @@ class Summarization(Objective):
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The documents that evaluation reads, with their summaries."""
-        task, seed = self.experiment.task, self.experiment.training.seed
+        """The documents that evaluation reads, with their summaries; the model adds the task's prefix."""
+        task, seed = dataclasses.replace(self.experiment.task, prefix=""), self.experiment.training.seed
         docs = documents(task, self.experiment.evaluation.split)
         made = ((document.id, source_and_target(task, document, seed)) for document in docs)
         return self.first(Pair(name, *texts) for name, texts in made if texts is not None)

@@ -23,12 +23,20 @@ OPTIONS = {
     "block_size": 4,
     "num_global_tokens": 3,
     "num_random_blocks": 1,
+    "sparse_block_size": 4,
+    "pass_global_tokens_to_decoder": False,
     "d_state": 8,
+    "attention_stride": 3,
+    "linformer_size": 6,
+    "linformer_max_length": 64,
+    "lsh_num_hashes": 2,
+    "lsh_num_buckets": 4,
+    "lsh_chunk_length": 4,
 }
 T5 = T5Config(d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4, dropout_rate=0.2, **OPTIONS)
 BERT = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, **OPTIONS)
 B, L, D = 2, 42, 16
-KINDS = sorted(ENCODER_ATTENTIONS)
+KINDS = [*sorted(ENCODER_ATTENTIONS), "adaptive_span+stride", "window+global+random"]
 
 
 def make(config, kind, **options):
@@ -83,6 +91,7 @@ def test_training_reaches_every_parameter(kind):
     ("kind", "options", "inputs"),
     [
         ("local", {"local_radius": 50}, {}),
+        ("window+stride", {"attention_window": (90,)}, {}),
         ("longformer", {"attention_window": (90, 100)}, {"global_indices": jnp.full((B, 1), -1)}),
         ("bigbird", {"num_random_blocks": 3}, {}),
     ],

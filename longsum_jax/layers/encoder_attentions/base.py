@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention import Attention, RelativePositionBias
-from longsum_jax.layers.stack import StackConfig
+from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.ops.key_sets import Dropout
 from longsum_jax.ops.sparse_attention import local_block_size, local_distances
 from longsum_jax.typing import Array
@@ -28,6 +28,8 @@ class Context(nn.Module):
     ) -> tuple[Array, Any, Any]:
         """What the layers get: the stream, what they share, and what each has for itself.
 
+        Contexts that take more (``EncoderAttention.inputs``) get it as keywords.
+
         Args:
             x: embeddings [B, L, D].
             mask: bool [B, L], True on real tokens.
@@ -38,8 +40,8 @@ class Context(nn.Module):
         """
         return x, mask, ()
 
-    def end(self, x: Array) -> Array:
-        """The stream [B, L, D] without what ``begin`` put in front."""
+    def end(self, x: Array, length: int) -> Array:
+        """The stream [B, L, D], L = ``length``, without what ``begin`` added."""
         return x
 
 
@@ -68,8 +70,10 @@ class EncoderAttention(NamedTuple):
         make_context: module with ``begin`` and ``end``.
         options: the fields of EncoderAttentionOptions that it reads.
         make_norm: the norm of the layer's input.
-        inputs: what ``begin`` takes besides.
+        inputs: what ``begin`` takes besides. ``embedding_norm`` is the model's own: the norm (or None) that tokens
+            went through, for what stands beside them.
         pads_to: the option whose multiple an input may be padded to, where longer padding would change results.
+        check: raises InputError for options that do not fit together.
     """
 
     make_layer: Callable[[StackConfig], nn.Module]
@@ -78,6 +82,7 @@ class EncoderAttention(NamedTuple):
     make_norm: Callable[[StackConfig], nn.Module] = StackConfig.make_norm
     inputs: tuple[str, ...] = ()
     pads_to: str = ""
+    check: Callable[[EncoderAttentionOptions], None] = lambda options: None
 
 
 def from_stack(module: type[Attention], **fields: str) -> Callable[[StackConfig], Attention]:

@@ -33,7 +33,7 @@ class StaggeredContext(Context):
         place = jnp.arange(self.stack.options.block_size)
         return place - place[:, None]
 
-    def end(self, x: Array) -> Array:
+    def end(self, x: Array, length: int) -> Array:
         return x[:, self.stack.options.num_global_tokens :]
 
 

@@ -1,0 +1,141 @@
+"""What a decoder reads the encoder with: every cross-attention by name, each a part that fits every decoder."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.attention import Attention
+from longsum_jax.layers.common import Linear, logical, torch_uniform
+from longsum_jax.layers.stack import CrossAttentionOptions, StackConfig
+from longsum_jax.ops.hepos import mix_strided, project_strided, strided_key_mask, strided_length
+from longsum_jax.ops.linformer import compress_length
+from longsum_jax.typing import Array
+
+
+class HeposAttention(Attention):
+    """Head h reads every ``stride``-th position from h on (Huang et al. 2021, equation 1); no new parameters."""
+
+    stride: int = 4
+
+    def keys_values(self, x: Array) -> tuple[Array, Array]:
+        """[B, L, D] -> two [B, ceil(L / S), H, K]."""
+        if self.stride > x.shape[1] and not self.is_initializing():
+            raise InputError(
+                f"hepos_stride is {self.stride}, but the source has {x.shape[1]} tokens, so that some heads would read "
+                "nothing; give a longer source or a smaller stride"
+            )
+        return self._project(self.k, x), self._project(self.v, x)
+
+    def _project(self, projection: Linear, x: Array) -> Array:
+        y = project_strided(x.astype(self.dtype), projection.kernel.astype(self.dtype), self.stride)
+        return y + projection.bias.astype(self.dtype) if self.use_bias else y
+
+    def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
+        """As in ``Attention``; ``mask`` is what ``CROSS_ATTENTIONS["hepos"]`` prepares."""
+        q = self.unprojected_queries(x)
+        return self.project_mixed(mix_strided(q, states, mask, self.stride, scale=self.scale), mask)
+
+
+class LinformerCrossAttention(Attention):
+    """Keys and values of P learned means over all positions (Wang et al. 2020); one projection for both.
+
+    Attributes:
+        size: P.   max_length: positions that the projection has weights for.
+    """
+
+    size: int = 256
+    max_length: int = 1024
+
+    def setup(self) -> None:
+        super().setup()
+        init = logical(torch_uniform(self.max_length), "compressed", "positions")
+        self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
+
+    def keys_values(self, x: Array) -> tuple[Array, Array]:
+        """[B, L, D], zero on padding -> two [B, P, H, K]."""
+        return super().keys_values(compress_length(x.astype(self.dtype), self.length_projection))
+
+    def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
+        """As in ``Attention``, with the states compressed anew."""
+        return super().attend_unprojected(x, compress_length(states, self.length_projection), mask=mask)
+
+
+class CrossAttention(NamedTuple):
+    """One kind.
+
+    Attributes:
+        make_layer: module of one layer: ``Attention`` or one that overrides ``keys_values`` and ``attend_unprojected``.
+        prepare: (stack, states [B, L, D], bool mask [B, L]) -> what the layers get of both, once per document: states,
+            and a mask of their keys that broadcasts to [B, H, T, number of keys].
+        num_keys: (stack, L) -> keys of every head, which is what decoding keeps.
+        options: the fields of CrossAttentionOptions that it reads.
+    """
+
+    make_layer: Callable[[StackConfig], Attention]
+    prepare: Callable[[StackConfig, Array, Array], tuple[Array, Array]]
+    num_keys: Callable[[StackConfig, int], int]
+    options: tuple[str, ...] = ()
+
+
+def _make_hepos(stack: StackConfig) -> HeposAttention:
+    return HeposAttention(**stack.attention_fields, stride=stack.cross.hepos_stride)
+
+
+def _prepare_hepos(stack: StackConfig, states: Array, mask: Array) -> tuple[Array, Array]:
+    return states, strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)[:, :, None]
+
+
+def _make_linformer(stack: StackConfig) -> LinformerCrossAttention:
+    o = stack.cross
+    return LinformerCrossAttention(
+        **stack.attention_fields, size=o.cross_linformer_size, max_length=o.cross_linformer_max_length
+    )
+
+
+def _prepare_linformer(stack: StackConfig, states: Array, mask: Array) -> tuple[Array, Array]:
+    """Means over a text see all of it or, without a single real token, nothing."""
+    return jnp.where(mask[..., None], states, 0), mask.any(-1)[:, None, None, None]
+
+
+CROSS_ATTENTIONS: dict[str, CrossAttention] = {
+    "full": CrossAttention(
+        lambda stack: Attention(**stack.attention_fields),
+        lambda stack, states, mask: (states, mask[:, None, None, :]),
+        lambda stack, length: length,
+    ),
+    "hepos": CrossAttention(
+        _make_hepos,
+        _prepare_hepos,
+        lambda stack, length: strided_length(length, stack.cross.hepos_stride),
+        ("hepos_stride",),
+    ),
+    "linformer": CrossAttention(
+        _make_linformer,
+        _prepare_linformer,
+        lambda stack, length: stack.cross.cross_linformer_size,
+        ("cross_linformer_size", "cross_linformer_max_length"),
+    ),
+}
+
+
+def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> CrossAttention:
+    """The kind that ``options`` name, for decoders of ``num_heads``.
+
+    Raises:
+        InputError: an unknown name, or sizes out of range.
+    """
+    name = options.cross_attention
+    if name not in CROSS_ATTENTIONS:
+        raise InputError(f'cross_attention "{name}" is unknown; {did_you_mean(name, CROSS_ATTENTIONS)}')
+    kind = CROSS_ATTENTIONS[name]
+    for key in kind.options:
+        if getattr(options, key) < 1:
+            raise InputError(f"{key} is {getattr(options, key)}; it must be at least 1")
+    if name == "hepos" and options.hepos_stride > num_heads:
+        raise InputError(
+            f"hepos_stride is {options.hepos_stride}, but the decoder has {num_heads} heads, so that some positions "
+            f"would be read by none; give at most {num_heads}"
+        )
+    return kind
