@@ -89,8 +89,22 @@ def smaller(path, mode):
     return [f"model.{key}={value}" for key, value in SMALL_MODELS[family].items()]
 
 
-# The tiny modes train below; what a mode sets of optimizer, precision, remat and accumulation stays as it is.
-@pytest.mark.parametrize(("path", "mode"), [x for x in ALL if x[1] != "tiny"], ids=lambda x: getattr(x, "stem", x))
+def distinct():
+    """Modes that differ in more than the data set and the lengths of evaluation, the first of each kind.
+
+    The tiny ones train below.
+    """
+    seen = {}
+    for path, mode in ALL:
+        if mode != "tiny":
+            config = read_config(f"{path}:{mode}", {})
+            sections = {name: config[name] for name in config if name not in ("task", "evaluation")}
+            seen.setdefault((path, repr(sections), config["task"]["prefix"]), (path, mode))
+    return seen.values()
+
+
+# What a mode sets of optimizer, precision, remat and accumulation stays as it is.
+@pytest.mark.parametrize(("path", "mode"), distinct(), ids=lambda x: getattr(x, "stem", x))
 def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
     overrides = [*SMALL, f"task.source=json:{rows}"]
     if mode == "prepared":
