@@ -90,16 +90,16 @@ def smaller(path, mode):
 
 
 def distinct():
-    """Modes that differ in more than the data set and the lengths of evaluation, the first of each kind.
+    """Modes that still differ, made small, in more than the data set and the evaluation: the first of each kind.
 
     The tiny ones train below.
     """
     seen = {}
     for path, mode in ALL:
         if mode != "tiny":
-            config = read_config(f"{path}:{mode}", {})
+            config = read_config(f"{path}:{mode}", dict(x.split("=", 1) for x in (*SMALL, *smaller(path, mode))))
             sections = {name: config[name] for name in config if name not in ("task", "evaluation")}
-            seen.setdefault((path, repr(sections), config["task"]["prefix"]), (path, mode))
+            seen.setdefault((repr(sections), config["task"]["prefix"]), (path, mode))
     return seen.values()
 
 

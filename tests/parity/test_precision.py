@@ -8,7 +8,7 @@ import torch
 import longsum_jax
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
-FAMILIES = ("t5_v1_1", "longt5_global", "bart", "led", "pegasus_x")
+FAMILIES = ("t5_v1_1", "longt5_global", "led")
 
 
 def make_batch(pad_id):
