@@ -4,19 +4,11 @@ import re
 from pathlib import Path
 
 from longsum_jax.errors import InputError
+from longsum_jax.text.tokenizers import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
-_TOKENIZER = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "spiece.model",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-]
+_TOKENIZER = list(TOKENIZER_FILES)
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
 _TORCH_BIN = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 _SUBFOLDERS = ["*/*"]  # further formats and checkpoints of a repository
