@@ -1,5 +1,6 @@
 """Small random models of transformers, one of each kind, as references for ours."""
 
+import numpy as np
 import torch
 import transformers as tf
 
@@ -96,3 +97,11 @@ def make_reference(name):
             if key == "final_logits_bias":
                 buffer.normal_()
     return model
+
+
+def assert_close(ours, theirs):
+    """float32 of the same shape, and off by no more than 1e-5 of the largest value."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import ENCODER_DECODERS
+from reference import ENCODER_DECODERS, assert_close
 
 import longsum_jax
 
@@ -29,13 +29,6 @@ def further_inputs(name, ids):
     mask = np.zeros_like(ids)
     mask[:, 0] = 1
     return {"global_attention_mask": torch.tensor(mask)}
-
-
-def assert_close(ours, theirs, tolerance=1e-5):
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    assert ours.dtype == np.float32
-    assert ours.shape == theirs.shape
-    assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from reference import ENCODERS
+from reference import ENCODERS, assert_close
 
 import longsum_jax
 
@@ -24,13 +24,6 @@ def output_of(model, ids, mask, **inputs):
     with torch.no_grad():
         out = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long(), **inputs)
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
-
-
-def assert_close(ours, theirs):
-    ours = np.asarray(ours)
-    assert ours.dtype == np.float32
-    assert ours.shape == theirs.shape
-    assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
