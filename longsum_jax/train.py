@@ -1,11 +1,14 @@
 """python -m longsum_jax.train: pre-trains or fine-tunes a model, and goes on where it stopped."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longsum_jax import cli
 
 if TYPE_CHECKING:
+    import argparse
+
     from longsum_jax.experiment import Experiment
     from longsum_jax.training.loop import FitResult
 
@@ -34,17 +37,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--config", required=True, metavar="FILE[:MODE][,KEY=VALUE...]", help="a file of configs/")
     parser.add_argument("--workdir", required=True, help="directory of the run: checkpoints, metrics.jsonl, tokenizer")
     parser.add_argument("--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config")
+    _add_host_flags(parser)
     args = parser.parse_args(rest)
     config = read_config(args.config, overrides)
 
     import jax
 
     from longsum_jax.experiment import Experiment
+    from longsum_jax.training.hosts import require_agreement
     from longsum_jax.training.loop import TrainingDiverged
     from longsum_jax.training.workdir import check_workdir
 
-    experiment = Experiment(config, args.workdir)
     check_workdir(args.workdir, config)
+    _join_hosts(args)
+    require_agreement(config, "config")
+    experiment = Experiment(config, args.workdir)
     try:
         result = _train(experiment)
     except TrainingDiverged as error:
@@ -55,8 +62,30 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
+    group = parser.add_argument_group("several processes (found by themselves on TPUs, under Slurm and Open MPI)")
+    group.add_argument("--distributed", choices=("auto", "on", "off"), default="auto", help="default: auto")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--num_processes", type=int, metavar="N", help="that run this command")
+    group.add_argument("--process_id", type=int, metavar="I", help="of this one, from 0")
+
+
+def _join_hosts(args: "argparse.Namespace") -> None:
+    from longsum_jax.training.hosts import find_cluster, join
+
+    given = {"coordinator": args.coordinator, "num_processes": args.num_processes, "process_id": args.process_id}
+    cluster = find_cluster(os.environ, mode=args.distributed, **given)
+    if cluster is not None:
+        with cli.waiting("connecting the processes"):
+            join(cluster)
+        _say(
+            "when one process dies, all end within a minute or two; the same commands continue from the last checkpoint"
+        )
+
+
 def _train(experiment: "Experiment") -> "FitResult":
     from longsum_jax.data.prefetch import Prefetcher
+    from longsum_jax.training.hosts import require_agreement
     from longsum_jax.training.loop import fit
     from longsum_jax.training.optimizers import make_optimizer
 
@@ -65,6 +94,7 @@ def _train(experiment: "Experiment") -> "FitResult":
     optimizer = make_optimizer(experiment.optimizer)
     with cli.waiting("reading documents"):
         batches, evaluate = experiment.batches(), experiment.evaluator()
+    require_agreement({"tokenizer": experiment.tokenizer.fingerprint, "examples": _size(experiment)}, "data")
     initial_params = experiment.initial_params()
     if experiment.start is not None and (fresh := experiment.start.fresh):
         _say(f"not in {experiment.init_from}, so new: {', '.join(fresh)}")

@@ -32,8 +32,8 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collect
     Raises:
         InputError: not writable, or the checkpoints there are of a run with another description.
     """
-    workdir = Path(workdir).absolute()
     check_workdir(workdir, run, free_keys)
+    workdir = Path(workdir).absolute()
     workdir.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0:
         write_atomically(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
@@ -42,6 +42,8 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collect
 
 def check_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS) -> None:
     """Raises what ``open_workdir`` would raise, and leaves the disk as it is."""
+    if "://" in str(workdir):
+        raise InputError(f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path")
     workdir = Path(workdir).absolute()
     _check_writable(workdir)
     path = workdir / "run.json"

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -167,3 +168,54 @@ def test_state_tells_the_learning_rate():
 def test_bad_options_are_named(values, message):
     with pytest.raises(InputError, match=message):
         OptimizerOptions(**values)
+
+
+# Some of the parameters
+
+TREE = {"encoder": {"globals": (2, 3), "kernel": (3, 3)}, "head": {"kernel": (3, 2)}}
+
+
+def trees(count):
+    """Trees of random arrays with the shapes of ``TREE``."""
+    rng = np.random.default_rng(0)
+    make = lambda shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+    return [jax.tree.map(make, TREE, is_leaf=lambda x: isinstance(x, tuple)) for _ in range(count)]
+
+
+def steps(options, params, gradients):
+    optimizer = make_optimizer(options)
+    state = optimizer.init(params)
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_only_some_parameters_are_trained(name):
+    """As if the others were not there, in clipping too; the others stay to the last bit."""
+    params, *gradients = trees(4)
+    options = {"weight_decay": 0.1, "clip_norm": 0.5, "schedule": "linear", "warmup_steps": 1, "total_steps": 5}
+    trained, state = steps(OptimizerOptions(name, 0.1, **options, trainable=r"globals$|^head"), params, gradients)
+    np.testing.assert_array_equal(trained["encoder"]["kernel"], params["encoder"]["kernel"])
+    without = [jax.tree.map(lambda x: x, tree) for tree in (params, *gradients)]
+    for tree in without:
+        del tree["encoder"]["kernel"]
+    alone, state_alone = steps(OptimizerOptions(name, 0.1, **options), without[0], without[1:])
+    for found, wanted in (
+        (trained["encoder"]["globals"], alone["encoder"]["globals"]),
+        (trained["head"], alone["head"]),
+        *((optax.tree_utils.tree_get(s, "learning_rate"), np.float32(0.075)) for s in (state, state_alone)),
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+    assert sum(x.size for x in jax.tree.leaves(state)) == sum(x.size for x in jax.tree.leaves(state_alone))
+
+
+def test_no_parameter_to_train():
+    (params,) = trees(1)
+    with pytest.raises(InputError, match='"global" is found in no parameter; there are encoder/bias, encoder/kernel'):
+        make_optimizer(OptimizerOptions(trainable="global")).init(
+            {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
+        )
+    with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is no regular expression'):
+        OptimizerOptions(trainable="(")

@@ -1,7 +1,6 @@
 """Kill -9 and restart, several hosts, several meshes: the losses are those of one quiet process."""
 
 import signal
-import socket
 
 import numpy as np
 import pytest
@@ -64,10 +63,8 @@ def test_meshes_and_batches_that_do_not_divide_are_named(on_meshes):
     assert "give a multiple of 32" in wrong_micro_batch
 
 
-def test_two_hosts_give_the_losses_of_one(toy, start_worker, finish_worker, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def test_two_hosts_give_the_losses_of_one(toy, start_worker, finish_worker, free_port, tmp_path):
+    port = free_port()
     hosts = [start_worker("host", tmp_path / "two", port, index, devices=2) for index in (0, 1)]
     toy.toy_fit(tmp_path / "one", steps=10, batches=toy.ToyBatches(rows=8))
     for process in hosts:  # host 1 alone got the signal, both leave after the same step

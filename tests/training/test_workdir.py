@@ -30,3 +30,8 @@ def test_spoilt_description_is_named(tmp_path):
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"run\.json: not the description of a run"):
         open_workdir(tmp_path, {})
+
+
+def test_buckets_must_be_mounted():
+    with pytest.raises(InputError, match=r"workdir gs://bucket/run is no directory; mount the bucket"):
+        open_workdir("gs://bucket/run", {})

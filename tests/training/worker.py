@@ -14,9 +14,21 @@ import optax
 import toy
 
 from longsum_jax.errors import InputError
+from longsum_jax.training.hosts import Cluster, join, require_agreement
 from longsum_jax.training.partition import MeshOptions, make_mesh, put_batch
 from longsum_jax.training.state import plan_state, shardings_of
 from longsum_jax.training.step import make_train_step
+
+
+def agree(port: str, index: str, value: str) -> None:
+    """One of two processes with configs that differ where ``value`` says so."""
+    config = {"same": [1, "a"], "optimizer": {"name": "adamw", "learning_rate": value}}
+    join(Cluster("the test", f"127.0.0.1:{port}", 2, int(index)), timeout=60)
+    try:
+        require_agreement(config, "config")
+        print(json.dumps("agreed"))
+    except InputError as error:
+        print(json.dumps(str(error)))
 
 
 def cut(workdir: str, kill_at: str) -> None:
@@ -97,8 +109,7 @@ def _mesh_errors() -> list[str]:
 
 def host(workdir: str, port: str, index: str) -> None:
     """One of two hosts with two devices each: train 4 steps, go on to 6, then to where host 1 is stopped."""
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=int(index))
+    join(Cluster("the test", f"127.0.0.1:{port}", 2, int(index)), timeout=60)
     mesh = MeshOptions("fsdp", batch=2, fsdp=2)
 
     def on_batch(number: int) -> None:
@@ -112,4 +123,4 @@ def host(workdir: str, port: str, index: str) -> None:
 
 
 if __name__ == "__main__":
-    {"cut": cut, "meshes": meshes, "host": host}[sys.argv[1]](*sys.argv[2:])
+    {"agree": agree, "cut": cut, "meshes": meshes, "host": host}[sys.argv[1]](*sys.argv[2:])
