@@ -81,6 +81,32 @@ def fast_compilation(compiled_programs):
 
 
 @pytest.fixture(scope="session")
+def draw_params():
+    """Random parameters of a module without compiling its ``init``: ``draw_params(init, *arguments)``, unboxed."""
+    import flax.linen as nn
+    import jax
+    import numpy as np
+
+    def value(path, leaf, rng):
+        name, shape = path[-1].key, leaf.shape
+        fixed = {
+            "log_dt": lambda: rng.uniform(np.log(1e-3), np.log(1e-1), shape),
+            "inv_A_real": lambda: np.full(shape, np.log(0.5)),
+            "A_imag": lambda: np.broadcast_to(np.pi * np.arange(shape[-1]), shape),
+            "scale": lambda: 1 + 0.1 * rng.normal(size=shape),
+            "embedding": lambda: rng.normal(size=shape),
+        }
+        return np.asarray(fixed.get(name, lambda: 0.2 * rng.normal(size=shape))(), leaf.dtype)
+
+    def draw(init, *arguments, seed=0):
+        shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
+        rng = np.random.default_rng(seed)
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: jax.numpy.asarray(value(path, leaf, rng)), shapes)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
 def golden():
     """Reads golden arrays by name; see golden/locost/README.md."""
     import numpy as np

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,13 +30,14 @@ X, STATES = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in (
 MASK = jnp.arange(L) < jnp.array([L, 11])[:, None]
 
 
-def make(config, kind, **options):
-    """A decoder, and parameters that are all their own (biases are zero at the start)."""
-    decoder = Decoder(dataclasses.replace(config, cross_attention=kind, **options).decoder_stack)
-    variables = nn.meta.unbox(decoder.init(jax.random.key(2), X, STATES, MASK))
-    leaves, tree = jax.tree.flatten(variables)
-    noise = [0.1 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(leaves)]
-    return decoder, jax.tree.unflatten(tree, [a + b for a, b in zip(leaves, noise, strict=True)])
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(config, kind, **options):
+        """A decoder, and parameters that are all their own."""
+        decoder = Decoder(dataclasses.replace(config, cross_attention=kind, **options).decoder_stack)
+        return decoder, draw_params(decoder.init, X, STATES, MASK)
+
+    return make
 
 
 def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
@@ -54,7 +54,7 @@ def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
 
 @CONFIGS
 @KINDS
-def test_steps_equal_all_at_once_and_padding_is_not_read(config, kind):
+def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
     decoder, variables = make(config, kind)
     apply = jax.jit(decoder.apply)
     wanted = apply(variables, X, STATES, MASK)
@@ -66,7 +66,7 @@ def test_steps_equal_all_at_once_and_padding_is_not_read(config, kind):
 
 @CONFIGS
 @KINDS
-def test_decoding_from_the_states_equals_decoding_from_keys_and_values(config, kind, monkeypatch):
+def test_decoding_from_the_states_equals_decoding_from_keys_and_values(make, config, kind, monkeypatch):
     decoder, variables = make(config, kind)
     mask = MASK.at[1, 1:].set(False)  # some heads read padding alone
     _, wanted = steps(decoder, variables, mask=mask)
@@ -79,7 +79,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(config, k
 
 @pytest.mark.parametrize(("kind", "keys"), [("full", 18), ("hepos", 5), ("linformer", 5)])
 @pytest.mark.parametrize("beams", [1, 4])
-def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(kind, keys, beams, monkeypatch):
+def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(make, kind, keys, beams, monkeypatch):
     stack = dataclasses.replace(T5, cross_attention=kind).decoder_stack
     decoder, variables = make(T5, kind)
     shapes = lambda: jax.eval_shape(  # noqa: E731
@@ -97,7 +97,7 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(kind, keys, b
 
 
 @CONFIGS
-def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(config, monkeypatch):
+def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(make, config, monkeypatch):
     """Values and gradients of all parameters and of the encoder states."""
     see = lambda stack, states, mask: (states, mask[:, None, None] & hepos_mask(H, L, 4)[None, :, None])  # noqa: E731
     dense = CrossAttention(lambda stack: Attention(**stack.attention_fields), see, lambda stack, length: length)
@@ -113,14 +113,14 @@ def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(config, monk
         np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-6 * max(1.0, float(np.abs(wanted).max())))
 
 
-def test_the_full_model_has_the_parameters_of_hepos():
+def test_the_full_model_has_the_parameters_of_hepos(make):
     _, full = make(BART, "full")
     _, hepos = make(BART, "hepos")
     jax.tree.map(np.testing.assert_array_equal, full, hepos)
 
 
 @pytest.mark.parametrize(("kind", "options"), [("hepos", {"hepos_stride": 1}), ("linformer", {})])
-def test_reading_everything_is_full_attention(kind, options):
+def test_reading_everything_is_full_attention(make, kind, options):
     full, variables = make(T5, "full")
     other, own = make(T5, kind, **options | {"cross_linformer_size": 20})
     if kind == "linformer":
@@ -134,7 +134,7 @@ def test_reading_everything_is_full_attention(kind, options):
     np.testing.assert_allclose(other.apply(flat, X, states, mask), wanted, atol=1e-5)
 
 
-def test_a_text_of_padding_alone_gives_finite_states():
+def test_a_text_of_padding_alone_gives_finite_states(make):
     for kind in CROSS_ATTENTIONS:
         decoder, variables = make(BART, kind)
         nothing = decoder.apply(variables, X, STATES, jnp.zeros_like(MASK))
@@ -159,7 +159,7 @@ def test_options_out_of_range(options, problem):
             dataclasses.replace(config, **options)
 
 
-def test_sources_that_do_not_fit():
+def test_sources_that_do_not_fit(make):
     decoder, variables = make(T5, "hepos")
     with pytest.raises(InputError, match="hepos_stride is 4, but the source has 3 tokens, so that some heads would"):
         decoder.apply(variables, X, STATES[:, :3], MASK[:, :3])

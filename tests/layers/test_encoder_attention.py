@@ -1,6 +1,5 @@
 """Every encoder attention in encoders that were not made for it."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,12 +40,15 @@ KINDS = [*sorted(ENCODER_ATTENTIONS), "adaptive_span+stride", "window+global+ran
 LAID_OUT = ("block_staggered", "longformer", "lsg", "lsh", "s4d", "transient_global")
 
 
-def make(config, kind, **options):
-    """The encoder of ``config`` with another attention, and parameters."""
-    config = type(config)(**vars(config) | {"encoder_attention": kind} | options)
-    encoder = Encoder(config.encoder_stack)
-    variables = encoder.init(jax.random.key(0), jnp.zeros((1, 4, D)), jnp.ones((1, 4), bool))
-    return encoder, nn.meta.unbox(variables)
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(config, kind, **options):
+        """The encoder of ``config`` with another attention, and parameters."""
+        config = type(config)(**vars(config) | {"encoder_attention": kind} | options)
+        encoder = Encoder(config.encoder_stack)
+        return encoder, draw_params(encoder.init, jnp.zeros((1, 4, D)), jnp.ones((1, 4), bool))
+
+    return make
 
 
 def make_input(length=L, rows=(L, 30)):
@@ -60,7 +62,7 @@ def make_input(length=L, rows=(L, 30)):
     [*((T5, kind) for kind in KINDS), *((BERT, kind) for kind in ("block_staggered", "lsg", "longformer", "s4d"))],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(config, kind):
+def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(make, config, kind):
     encoder, variables = make(config, kind)
     apply = jax.jit(encoder.apply)
     x, mask = make_input()
@@ -75,7 +77,7 @@ def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(config, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_reaches_every_parameter(kind):
+def test_training_reaches_every_parameter(make, kind):
     """Gradients with dropout on: finite, and none of the parameters is left out."""
     encoder, variables = make(T5, kind)
     x, mask = make_input()
@@ -102,7 +104,7 @@ def test_training_reaches_every_parameter(kind):
         ("bigbird", {"num_random_blocks": 3}, {}),
     ],
 )
-def test_windows_as_wide_as_the_text_are_full_attention(kind, options, inputs):
+def test_windows_as_wide_as_the_text_are_full_attention(make, kind, options, inputs):
     full, variables = make(T5, "full")
     sparse, own = make(T5, kind, **options)
     if kind == "longformer":  # has further projections, which nothing uses without global tokens
@@ -113,7 +115,7 @@ def test_windows_as_wide_as_the_text_are_full_attention(kind, options, inputs):
     np.testing.assert_allclose(sparse.apply(variables, x, mask, **inputs)[mask], wanted, atol=1e-5)
 
 
-def test_long_inputs_of_full_attention_go_in_pieces(monkeypatch):
+def test_long_inputs_of_full_attention_go_in_pieces(make, monkeypatch):
     encoder, variables = make(T5, "full")
     x, mask = make_input()
     wanted = encoder.apply(variables, x, mask)[mask]

@@ -1,4 +1,3 @@
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -13,8 +12,9 @@ SINGLE = [{"id": f"d{i}", "text": f"A review {i}.", "label": label} for i, label
 SEVERAL = [{"id": f"d{i}", "text": f"{i}", "label": label} for i, label in enumerate((["x"], [], ["x", "z", "y"]))]
 
 
-def params_of(experiment):
-    return nn.meta.unbox(experiment.family.init_params(experiment.config)(jax.random.key(0)))
+@pytest.fixture(scope="module")
+def params_of(draw_params):
+    return lambda experiment: draw_params(experiment.family.init_params(experiment.config))
 
 
 def slow_logits(experiment, params):
@@ -24,7 +24,7 @@ def slow_logits(experiment, params):
     return np.concatenate([module.apply({"params": params}, ids, np.ones_like(ids)) for ids in rows])
 
 
-def test_one_label_each(experiment, write_rows):
+def test_one_label_each(params_of, experiment, write_rows):
     experiment = experiment("labels", write_rows(SINGLE), data={"batch_size": 4, "shuffle": "none"})
     config = experiment.config
     assert (config.head, config.num_labels, config.id2label) == ("classification", 2, ("bad", "good"))
@@ -52,7 +52,7 @@ def test_one_label_each(experiment, write_rows):
     assert "3 documents, labels bad, good" in experiment.objective.report(experiment.evaluation_at(0, params))
 
 
-def test_several_labels(experiment, write_rows):
+def test_several_labels(params_of, experiment, write_rows):
     experiment = experiment("labels", write_rows(SEVERAL), data={"batch_size": 4, "shuffle": "none"})
     assert experiment.config.problem_type == "multi_label_classification"
     batch = next(experiment.batches())

@@ -1,6 +1,5 @@
 import math
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ ROWS = [{"id": f"d{i}", "text": "Once upon a time there was a tale. " * (i + 1)}
 PREFIX = "<extra_id_1>"
 
 
-def params_of(experiment):
-    return nn.meta.unbox(experiment.family.init_params(experiment.config)(jax.random.key(0)))
+@pytest.fixture(scope="module")
+def params_of(draw_params):
+    return lambda experiment: draw_params(experiment.family.init_params(experiment.config))
 
 
 def run_of(experiment, rows, /, **sections):
@@ -23,7 +23,7 @@ def run_of(experiment, rows, /, **sections):
     return experiment("masked_tokens", rows, **sections)
 
 
-def test_loss_is_that_of_the_chosen_tokens(experiment, write_rows):
+def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
     run = run_of(experiment, write_rows(ROWS), data={"batch_size": 4, "shuffle": "none"}, mlm={"probability": 0.5})
     assert run.config.head == "masked_lm"
     batch = next(run.batches())
@@ -46,7 +46,7 @@ def test_loss_is_that_of_the_chosen_tokens(experiment, write_rows):
     assert out.metrics["tokens"] == batch["attention_mask"].sum()
 
 
-def test_evaluation_does_not_depend_on_the_batch_size(experiment, write_rows):
+def test_evaluation_does_not_depend_on_the_batch_size(params_of, experiment, write_rows):
     data, found = write_rows(ROWS), []
     for batch_size in (2, 5):
         run = run_of(experiment, data, evaluation={"batch_size": batch_size})
