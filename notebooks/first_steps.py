@@ -1,0 +1,110 @@
+# %% [markdown]
+# # Summaries of long documents in JAX: first steps
+#
+# This notebook loads modules of `longsum_jax` and runs them, trains a small model from nothing, and lets it summarise.
+# A model this small and this young is no summariser yet; every part it uses is the real one.
+#
+# Open it in a clone of the repository. With an accelerator (Runtime, Change runtime type) everything takes about a
+# minute, on two CPU cores three.
+
+# %% [install]
+# %cd ..
+# %pip install --quiet -e ".[all]" "JAX"
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import longsum_jax
+
+RUN = "configs/quickstart.py"
+WORKDIR = "runs/notebook"
+jax.devices()
+
+# %% [markdown]
+# ## Modules
+#
+# Modules are ordinary Flax Linen modules. The gated state-space layer of LOCOST reads 65,536 tokens in one pass:
+
+# %%
+from longsum_jax.layers.s4d import S4D
+
+layer = S4D(d_model=32, d_state=16)
+x = jax.random.normal(jax.random.key(0), (1, 65536, 32))
+mask = jnp.ones((1, 65536), bool)
+variables = layer.init(jax.random.key(1), x[:, :8], mask[:, :8])
+jax.jit(layer.apply)(variables, x, mask).shape
+
+# %% [markdown]
+# LSG attention lets tokens see their neighbourhood, a selection of what is further away, and global tokens. It is a
+# function of arrays, as every operation in `longsum_jax.ops`; every encoder of the library can have it.
+
+# %%
+from longsum_jax.models.bart import BartConfig
+from longsum_jax.registry import get_family
+
+config = BartConfig(
+    vocab_size=1000,
+    d_model=64,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=128,
+    decoder_ffn_dim=128,
+    max_position_embeddings=1024,
+    encoder_attention="lsg",
+    block_size=64,
+    sparse_block_size=64,
+    num_global_tokens=1,
+    cross_attention="hepos",
+    hepos_stride=4,
+)
+shapes = get_family("bart").parameter_shapes(config)
+print(len(shapes), "parameters, for example")
+for name in list(shapes)[:5]:
+    print(" ", name, shapes[name])
+
+# %% [markdown]
+# ## Training
+#
+# A tokenizer is built, a small LOCOST is trained with gap sentences on the documentation inside Python, and compared
+# with the lead baseline. The same command in a terminal: `python -m longsum_jax.train --config=... --workdir=...`.
+
+# %%
+from longsum_jax import train
+
+train.main([f"--config={RUN}", f"--workdir={WORKDIR}"])
+
+# %%
+import json
+from pathlib import Path
+
+lines = [json.loads(line) for line in Path(WORKDIR, "metrics.jsonl").read_text().splitlines()]
+losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
+print("\n".join(f"step {step:>4}: loss {loss:.2f}" for step, loss in losses.items()))
+
+# %% [markdown]
+# ## Summaries
+#
+# `load` takes a training run, a directory of transformers, or a name on the Hugging Face Hub.
+
+# %%
+from pydoc_data import topics
+
+model = longsum_jax.load(WORKDIR)
+document = topics.topics["for"]
+[summary] = model.summaries(document, max_source_length=320, num_beams=4, no_repeat_ngram_size=3)
+print(summary.text)
+summary.report()
+
+# %%
+ids = np.array([model.tokenizer.encode(document)[:64]])
+states = model.encode(ids)
+logits = model.logits(ids, decoder_input_ids=ids[:, :4])
+states.shape, logits.shape
+
+# %% [markdown]
+# Next: `python -m longsum_jax.convert` gives a checkpoint you have longer inputs; `configs/finetune.py` trains it on
+# your own reports. Every command explains itself with `--help`.
