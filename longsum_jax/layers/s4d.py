@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
-from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
+from longsum_jax.ops.ssm_conv import Backend, ssm_convolution, ssm_convolution_sharded
 from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
@@ -28,6 +28,7 @@ class S4D(nn.Module):
         shared_dynamics: both directions share A, B and dt (published code); else each has its own (paper, section 3.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
+        backend, operands: how the convolution is computed, see ``ops.ssm_conv.ssm_convolution``.
         length_chunk: positions per piece in the dense maps; 0 for all at once.
     """
 
@@ -40,6 +41,8 @@ class S4D(nn.Module):
     dt_max: float = 1e-1
     dt_init: StepInit = "log_uniform"
     discretization: Discretization = "zoh"
+    backend: Backend | Literal["auto"] = "auto"
+    operands: Literal["float32", "bfloat16"] = "float32"
     length_chunk: int = 0
     dtype: Any = jnp.float32
 
@@ -97,10 +100,11 @@ class S4D(nn.Module):
 
     def _convolve(self, k: Array) -> Array:
         ssm = self.ssm()
-        spec = mesh_spec(k.shape, ("batch", None, "channels"))
+        spec = mesh_spec(k.shape, ("batch", "length", "channels"))
+        options = {"discretization": self.discretization, "backend": self.backend, "operands": self.operands}
         if spec is None:
-            return ssm_convolution(k, ssm, self.D, discretization=self.discretization)
-        return ssm_convolution_sharded(k, ssm, self.D, spec, discretization=self.discretization)
+            return ssm_convolution(k, ssm, self.D, **options)
+        return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
 
 
 def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:

@@ -108,8 +108,8 @@ def kernel_of_modes(modes: Modes, length: int) -> Array:
         raise ValueError(f"length is {length}; the kernel is exact for 1 to {MAX_LENGTH} steps")
     inner = inner_steps(length)
     outer = -(-length // inner)
-    columns = _powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)  # [R, H, M, S]
-    rows = _powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)  # [R, H, N, M]
+    columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)  # [R, H, M, S]
+    rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)  # [R, H, N, M]
     rows = 2.0 * modes.Ct[..., None, :] * rows[:, :, None]  # [R, H, G, N, M]
     kernel = _real_product(rows.real, columns.real) - _real_product(rows.imag, columns.imag)
     sets, channels, groups = kernel.shape[:3]
@@ -136,8 +136,8 @@ def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Arr
     return lax.complex(growth * turn.real - versine, (growth + 1) * turn.imag)
 
 
-def _powers(modes: Modes, steps: Array, axis: int) -> Array:
-    """w**steps as complex64, the steps on a new ``axis``."""
+def mode_powers(modes: Modes, steps: Array, axis: int = -1) -> Array:
+    """w**steps as complex64 [R, H, M], the steps (int32, up to 2**20) on a new ``axis``, -1 or -2."""
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
     return jnp.exp(decay * steps.astype(jnp.float32)) * cis(theta, high, low, steps)
@@ -146,7 +146,7 @@ def _powers(modes: Modes, steps: Array, axis: int) -> Array:
 def ssm_kernel_direct(ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh") -> Array:
     """Slow twin of ``ssm_kernel``: the [R, H, M, L] powers are materialised.  For tests and benchmarks."""
     modes = discretize(ssm, discretization)
-    powers = _powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
+    powers = mode_powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
     kernel = 2.0 * jnp.einsum("rhgm,rhml->rghl", modes.Ct, powers, precision=lax.Precision.HIGHEST).real
     return kernel.reshape(ssm.directions, -1, length)
 
@@ -161,7 +161,7 @@ class Recurrence(NamedTuple):
 def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") -> Recurrence:
     """The step-by-step form of ``ssm``, for ``ssm_step``."""
     modes = discretize(ssm, discretization)
-    w = _powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
+    w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
     return Recurrence(jnp.broadcast_to(w, ssm.C.shape[:-1]), modes.Ct.swapaxes(1, 2).reshape(ssm.C.shape[:-1]))
 
 

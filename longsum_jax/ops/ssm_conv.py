@@ -1,13 +1,17 @@
-"""Convolution with the two-sided state-space kernel through the FFT, exact for every length up to 2**20.
+"""Convolution with the two-sided state-space kernel, exact for every length up to 2**20.
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
-Both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of the input, one of the
-kernel and one inverse.  Channels are processed in blocks inside a loop, each block building its own kernel: the
-temporary memory is that of one block.  The backward pass recomputes kernels; its residuals are inputs and parameters.
+By FFT, both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of the input, one of
+the kernel and one inverse; by matrix products (``ssm_matmul``) there is no kernel of length L.  Channels are processed
+in blocks inside a loop: the temporary memory is that of one block.  The backward pass computes blocks again; its
+residuals are inputs and parameters.
 """
 
+import math
+from collections.abc import Mapping
 from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +29,13 @@ from longsum_jax.ops.ssm import (
     slice_channels,
     ssm_kernel_direct,
 )
+from longsum_jax.ops.ssm_matmul import CHUNK, convolve_by_matmul
 from longsum_jax.typing import Array
 
 MIN_BLOCK_BYTES = 2**26  # temporary memory that a block of channels may take, whatever the input
+Backend = Literal["fft", "matmul"]
+# Platform to the first length at which "matmul" is the faster one (BUILD_NOTES.md has the measurements).
+_MATMUL_FROM: Mapping[str, int] = {"tpu": 1}
 
 
 def ssm_convolution(
@@ -38,6 +46,8 @@ def ssm_convolution(
     causal: bool = False,
     discretization: Discretization = "zoh",
     block: int | None = None,
+    backend: Backend | Literal["auto"] = "auto",
+    operands: str = "float32",
 ) -> Array:
     """Convolves every channel of ``u`` with its kernel (LOCOST, section 3, equation 3, and the published skip D).
 
@@ -48,44 +58,59 @@ def ssm_convolution(
         causal: use the first direction alone, so that output j depends on inputs 0..j; implied by one direction.
         discretization: see ``ssm.discretize``.
         block: channels per step of the loop; chosen from the memory of one channel when not given.
+        backend: "fft", "matmul" (``ssm_matmul``), or "auto" for the faster one, see ``choose_backend``.
+        operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
 
     Returns:
         [B, L, H] in the type of ``u``.
     """
     modes = discretize(first_direction(ssm) if causal else ssm, discretization)
+    if backend == "auto":
+        backend = choose_backend(jax.default_backend(), u.shape[1])
     if block is None:
-        block = _channels_per_block(u.shape, modes)
-    return _convolve(block, u, modes.decay, modes.theta, modes.Ct, D, modes.high, modes.low)
+        block = _channels_per_block(u.shape, modes, backend)
+    return _convolve(_Plan(backend, block, operands), u, modes.decay, modes.theta, modes.Ct, D, modes.high, modes.low)
 
 
-def ssm_convolution_sharded(
-    u: Array,
-    ssm: DiagonalSSM,
-    D: Array,
-    spec: PartitionSpec,
-    *,
-    causal: bool = False,
-    discretization: Discretization = "zoh",
-) -> Array:
-    """``ssm_convolution`` with ``u`` laid out as ``spec`` (batch, None, channels) on the mesh in use.
+def ssm_convolution_sharded(u: Array, ssm: DiagonalSSM, D: Array, spec: PartitionSpec, **options: Any) -> Array:
+    """``ssm_convolution`` with its ``options`` and ``u`` laid out as ``spec`` on the mesh in use.
 
     GSPMD does not partition FFTs and would gather the batch on every device; inside ``shard_map`` each device convolves
-    its own rows and channels.
+    its own rows and channels. Where ``spec`` shards the length, devices swap it for channels and back: two
+    all-to-alls, exactly what one device computes.
+
+    Args:
+        spec: mesh axes of (batch, length, channels).
 
     Raises:
-        ValueError: the length axis is sharded.
+        ValueError: the channels do not divide over the devices of the length axis.
     """
     batch, length, channels = (*spec, None, None, None)[:3]
-    if length is not None:
-        raise ValueError(f"the length axis of {spec} is sharded; every device needs the whole length")
-    parameters = DiagonalSSM(*(PartitionSpec(None, channels) for _ in ssm))
-    convolve = jax.shard_map(
-        partial(ssm_convolution, causal=causal, discretization=discretization),
-        in_specs=(PartitionSpec(batch, None, channels), parameters, PartitionSpec(channels)),
-        out_specs=PartitionSpec(batch, None, channels),
+    mesh = jax.sharding.get_abstract_mesh()
+    own = _axes(channels) + _axes(length)
+    shares = math.prod(mesh.shape[axis] for axis in own)
+    if u.shape[2] % shares:
+        raise ValueError(f"{u.shape[2]} channels do not divide over the {shares} devices of {own}")
+
+    def convolve(u: Array, ssm: DiagonalSSM, D: Array) -> Array:
+        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
+        u = swap(u, split_axis=2, concat_axis=1) if length else u
+        y = ssm_convolution(u, ssm, D, **options)
+        return swap(y, split_axis=1, concat_axis=2) if length else y
+
+    layout = PartitionSpec(batch, length, channels)
+    parameters = DiagonalSSM(*(PartitionSpec(None, own or None) for _ in ssm))
+    return jax.shard_map(
+        convolve,
+        in_specs=(layout, parameters, PartitionSpec(own or None)),
+        out_specs=layout,
         check_vma=False,  # a custom_vjp inside: the cotangents of replicated parameters are summed on the way out
-    )
-    return convolve(u, ssm, D)
+    )(u, ssm, D)
+
+
+def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The mesh axes of one entry of a PartitionSpec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def smooth_length(length: int) -> int:
@@ -104,16 +129,25 @@ def _is_smooth(n: int) -> bool:
     return n == 1
 
 
-def _channels_per_block(shape: tuple[int, ...], modes: Modes) -> int:
+def choose_backend(platform: str, length: int) -> Backend:
+    """The backend that was measured (or, for TPUs, is expected) to be the faster one."""
+    first = _MATMUL_FROM.get(platform)
+    return "fft" if first is None or length < first else "matmul"
+
+
+def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
     """As many channels as fit the budget: an eighth of the input, at least MIN_BLOCK_BYTES."""
     batch, length, channels = shape
     sets, _, groups, size = modes.Ct.shape
-    fft = smooth_length(length)
-    inner = inner_steps(length)
-    tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
-    per_channel = tables + 16 * fft * (batch + sets * groups)
+    if backend == "fft":
+        inner = inner_steps(length)
+        tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
+        per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
+    else:
+        tables = 4 * (2 * CHUNK**2 + 8 * sets * groups * size * CHUNK)
+        per_channel = tables + 4 * batch * length * (4 + 4 * size / CHUNK)
     budget = max(MIN_BLOCK_BYTES, batch * length * channels // 2)
-    return max(1, min(channels, budget // per_channel))
+    return max(1, min(channels, int(budget // per_channel)))
 
 
 def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Array:
@@ -136,59 +170,67 @@ def _over_blocks(block: int, channels: int, body, carry):
     return lax.fori_loop(0, count, lambda i, carry: body(jnp.minimum(i * block, channels - block), carry), carry)
 
 
-def _spectrum(x: Array, start: Array | int, block: int, fft_length: int) -> Array:
-    """rfft over the length of a block of channels: [B, L, H] -> [B, block, F/2 + 1]."""
-    x = lax.dynamic_slice_in_dim(x, start, block, 2).astype(jnp.float32)
-    return jnp.fft.rfft(x.swapaxes(1, 2), n=fft_length)
-
-
 def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
     return lax.dynamic_update_slice_in_dim(x, value.astype(x.dtype), start, axis)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(block, u, decay, theta, Ct, D, high, low):
+def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
+    """A block of channels: float32 [B, L, H] -> the same."""
     length = u.shape[1]
     fft_length = smooth_length(length)
+    kernel = circular_kernel(modes, D, length, fft_length)
+    product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * jnp.fft.rfft(kernel)
+    return jnp.fft.irfft(product, n=fft_length)[..., :length].swapaxes(1, 2)
+
+
+def _block(plan: "_Plan", start: Array | int, u: Array, modes: Modes, D: Array) -> tuple[Array, Modes, Array]:
+    """The channels of one block, inputs as float32."""
+    piece = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
+    return piece, slice_channels(modes, start, plan.block), lax.dynamic_slice_in_dim(D, start, plan.block)
+
+
+class _Plan(NamedTuple):
+    """How it is computed: all that is known while compiling."""
+
+    backend: Backend
+    block: int
+    operands: str
+
+    def convolve(self, u: Array, modes: Modes, D: Array) -> Array:
+        if self.backend == "fft":
+            return _convolve_by_fft(u, modes, D)
+        return convolve_by_matmul(u, modes, D, operands=self.operands)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _convolve(plan, u, decay, theta, Ct, D, high, low):
     modes = Modes(decay, theta, high, low, Ct)
 
     def body(start, y):
-        skip = lax.dynamic_slice_in_dim(D, start, block)
-        kernel = circular_kernel(slice_channels(modes, start, block), skip, length, fft_length)
-        product = _spectrum(u, start, block, fft_length) * jnp.fft.rfft(kernel)
-        out = jnp.fft.irfft(product, n=fft_length)[..., :length]
-        return _write(y, out.swapaxes(1, 2), start, 2)
+        return _write(y, plan.convolve(*_block(plan, start, u, modes, D)), start, 2)
 
-    return _over_blocks(block, u.shape[2], body, jnp.zeros_like(u))
+    return _over_blocks(plan.block, u.shape[2], body, jnp.zeros_like(u))
 
 
-def _convolve_forward(block, *inputs):
-    return _convolve(block, *inputs), inputs
+def _convolve_forward(plan, *inputs):
+    return _convolve(plan, *inputs), inputs
 
 
-def _convolve_backward(block, inputs, dy):
+def _convolve_backward(plan, inputs, dy):
     u, decay, theta, Ct, D, high, low = inputs
-    length = u.shape[1]
-    fft_length = smooth_length(length)
 
     def body(start, grads):
-        du, *dparams = grads
-        piece = slice_channels(Modes(decay, theta, high, low, Ct), start, block)
-        skip = lax.dynamic_slice_in_dim(D, start, block)
+        piece, modes, skip = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
 
-        def build(decay, theta, Ct, D):
-            return circular_kernel(piece._replace(decay=decay, theta=theta, Ct=Ct), D, length, fft_length)
+        def convolve(u, decay, theta, Ct, D):
+            return plan.convolve(u, modes._replace(decay=decay, theta=theta, Ct=Ct), D)
 
-        kernel, pull_back = jax.vjp(build, piece.decay, piece.theta, piece.Ct, skip)
-        dy_spectrum = _spectrum(dy, start, block, fft_length)
-        back = jnp.fft.irfft(dy_spectrum * jnp.fft.rfft(kernel).conj(), n=fft_length)[..., :length]
-        du = _write(du, back.swapaxes(1, 2), start, 2)
-        dkernel = (dy_spectrum * _spectrum(u, start, block, fft_length).conj()).sum(0)
-        pieces = pull_back(jnp.fft.irfft(dkernel, n=fft_length))
-        axes = (1, 1, 1, 0)
-        return du, *(_write(x, p, start, axis) for x, p, axis in zip(dparams, pieces, axes, strict=True))
+        _, pull_back = jax.vjp(convolve, piece, modes.decay, modes.theta, modes.Ct, skip)
+        pieces = pull_back(lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32))
+        axes = (2, 1, 1, 1, 0)
+        return tuple(_write(x, p, start, axis) for x, p, axis in zip(grads, pieces, axes, strict=True))
 
-    grads = _over_blocks(block, u.shape[2], body, tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D))))
+    grads = _over_blocks(plan.block, u.shape[2], body, tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D))))
     return *grads, None, None
 
 

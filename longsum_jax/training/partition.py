@@ -5,8 +5,9 @@ Models name the axes of their parameters and activations (Flax Linen logical par
     parameters    layers, vocab, embed, heads, kv, mlp, channels, modes, directions, buckets
     activations   batch, length, act_embed, act_heads, act_mlp, act_vocab, act_channels
 
-A preset maps those names to the three mesh axes "batch" (rows of the batch), "fsdp" (rows of the batch, and
-slices of every parameter) and "tensor" (slices of the wide dimensions). This file knows no model.
+A preset maps those names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the batch, and slices of every
+parameter), "tensor" (slices of the wide dimensions) and "sequence" (slices of every document). This file knows no
+model.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.typing import Array, NumpyBatch
 
-MESH_AXES = ("batch", "fsdp", "tensor")
+MESH_AXES = ("batch", "fsdp", "tensor", "sequence")
 BATCH_AXES = ("batch", "fsdp")  # the axes that split the rows of a batch
 
 Rules = Mapping[str, tuple[str, ...]]  # logical axis name to mesh axes
@@ -36,6 +37,7 @@ PRESETS: Mapping[str, Rules] = {
     "replicated": {"batch": ("batch",)},
     "fsdp": _FSDP,
     "fsdp+tensor": {**_FSDP, **_TENSOR},
+    "fsdp+sequence": {**_FSDP, "length": ("sequence",)},
 }
 
 
@@ -45,14 +47,16 @@ class MeshOptions:
 
     Attributes:
         preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer state cut
-            along their "embed" dimension) or "fsdp+tensor" (heads, mlp, vocab and channels cut as well).
-        batch, fsdp, tensor: devices along each mesh axis; one of them may be -1, the rest of the devices.
+            along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and channels cut as well) or
+            "fsdp+sequence" (the encoder's positions cut, for documents that fit no single device).
+        batch, fsdp, tensor, sequence: devices along each mesh axis; one of them may be -1, the rest of the devices.
     """
 
-    preset: Literal["replicated", "fsdp", "fsdp+tensor"] = "replicated"
+    preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = "replicated"
     batch: int = -1
     fsdp: int = 1
     tensor: int = 1
+    sequence: int = 1
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -76,8 +80,8 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
     """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of devices, or a "tensor" axis
-            that reaches over several hosts (the hosts would then share rows, and each feeds its own).
+        InputError: more than one -1, sizes whose product is not the number of devices, or "tensor" and
+            "sequence" axes that reach over several hosts (which would then share rows, and each feeds its own).
     """
     devices = jax.devices() if devices is None else devices
     sizes = [getattr(options, axis) for axis in MESH_AXES]
@@ -88,13 +92,16 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
         shown = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
         raise InputError(
             f"mesh: {shown} needs {'a multiple of ' if -1 in sizes else ''}{fixed} devices, "
-            f"there are {len(devices)}; change mesh.batch, mesh.fsdp or mesh.tensor"
+            f"there are {len(devices)}; change the sizes of {', '.join(f'mesh.{axis}' for axis in MESH_AXES)}"
         )
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
-    if per_host % sizes[-1]:
-        raise InputError(f"mesh.tensor: {sizes[-1]} does not divide the {per_host} devices of one host")
-    return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    shared = math.prod(sizes[2:])
+    if per_host % shared:
+        raise InputError(
+            f"mesh.tensor x mesh.sequence: {shared} devices do not divide the {per_host} of one host; give fewer"
+        )
+    return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices)
 
 
 @contextlib.contextmanager

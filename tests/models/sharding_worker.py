@@ -25,7 +25,7 @@ from longsum_jax.ops.ssm import DiagonalSSM
 from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.training.partition import MeshOptions, activate, create_sharded, make_mesh, put_batch
 
-SPECS = {"batch": P("batch"), "channels": P(None, None, "batch")}
+SPECS = {"batch": P("batch"), "channels": P(None, None, "batch"), "length": P(None, "batch")}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 
 
@@ -58,8 +58,8 @@ def check_operation(spec):
     """Values, gradients and collectives of the sharded operation."""
     u, ssm, D = operation_inputs()
     mesh = make_mesh(MeshOptions("replicated"))
-    channels = P(None, *spec[2:])
-    places = (spec, DiagonalSSM(*(channels for _ in ssm)), P(*spec[2:]))
+    channels = spec[2:]
+    places = (spec, DiagonalSSM(*(P(None, *channels) for _ in ssm)), P(*channels))
     arguments = jax.tree.map(lambda x, place: jax.device_put(x, NamedSharding(mesh, place)), (u, ssm, D), places)
 
     def gradients(convolve, u, ssm, D):
@@ -95,6 +95,7 @@ MODEL = T5(CONFIG)
 PRESETS = {
     "replicated": MeshOptions("replicated"),
     "fsdp+tensor": MeshOptions("fsdp+tensor", batch=2, fsdp=2, tensor=2),
+    "fsdp+sequence": MeshOptions("fsdp+sequence", batch=1, fsdp=2, sequence=4),
 }
 
 

@@ -19,7 +19,7 @@ def report():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("layout", ["batch", "channels"])
+@pytest.mark.parametrize("layout", ["batch", "channels", "length"])
 def test_sharded_operation_equals_the_unsharded_one(report, layout):
     found = report[f"operation over {layout}"]
     assert found["difference"] < 1e-6
@@ -34,12 +34,20 @@ def test_operation_gathers_nothing(report, layout):
     assert {name for name, count in found["backward"].items() if count} == {"all-reduce"}
 
 
+def test_a_sharded_length_is_swapped_for_channels_and_back(report):
+    found = report["operation over length"]
+    assert found["forward"] == dict.fromkeys(found["forward"], 0) | {"all-to-all": 2}
+    # The input is read again and so is the cotangent; both go one way, the input's gradient the other.
+    assert found["backward"]["all-to-all"] <= 4
+    assert not found["backward"]["all-gather"] + found["backward"]["collective-permute"]
+
+
 def test_plain_jit_gathers(report):
     """The reason for shard_map; should this fail, GSPMD has learnt to partition FFTs."""
     assert report["plain jit"]["all-gather"] > 0
 
 
-@pytest.mark.parametrize("preset", ["replicated", "fsdp+tensor"])
+@pytest.mark.parametrize("preset", ["replicated", "fsdp+tensor", "fsdp+sequence"])
 def test_whole_model_on_a_mesh_equals_one_device(report, preset):
     found = report[f"model {preset}"]
     assert found["loss_difference"] < 1e-5

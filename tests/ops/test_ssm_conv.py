@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops import ssm_conv
+from longsum_jax.ops import ssm_conv, ssm_matmul
 from longsum_jax.ops.ssm import MAX_LENGTH, discretize, ssm_scan
 from longsum_jax.ops.ssm_conv import smooth_length, ssm_convolution, ssm_convolution_direct
 
@@ -44,11 +44,13 @@ def assert_close(value, reference, tolerance=1e-5):
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * max(1e-3, np.abs(y).max()))
 
 
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
-def test_convolution_equals_both_slow_twins(make_ssm, length, directions):
+def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backend, monkeypatch):
+    monkeypatch.setattr(ssm_matmul, "CHUNK", 32)  # up to four chunks, the last one not full
     arguments = inputs(make_ssm, length, directions)
-    fast = value_and_gradients(ssm_convolution, *arguments)
+    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
     for twin in TWINS:
         assert_close(fast, of_twin(twin, *arguments))
 
@@ -62,9 +64,10 @@ def test_causal_uses_the_first_direction_alone(make_ssm, sets):
     assert_close((y, du, dD), (expected, du_expected, dD_expected))
 
 
-def test_dynamics_of_each_direction(make_ssm):
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_dynamics_of_each_direction(make_ssm, backend):
     arguments = inputs(make_ssm, 33, sets=2)
-    fast = value_and_gradients(ssm_convolution, *arguments)
+    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
     for twin in TWINS:
         assert_close(fast, of_twin(twin, *arguments))
 
@@ -86,9 +89,28 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
 
 def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
     modes = discretize(make_ssm(6, 4))
-    assert ssm_conv._channels_per_block((2, 33, 6), modes) == 6
+    backends = "fft", "matmul"
+    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [6, 6]
     monkeypatch.setattr(ssm_conv, "MIN_BLOCK_BYTES", 1)
-    assert ssm_conv._channels_per_block((2, 33, 6), modes) == 1
+    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [1, 1]
+
+
+def test_the_backend_is_chosen_by_platform_and_length(make_ssm, monkeypatch):
+    assert ssm_conv.choose_backend("tpu", 16) == "matmul"
+    assert ssm_conv.choose_backend("unheard-of", 2**20) == "fft"
+    chosen = []
+    monkeypatch.setattr(ssm_conv, "choose_backend", lambda *key: chosen.append(key) or "matmul")
+    u, ssm, D, _ = inputs(make_ssm, 8)
+    text = jax.jit(ssm_convolution).lower(u, ssm, D).as_text()
+    assert chosen == [("cpu", 8)]
+    assert "fft" not in text
+
+
+def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
+    u, ssm, D, _ = inputs(make_ssm, LONGEST)
+    exact = ssm_convolution(u, ssm, D)
+    error = relative_error(ssm_convolution(u, ssm, D, backend="matmul", operands="bfloat16"), exact)
+    assert 1e-4 < error < 8e-3
 
 
 def test_bfloat16_input_is_computed_in_float32(make_ssm):
@@ -125,7 +147,8 @@ def test_the_future_does_not_reach_causal_outputs(make_ssm):
     np.testing.assert_allclose(past, changed, rtol=0, atol=2e-5)
 
 
-def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error):
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error, backend):
     length = 65536
     ssm, rng = make_ssm(2, 256), np.random.default_rng(0)
     u, D = rng.normal(size=(1, length, 2)).astype(np.float32), rng.normal(size=2).astype(np.float32)
@@ -134,14 +157,17 @@ def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error
     kernel[:, 0] += backward[:, 0] + D
     spectrum = np.fft.rfft(u[0].T.astype(np.float64), 2 * length) * np.fft.rfft(kernel)
     expected = np.fft.irfft(spectrum, 2 * length)[:, :length].T[None]
-    assert relative_error(jax.jit(ssm_convolution)(u, ssm, D), expected) <= 1e-6
+    convolve = jax.jit(partial(ssm_convolution, backend=backend))
+    assert relative_error(convolve(u, ssm, D), expected) <= 1e-6
 
 
-def test_a_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64):
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_a_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64, backend):
     length = MAX_LENGTH
     ssm, rng = make_ssm(1, 8), np.random.default_rng(0)
     u, D = rng.normal(size=length).astype(np.float32), np.float32([0.7])
-    y = np.asarray(jax.jit(ssm_convolution)(u[None, :, None], ssm, D))[0, :, 0]
+    convolve = jax.jit(partial(ssm_convolution, backend=backend))
+    y = np.asarray(convolve(u[None, :, None], ssm, D))[0, :, 0]
     forward, backward = kernel_float64(ssm, length, chunk=2**16)[:, 0]
     for j in (0, 1, 4097, length // 2, length - 2, length - 1):
         exact = D[0] * u[j] + forward[: j + 1] @ u[j::-1] + backward[: length - j] @ u[j:]
@@ -152,13 +178,6 @@ def test_more_than_a_million_positions_are_refused(make_ssm):
     u = jax.ShapeDtypeStruct((1, MAX_LENGTH + 1, 1), jnp.float32)
     with pytest.raises(ValueError, match="exact for 1 to 1048576"):
         jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), jnp.zeros(1))
-
-
-def test_sharding_the_length_is_refused(make_ssm):
-    u, ssm, D, _ = inputs(make_ssm, 8)
-    spec = jax.sharding.PartitionSpec(None, "batch", None)
-    with pytest.raises(ValueError, match="length axis"):
-        ssm_conv.ssm_convolution_sharded(u, ssm, D, spec)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 337, 4096, 4099, 65537])

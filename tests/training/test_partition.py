@@ -21,7 +21,8 @@ from longsum_jax.training.partition import (
     slot_shardings,
 )
 
-MESH = AbstractMesh((2, 4, 2), MESH_AXES, axis_types=(AxisType.Auto,) * 3)  # shapes only, no devices needed
+AXES = (AxisType.Auto,) * len(MESH_AXES)
+MESH = AbstractMesh((2, 4, 2, 1), MESH_AXES, axis_types=AXES)  # shapes only, no devices needed
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_micro_batches_stay_on_their_devices(on_meshes):
 
 def test_meshes_and_batches_that_do_not_divide_are_named(on_meshes):
     wrong_product, wrong_multiple, two_rests, wrong_batch, wrong_micro_batch = on_meshes["errors"]
-    assert "batch=3 x fsdp=2 x tensor=1 needs 6 devices, there are 8" in wrong_product
+    assert "batch=3 x fsdp=2 x tensor=1 x sequence=1 needs 6 devices, there are 8" in wrong_product
     assert "a multiple of 3 devices, there are 8" in wrong_multiple
-    assert "only one of batch, fsdp, tensor may be -1" in two_rests
+    assert "only one of batch, fsdp, tensor, sequence may be -1" in two_rests
     assert "12 rows" in wrong_batch
     assert "8 devices" in wrong_batch
     assert "16 rows" in wrong_micro_batch

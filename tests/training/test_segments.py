@@ -1,0 +1,122 @@
+"""Documents that go through a step segment by segment, on a loss small enough to be written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.training.memory_use import fit_length, step_bytes
+from longsum_jax.training.state import TrainState
+from longsum_jax.training.step import LossOutput, Segmented, gradient_fn, make_train_step
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+ROWS, S, L, D = 4, 5, 6, 3
+PARAMS = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(D, D)), jnp.float32), "m": jnp.ones(D)}
+COUNTS = np.array([3, 2, 4, 0])  # segments of each row
+
+
+def batch(segments=S):
+    x = np.random.default_rng(1).normal(size=(ROWS, segments, L, D)).astype(np.float32)
+    there = np.arange(segments) < COUNTS[:, None]
+    return {"x": np.where(there[..., None, None], x, 0), "there": there}
+
+
+def segment_loss(params, batch, rng, memory):
+    """The memory of a row is what its segments before add up to, turned by w each time; noise shows the keys."""
+    y = jnp.tanh(batch["x"].sum(1) @ params["w"] + memory + batch.get("offset", 0)) * batch["there"][:, None]
+    memory = jnp.where(batch["there"][:, None], y + 0.1 * memory @ params["w"], memory)
+    noise = jax.random.normal(rng)
+    return LossOutput((y**2).sum(), batch["there"].sum().astype(jnp.float32), memory, {"noise": noise})
+
+
+def start(params, batch):
+    return jnp.broadcast_to(params["m"], (batch["x"].shape[0], D))
+
+
+def count(batch):
+    return (batch["there"].any(0) * jnp.arange(1, 1 + batch["there"].shape[1])).max()
+
+
+LOSS = Segmented(segment_loss, start, count)
+
+
+def by_hand(stop, steps=4, memory=None):
+    """Loss and gradient of a loop on the host over all segments; ``stop`` is what happens to the memory in between."""
+
+    def total(params):
+        memory, whole, data = start(params, batch()), 0.0, batch()
+        for i in range(steps):
+            out = segment_loss(params, {k: v[:, i] for k, v in data.items()}, jax.random.key(0), memory)
+            whole, memory = whole + out.loss_sum, stop(out.carry)
+        return whole
+
+    return jax.value_and_grad(total)(PARAMS)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_gradients_are_those_of_a_loop_over_segments(whole):
+    loss, grads = by_hand((lambda m: m) if whole else jax.lax.stop_gradient)
+    if not whole:  # the first memory is a parameter, but what is carried is none
+        grads["m"] = jnp.zeros(D)
+    found, out = jax.jit(gradient_fn(LOSS._replace(whole=whole)))(PARAMS, batch(), jax.random.key(0), ())
+    assert float(out.loss_sum) == pytest.approx(float(loss), abs=1e-5)
+    assert float(out.weight) == COUNTS.sum()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, grads)
+
+
+def test_segments_that_no_document_has_are_not_computed():
+    key = jax.random.key(7)
+    gradient = jax.jit(gradient_fn(LOSS))
+    short, out = gradient(PARAMS, batch(), key, ())
+    long, more = gradient(PARAMS, batch(segments=8), key, ())
+    drawn = sum(float(jax.random.normal(jax.random.fold_in(key, i))) for i in range(4))  # of four segments, not 5 or 8
+    assert float(out.metrics["noise"]) == pytest.approx(drawn, abs=1e-5)
+    assert float(more.metrics["noise"]) == pytest.approx(drawn, abs=1e-5)
+    assert float(out.loss_sum) != float(more.loss_sum)  # other numbers
+    assert short["w"].shape == long["w"].shape
+
+
+def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
+    found = []
+    for accumulation in (1, 2, 4):
+        loss = LOSS._replace(shared=lambda params, batch: {"offset": params["m"] * jnp.ones((batch["x"].shape[0], 1))})
+        step = make_train_step(loss, optax.sgd(0.1), accumulation=accumulation)
+        counts = [jnp.zeros((), jnp.int32) for _ in range(3)]
+        params = jax.tree.map(jnp.copy, PARAMS)
+        state = TrainState(counts[0], params, optax.sgd(0.1).init(params), (), *counts[1:])
+        for _ in range(2):  # the second step begins with a fresh memory, like the first
+            state, metrics = step(state, batch())
+        found.append((jax.device_get(state.params), float(metrics["loss"]), float(metrics["weight"])))
+    for other in found[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], other)
+    np.testing.assert_array_equal(found[0][0]["m"], PARAMS["m"])  # what is shared has no gradient
+
+
+def test_longest_length_within_a_budget():
+    asked = []
+
+    def bytes_of(length):
+        asked.append(length)
+        return 1000 + 3 * length
+
+    assert fit_length(bytes_of, 1000 + 3 * 70_000) == 68 * 1024
+    assert len(asked) <= 14
+    assert fit_length(bytes_of, 1000 + 3 * 1024) == 1024
+    assert fit_length(bytes_of, 1000 + 3 * 1023) == 0
+    assert fit_length(bytes_of, 10**9, longest=5000) == 4096
+    with pytest.raises(InputError, match="fit_length: budget=0, multiple=1024 and longest=1048576 must be above 0"):
+        fit_length(bytes_of, 0)
+    params = jax.eval_shape(lambda: {"w": jnp.zeros((64, 64))})
+
+    def loss_fn(params, batch, rng, carry):
+        return LossOutput((batch["x"] @ params["w"]).sum(), jnp.float32(1))
+
+    sizes = [
+        step_bytes(loss_fn, optax.sgd(0.1), params, {"x": jax.ShapeDtypeStruct((n, 64), jnp.float32)})
+        for n in (64, 128)
+    ]
+    assert sizes[0] >= 2 * 64 * 64 * 4
+    assert sizes[1] - sizes[0] >= 64 * 64 * 4
