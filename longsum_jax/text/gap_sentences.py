@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.ngrams import words_of
 from longsum_jax.text.sentences import split_sentences
 
 Strategy = Literal["independent", "sequential", "lead", "random"]
@@ -27,8 +28,6 @@ _CHOICES = {
     "metric": get_args(Metric),
     "short_documents": get_args(ShortDocuments),
 }
-# Turns every byte of lower-case UTF-8 but a-z and 0-9 into a space: rouge-score's words, without stemming.
-_KEEP_WORDS = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +143,7 @@ class _WordCounts(NamedTuple):
     @classmethod
     def of(cls, sentences: Sequence[str], counting: Counting) -> "_WordCounts":
         vocabulary = collections.defaultdict(itertools.count().__next__)  # numbers words as they come
-        tokens = [_words(sentence) for sentence in sentences]
+        tokens = [words_of(sentence) for sentence in sentences]
         words = np.fromiter(map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens)), np.int64)
         rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])
         size = max(len(vocabulary), 1)
@@ -175,10 +174,6 @@ class _WordCounts(NamedTuple):
         if self.unique:
             inside, outside = np.minimum(inside, 1), np.minimum(outside, 1)
         return np.minimum(inside, outside), inside, outside
-
-
-def _words(sentence: str) -> list[bytes]:
-    return sentence.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
 
 
 def _ratio(overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric) -> np.ndarray:

@@ -2,12 +2,16 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from importlib import metadata
+
+import numpy as np
 
 LONGEST_WRAPPED_LINE = 100  # characters; text with longer lines was not wrapped by hand
 WINDOW = 8192  # characters that sentencex sees at a time
 # sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
 
 
@@ -32,6 +36,20 @@ def split_sentences(text: str) -> list[str]:
         first, *others = _split_paragraph(paragraph[start:])
         found.extend(sentence.strip() for sentence in (paragraph[:start] + first, *others))
     return [sentence for sentence in found if sentence]
+
+
+def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
+    """Returns int [n], where each of the ``split_sentences`` of ``text`` ends in it.
+
+    Cut there, the text falls into one slice a sentence; white space belongs to the sentence that follows it, and what
+    is left at the end to the last one.
+    """
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    letters = np.flatnonzero(~_SPACES[np.minimum(codes, len(_SPACES) - 1)])
+    counts = np.cumsum([len("".join(sentence.split())) for sentence in sentences], dtype=np.int64)
+    ends = letters[counts - 1] + 1
+    ends[-1:] = len(text)
+    return ends
 
 
 def splitter_name() -> str:

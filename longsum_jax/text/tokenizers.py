@@ -73,6 +73,7 @@ class Tokenizer(Protocol):
     eos_id: int
     unk_id: int
     mask_id: int | None  # what a masked language model has to fill in
+    prefix_ids: tuple[int, ...]  # what ``close`` puts before a text
 
     @property
     def fingerprint(self) -> str:

@@ -1,0 +1,63 @@
+import json
+
+import pytest
+
+from longsum_jax.data.govreport import read_govreport
+from longsum_jax.errors import InputError
+
+SECTION = {"section_title": "Background", "paragraphs": ["First  one.", "Second\none."], "subsections": []}
+REPORT = {"section_title": "", "paragraphs": [], "subsections": [SECTION, SECTION | {"subsections": [SECTION]}]}
+CRS = {"id": "R1", "title": "On ships", "reports": REPORT, "summary": ["A summary.", "More of it."]}
+GAO = {"id": "GAO-1", "report": [SECTION, SECTION], "highlight": [SECTION | {"section_title": "What GAO Found"}]}
+
+
+@pytest.fixture
+def release(tmp_path):
+    """The directory gov-report with one report of each office in every split."""
+
+    def make(crs=CRS, gao=GAO):
+        for office, row in (("crs", crs), ("gao", gao)):
+            for part in (office, "split_ids"):
+                (tmp_path / part).mkdir(exist_ok=True)
+            for split in ("train", "valid", "test"):
+                (tmp_path / "split_ids" / f"{office}_{split}.ids").write_text(f"{split}-1\n")
+                (tmp_path / office / f"{split}-1.json").write_text(json.dumps(row))
+        return tmp_path
+
+    return make
+
+
+def test_sections_become_lines_and_summaries_have_no_titles(release):
+    crs, gao = read_govreport(release(), "validation")
+    once = "Background\nFirst one.\nSecond one."
+    assert crs == ("crs/valid-1", "\n".join([once] * 3), "A summary.\nMore of it.", None, None)
+    assert gao == ("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"summary": ["a"]}, 'crs/test-1.json: no key "reports"; is this a file of the GovReport release?'),
+        ([], 'crs/test-1.json: no key "reports"; is this'),
+        (CRS | {"summary": [" "]}, "crs/test-1.json: report or summary has no text; take its id out of split_ids"),
+        (CRS | {"reports": 3}, "crs/test-1.json: a section is int, not an object; copy the file again"),
+        (CRS | {"reports": SECTION | {"subsections": [[]]}}, "crs/test-1.json: a section is list, not an object"),
+        (CRS | {"reports": SECTION | {"paragraphs": [1]}}, 'crs/test-1.json: "section_title" and "paragraphs" must be'),
+    ],
+)
+def test_files_of_another_shape(row, problem, release):
+    with pytest.raises(InputError) as caught:
+        list(read_govreport(release(row), "test"))
+    assert problem in str(caught.value)
+
+
+def test_files_that_are_missing_or_damaged(release):
+    directory = release()
+    (directory / "gao" / "test-1.json").write_text("{")
+    with pytest.raises(InputError, match=r"test-1.json: not valid JSON \(.*\); copy the file again"):
+        list(read_govreport(directory, "test"))
+    (directory / "gao" / "test-1.json").unlink()
+    with pytest.raises(InputError, match=r"gao/test-1\.json: no such file; check the path"):
+        list(read_govreport(directory, "test"))
+    with pytest.raises(InputError, match=r"split_ids/crs_test\.ids: no such file; check the path"):
+        list(read_govreport(directory / "gao", "test"))

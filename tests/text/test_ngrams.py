@@ -1,0 +1,35 @@
+import collections
+
+import numpy as np
+import pytest
+
+from longsum_jax.text.ngrams import count_ngrams, words_of
+
+TEXTS = ["the cat and the cat", "", "x", "and the dog", "the"]
+OTHERS = ["the cat and", "dog", "the cat"]
+
+
+def slow_counts(text, n):
+    words = text.split()
+    return collections.Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_counts(n):
+    known = {gram for text in OTHERS for gram in slow_counts(text, n)}
+    found = count_ngrams(TEXTS, OTHERS, n)
+    bags = [[slow_counts(text, n) for text in texts] for texts in (TEXTS, OTHERS)]
+    for counts, bag in zip(found, bags, strict=True):
+        assert counts.total.tolist() == [sum(b.values()) for b in bag]
+        assert counts.dense().sum(1).tolist() == [sum(c for gram, c in b.items() if gram in known) for b in bag]
+    # Which column an n-gram has does not matter: overlaps must agree.
+    tables = [counts.dense() for counts in found]
+    overlaps = np.minimum(tables[0][:, None], tables[1][None]).sum(-1)
+    assert overlaps.tolist() == [[sum((a & b).values()) for b in bags[1]] for a in bags[0]]
+
+
+def test_words_are_those_of_rouge_score():
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    text = "Don't stop, na\u00efve WORD-2 \u0130x \u212aelvin 3.5 _under_ \ud7ff"
+    assert [word.decode() for word in words_of(text)] == DefaultTokenizer(use_stemmer=False).tokenize(text)
