@@ -1,6 +1,6 @@
 """Multi-head attention with parameters, and T5's relative position bias."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,6 +8,19 @@ import jax.numpy as jnp
 from longsum_jax.layers.common import Initializer, Linear, logical, normal
 from longsum_jax.ops.attention import dot_product_attention, masked_softmax, relative_position_bucket
 from longsum_jax.typing import Array
+
+
+class FurtherKeys(NamedTuple):
+    """States that every query sees beside its own text: a memory, important tokens of elsewhere.
+
+    Attributes:
+        keys, values: what keys and values are made of, [B, m, D] each, often the same array.
+        valid: bool [B, m].
+    """
+
+    keys: Array
+    values: Array
+    valid: Array
 
 
 class Attention(nn.Module):
@@ -50,6 +63,10 @@ class Attention(nn.Module):
     def keys_values(self, x: Array) -> tuple[Array, Array]:
         """[B, L, D] -> two [B, L, H, K]."""
         return self.k(x), self.v(x)
+
+    def keys_values_of(self, further: FurtherKeys) -> tuple[Array, Array]:
+        """Two [B, m, H, K]."""
+        return self.k(further.keys), self.v(further.values)
 
     def attend(
         self,

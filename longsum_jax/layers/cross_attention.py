@@ -7,10 +7,11 @@ import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention import Attention
-from longsum_jax.layers.common import Linear, logical, torch_uniform
+from longsum_jax.layers.common import Linear
+from longsum_jax.layers.linformer import CompressedAttention
 from longsum_jax.layers.stack import CrossAttentionOptions, StackConfig
+from longsum_jax.ops.attention import dot_product_attention, largest_scores, masked_softmax
 from longsum_jax.ops.hepos import mix_strided, project_strided, strided_key_mask, strided_length
-from longsum_jax.ops.linformer import compress_length
 from longsum_jax.typing import Array
 
 
@@ -38,28 +39,43 @@ class HeposAttention(Attention):
         return self.project_mixed(mix_strided(q, states, mask, self.stride, scale=self.scale), mask)
 
 
-class LinformerCrossAttention(Attention):
-    """Keys and values of P learned means over all positions (Wang et al. 2020); one projection for both.
-
-    Attributes:
-        size: P.   max_length: positions that the projection has weights for.
-    """
-
-    size: int = 256
-    max_length: int = 1024
-
-    def setup(self) -> None:
-        super().setup()
-        init = logical(torch_uniform(self.max_length), "compressed", "positions")
-        self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
-
-    def keys_values(self, x: Array) -> tuple[Array, Array]:
-        """[B, L, D], zero on padding -> two [B, P, H, K]."""
-        return super().keys_values(compress_length(x.astype(self.dtype), self.length_projection))
+class LinformerCrossAttention(CompressedAttention):
+    """Every head reads learned means over the source."""
 
     def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
         """As in ``Attention``, with the states compressed anew."""
-        return super().attend_unprojected(x, compress_length(states, self.length_projection), mask=mask)
+        return super().attend_unprojected(x, self.compress(states), mask=mask)
+
+
+class NearestAttention(Attention):
+    """A head reads the positions with the largest scores alone (Unlimiformer, Bertsch et al. 2023; exact search)."""
+
+    count: int = 1024
+
+    def attend(
+        self,
+        x: Array,
+        k: Array,
+        v: Array,
+        *,
+        mask: Array | None = None,
+        bias: Array | None = None,
+        deterministic: bool = True,
+    ) -> Array:
+        """As in ``Attention``; equal scores at the limit are all read."""
+        q = self.q(x)
+        scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * self.scale
+        nearest = largest_scores(scores, mask, self.count)
+        dropout = None if deterministic else lambda w: self.dropout(w, deterministic=False)
+        return self.o(dot_product_attention(q, k, v, mask=nearest, scale=self.scale, dropout=dropout))
+
+    def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
+        """As in ``Attention``."""
+        q = self.unprojected_queries(x)
+        scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
+        nearest = largest_scores(scores, mask, self.count)
+        weights = masked_softmax(scores, nearest).astype(states.dtype)
+        return self.project_mixed(jnp.einsum("bhtl,bld->bthd", weights, states), mask)
 
 
 class CrossAttention(NamedTuple):
@@ -71,12 +87,14 @@ class CrossAttention(NamedTuple):
             and a mask of their keys that broadcasts to [B, H, T, number of keys].
         num_keys: (stack, L) -> keys of every head, which is what decoding keeps.
         options: the fields of CrossAttentionOptions that it reads.
+        limit: the option with the tokens of the longest source, "" where any length will do.
     """
 
     make_layer: Callable[[StackConfig], Attention]
     prepare: Callable[[StackConfig, Array, Array], tuple[Array, Array]]
     num_keys: Callable[[StackConfig, int], int]
     options: tuple[str, ...] = ()
+    limit: str = ""
 
 
 def _make_hepos(stack: StackConfig) -> HeposAttention:
@@ -116,6 +134,13 @@ CROSS_ATTENTIONS: dict[str, CrossAttention] = {
         _prepare_linformer,
         lambda stack, length: stack.cross.cross_linformer_size,
         ("cross_linformer_size", "cross_linformer_max_length"),
+        "cross_linformer_max_length",
+    ),
+    "nearest": CrossAttention(
+        lambda stack: NearestAttention(**stack.attention_fields, count=stack.cross.cross_nearest),
+        lambda stack, states, mask: (states, mask[:, None, None, :]),
+        lambda stack, length: length,
+        ("cross_nearest",),
     ),
 }
 

@@ -5,6 +5,7 @@ from longsum_jax.layers.encoder_attentions.base import EncoderAttention
 from longsum_jax.layers.encoder_attentions.bigbird import BIGBIRD
 from longsum_jax.layers.encoder_attentions.combined import PARTS, combined
 from longsum_jax.layers.encoder_attentions.full import FULL, S4D_LAYER
+from longsum_jax.layers.encoder_attentions.hybrid import hybrid
 from longsum_jax.layers.encoder_attentions.linformer import LINFORMER
 from longsum_jax.layers.encoder_attentions.local import LOCAL, TRANSIENT_GLOBAL
 from longsum_jax.layers.encoder_attentions.longformer import LONGFORMER
@@ -12,6 +13,7 @@ from longsum_jax.layers.encoder_attentions.lsg import LSG
 from longsum_jax.layers.encoder_attentions.lsh import LSH
 from longsum_jax.layers.encoder_attentions.sinkhorn import SINKHORN
 from longsum_jax.layers.encoder_attentions.staggered import BLOCK_STAGGERED
+from longsum_jax.layers.groups import is_hybrid, kinds_of
 from longsum_jax.layers.stack import EncoderAttentionOptions
 
 ENCODER_ATTENTIONS: dict[str, EncoderAttention] = {
@@ -33,8 +35,15 @@ ENCODER_ATTENTIONS: dict[str, EncoderAttention] = {
 def get_encoder_attention(options: EncoderAttentionOptions) -> EncoderAttention:
     """The kind that ``options`` name; InputError lists the known ones, or says which options do not fit together."""
     name = options.encoder_attention
-    if name not in ENCODER_ATTENTIONS and "+" not in name:
-        raise InputError(f'encoder_attention "{name}" is unknown; {did_you_mean(name, ENCODER_ATTENTIONS)}')
-    kind = combined(name) if "+" in name else ENCODER_ATTENTIONS[name]
+    kind = hybrid({part: _kind(part) for part, _ in kinds_of(name)}) if is_hybrid(name) else _kind(name)
     kind.check(options)
     return kind
+
+
+def _kind(name: str) -> EncoderAttention:
+    """The kind of equal layers."""
+    if "+" in name:
+        return combined(name)
+    if name not in ENCODER_ATTENTIONS:
+        raise InputError(f'encoder_attention "{name}" is unknown; {did_you_mean(name, ENCODER_ATTENTIONS)}')
+    return ENCODER_ATTENTIONS[name]

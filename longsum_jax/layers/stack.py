@@ -1,5 +1,6 @@
 """What a stack of transformer layers is made of: one description that every family fills in from its own config."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,11 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.common import NORMS, FeedForward, Initializer, normal, torch_uniform
 from longsum_jax.layers.s4d import StepInit
 from longsum_jax.ops.lsg_selection import SparsityType
+from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.ssm import Discretization
+from longsum_jax.ops.ssm_conv import Backend
+
+RUNTIME_OPTIONS = ("ssm_backend", "ssm_operands")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +25,8 @@ class EncoderAttentionOptions:
     Every model config inherits these fields, so that every kind goes into every encoder.
 
     Attributes:
-        encoder_attention: a name of ``layers.encoder_attention.ENCODER_ATTENTIONS``.
+        encoder_attention: a name of ``layers.encoder_attention.ENCODER_ATTENTIONS``, patterns joined by "+"
+            ("window+global"), or what each layer has, from the first on ("window*3,full").
         local_radius: tokens seen on either side (``local``, ``transient_global``).
         global_block_size: tokens that one transient global stands for (``transient_global``).
         attention_window: tokens seen on both sides together, even; one number for every layer or one for all
@@ -44,7 +50,8 @@ class EncoderAttentionOptions:
         lsh_num_pre_rounds: rounds of clustering before the last one (``lsg``).
         adaptive: kept for the published code; here inputs are always padded to whole blocks (``lsg``).
         reference_quirks: does what the published code does where it is wrong, see ``ops.lsg`` (``lsg``).
-        d_state, bidirectional, gating, ssm_*: see ``layers.s4d.S4D`` (``s4d``).
+        d_state, bidirectional, gating, ssm_*: see ``layers.s4d.S4D`` (``s4d``); those of RUNTIME_OPTIONS say how to
+            compute and are not written to checkpoints.
     """
 
     encoder_attention: str = "full"
@@ -82,6 +89,8 @@ class EncoderAttentionOptions:
     ssm_dt_max: float = 1e-1
     ssm_dt_init: StepInit = "log_uniform"
     ssm_discretization: Discretization = "zoh"
+    ssm_backend: Backend | Literal["auto"] = "auto"
+    ssm_operands: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         if self.d_state < 2 or self.d_state % 2:
@@ -97,12 +106,78 @@ class CrossAttentionOptions:
         hepos_stride: every how many positions a head reads one (``hepos``).
         cross_linformer_size: rows that the source is compressed to (``linformer``).
         cross_linformer_max_length: longest source, in tokens (``linformer``).
+        cross_nearest: positions that a head reads for a query, those of the largest scores (``nearest``).
     """
 
     cross_attention: str = "full"
     hepos_stride: int = 4
     cross_linformer_size: int = 256
     cross_linformer_max_length: int = 1024
+    cross_nearest: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """How a source of any length is read page by page, each as if it were alone; config.json has them if it is.
+
+    Attributes:
+        page_length: tokens that the encoder reads at a time, positions counted anew; 0 reads the source in one piece.
+        page_context: tokens on either side of a page that are read with it and not kept, part of its length
+            (Unlimiformer: a quarter).
+        page_decoding: the decoder reads one page at a time, too, and its outputs are averaged by learned weights
+            (PageSum); otherwise it reads the states of all pages side by side.
+    """
+
+    page_length: int = 0
+    page_context: int = 0
+    page_decoding: bool = False
+
+    @property
+    def page_body(self) -> int:
+        """Tokens of a page that are kept."""
+        return self.page_length - 2 * self.page_context
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """What layers keep from segment to segment of a document (AWESOME), and which; config.json has them if any does.
+
+    Attributes:
+        memory: "compressive" (the newest states and older ones compressed, read by self-attention), "attentive" (slots
+            rewritten by gates, read by an attention of their own) or "none".
+        memory_layers: "firstN", "lastN", "all" or their indices; None for the first three of a compressive, the last
+            three of an attentive memory. N may exceed the number of layers.
+        memory_decoder: whether the same layers of the decoder have one.
+        memory_size: slots of one layer.
+        memory_compression: states that become one (``compressive``).
+        memory_overflow: see ``ops.memory.compressive_update`` (``compressive``).
+        memory_hidden: "normalised" memorises what the part after self-attention reads, "raw" what self-attention gave
+            (``attentive``).
+        memory_backprop: segments whose writing gradients go back through, 0 for all of a document.
+        salient_vectors: encoder states of important sentences elsewhere in the document that all layers of the encoder
+            read as further keys, at most so many; 0 for none.
+        salient_projection: whether keys and values share the map of those states, which is the identity at first.
+    """
+
+    memory: Literal["none", "compressive", "attentive"] = "none"
+    memory_layers: str | tuple[int, ...] | None = None
+    memory_decoder: bool = True
+    memory_size: int = 1024
+    memory_compression: int = 5
+    memory_overflow: Overflow = "left_pad"
+    memory_hidden: Literal["normalised", "raw"] = "normalised"
+    memory_backprop: int = 1
+    salient_vectors: int = 0
+    salient_projection: Literal["shared", "separate"] = "shared"
+
+
+def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttentionOptions:
+    """The options of layers that all have the encoder attention ``name``.
+
+    Memories are left out: which layers have one, and whether they can read it, is a matter of all layers together.
+    """
+    plain = {"memory": "none", "salient_vectors": 0} if isinstance(options, MemoryOptions) else {}
+    return dataclasses.replace(options, encoder_attention=name, **plain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +196,7 @@ class StackConfig:
         relative_attention: (buckets, largest distance) of T5's bias, None without.
         options: which encoder attention; decoders do not look at it.
         cross: which cross-attention; encoders do not look at it.
+        memory: what all layers of this stack keep from segment to segment.
         length_chunk: positions per piece in dense maps of an encoder; 0 for all at once.
     """
 
@@ -145,6 +221,7 @@ class StackConfig:
     relative_attention: tuple[int, int] | None = None
     options: EncoderAttentionOptions = EncoderAttentionOptions()
     cross: CrossAttentionOptions = CrossAttentionOptions()
+    memory: MemoryOptions = MemoryOptions()
     dtype: Any = jnp.float32
     remat: bool = False
     length_chunk: int = 0

@@ -41,6 +41,34 @@ def dot_product_attention(
     return jnp.einsum("bhtl,blhk->bthk", weights, v)
 
 
+def largest_scores(scores: Array, mask: Array | None, count: int) -> Array:
+    """Which are the ``count`` largest of the last axis where ``mask`` allows; equals of the last are all taken."""
+    if mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf)
+    if scores.shape[-1] > count:
+        least = jax.lax.top_k(jax.lax.stop_gradient(scores), count)[0][..., -1:]
+        return (scores >= least) & (scores > -jnp.inf)
+    return scores > -jnp.inf
+
+
+def with_further_keys(
+    k: Array, v: Array, mask: Array, bias: Array | None, further: tuple[Array, Array, Array]
+) -> tuple[Array, Array, Array, Array | None]:
+    """The arguments of ``dot_product_attention`` with keys that every query sees, and no bias, in front.
+
+    Args:
+        k, v: [B, L, H, K].   mask: bool, broadcastable to [B, H, T, L].   bias: [1, H, T, L] or None.
+        further: keys and values [B, m, H, K], and which of them there are, bool [B, m].
+    """
+    further_k, further_v, valid = further
+    valid = valid[:, None, None]
+    shape = jnp.broadcast_shapes(mask.shape[:-1], valid.shape[:-1])
+    mask = jnp.concatenate([jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (valid, mask)], -1)
+    if bias is not None:
+        bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (further_k.shape[1], 0)))
+    return jnp.concatenate([further_k, k], 1), jnp.concatenate([further_v, v], 1), mask, bias
+
+
 def masked_softmax(scores: Array, mask: Array | None) -> Array:
     """Softmax over the last axis where ``mask``; rows without any allowed entry are zeros, gradients included."""
     weights, total = masked_exponentials(scores, mask)

@@ -11,8 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.ops.blocks import from_blocks, neighbours, to_blocks
-from longsum_jax.ops.key_sets import BlockBias, Dropout, KeySet, attend_key_sets, run_bias
-from longsum_jax.ops.partial_softmax import NEVER, Partial, attend_partially, merge_partials
+from longsum_jax.ops.key_sets import (
+    NEVER,
+    BlockBias,
+    Dropout,
+    KeySet,
+    Partial,
+    attend_key_sets,
+    attend_partially,
+    merge_partials,
+    run_bias,
+)
 from longsum_jax.ops.sparse_attention import local_block_size, local_distances
 from longsum_jax.typing import Array
 
@@ -97,7 +106,7 @@ def pattern_attention(
     if pattern.stride:
         parts = [_strided(q, k, v, mask, pattern, distance_bias, scale, drop[0])]
         if sets:
-            part = attend_partially(blocks, *sets, scale=scale, dropout=drop[1])
+            part = attend_partially(blocks, sets, scale=scale, dropout=drop[1])
             parts.append(part.map(lambda x: from_blocks(x, length)))
         out = merge_partials(parts).astype(v.dtype)
     else:
@@ -237,7 +246,7 @@ def _strided(
         classes(own)[:, None, None, None],
         BlockBias(hidden_or_biased, place) if needs else None,
     )
-    return attend_partially(blocks, key_set, scale=scale, dropout=dropout).map(positions)
+    return attend_partially(blocks, [key_set], scale=scale, dropout=dropout).map(positions)
 
 
 def _global_rows(

@@ -2,7 +2,9 @@
 
 Queries come in blocks. A set of keys is either one row of keys per block (a window, blocks chosen at random) or one
 row that all blocks share (global tokens). No array of the size [L, L] is ever formed, and blocks whose scores would
-take too much memory at once go through in pieces that are computed again for gradients.
+take too much memory at once go through in pieces that are computed again for gradients. Sets of keys that want queries
+in different orders, such as windows and strides, or rounds of hashing, are attended to one by one and merged by their
+sums of exponentials.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from longsum_jax.typing import Array
 MAX_SCORE_BYTES = 2**28  # float32 scores that may be in memory at once
 FULL_BLOCK = 128  # queries per block of ``full_attention``
 MAX_SCORE_BYTES_CPU = 2**23  # scores that stay in the cache are computed twice as fast, gradients too
+NEVER = -1e30  # a score that no other can be lower than; finite, so that differences stay numbers
 
 
 def max_score_bytes() -> int:
@@ -56,6 +59,17 @@ class KeySet(NamedTuple):
     bias: Array | BlockBias | None = None
 
 
+class Partial(NamedTuple):
+    """The softmax over some keys: out [..., H, K], and the log of the sum of exponentials [..., H], both float32."""
+
+    out: Array
+    log_total: Array
+
+    def map(self, function: Callable[[Array], Array]) -> "Partial":
+        """Both arrays reordered alike; ``function`` sees [..., H, K] and [..., H, 1]."""
+        return Partial(function(self.out), function(self.log_total[..., None])[..., 0])
+
+
 class Dropout(NamedTuple):
     """Dropout of attention weights, for functions without Flax; ``rate`` is in [0, 1)."""
 
@@ -90,13 +104,31 @@ def attend_key_sets(
     Returns:
         [B, N, C, H, K] in the type of the values.
     """
+    dtype, pieces = key_sets[0].v.dtype, _count_pieces(q, key_sets)
+    key_sets = [_prepared(key_set) for key_set in key_sets]
+    if pieces > 1 and _on_cpu():
+        return _attend_row_by_row(q, key_sets, scale, dropout).astype(dtype)
+    attend = lambda *arguments: _attend(*arguments).out.astype(dtype)  # noqa: E731
+    if pieces == 1:
+        return attend(q, key_sets, scale, dropout)
+    return _attend_in_pieces(attend, pieces, q, key_sets, scale, dropout)
+
+
+def attend_partially(
+    q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None
+) -> Partial:
+    """``attend_key_sets`` with what is needed to merge it with other sets: [B, N, C, H, K] and [B, N, C, H]."""
     pieces = _count_pieces(q, key_sets)
     key_sets = [_prepared(key_set) for key_set in key_sets]
     if pieces == 1:
         return _attend(q, key_sets, scale, dropout)
-    if _on_cpu():
-        return _attend_row_by_row(q, key_sets, scale, dropout)
     return _attend_in_pieces(_attend, pieces, q, key_sets, scale, dropout)
+
+
+def merge_partials(parts: Sequence[Partial]) -> Array:
+    """The mean of the values under one softmax over the keys of all parts, float32; zeros where none saw a key."""
+    shares = jax.nn.softmax(jnp.stack([part.log_total for part in parts]), axis=0)
+    return sum(part.out * share[..., None] for part, share in zip(parts, shares, strict=True))
 
 
 def attend_all(q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None) -> Array:
@@ -127,6 +159,7 @@ def full_attention(
     mask: Array,
     *,
     distance_bias: Array | None = None,
+    further: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Array:
@@ -135,6 +168,7 @@ def full_attention(
     Args:
         q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens.
         distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L - 1.
+        further: keys that all queries see besides.
 
     Returns:
         [B, L, H, K] in the type of ``v``.
@@ -145,7 +179,7 @@ def full_attention(
         positions = jnp.arange(blocks.shape[1] * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
         bias = run_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
     keys = KeySet(k, v, mask[:, None, None, None], bias)
-    return from_blocks(attend_key_sets(blocks, [keys], scale=scale, dropout=dropout), length)
+    return from_blocks(attend_key_sets(blocks, [*further, keys], scale=scale, dropout=dropout), length)
 
 
 def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
@@ -156,14 +190,14 @@ def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
 
 
 def _attend_in_pieces(
-    attend: Callable[..., Array],
+    attend: Callable[..., Any],
     pieces: int,
     q: Array,
     key_sets: Sequence[KeySet],
     scale: float,
     dropout: Dropout | None,
-) -> Array:
-    """``attend`` for some blocks at a time, computed again for gradients."""
+) -> Any:
+    """What ``attend`` gives, arrays [B, N, C, ...], for some blocks at a time, computed again for gradients."""
     blocks = q.shape[1]
     arrays = [q, *_rows(key_sets, 1, blocks)]
 
@@ -175,7 +209,7 @@ def _attend_in_pieces(
     xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
     # The loop itself keeps a piece from being merged with its second computation.
     out = lax.map(jax.checkpoint(attend_piece, prevent_cse=False), (jnp.arange(xs[0].shape[0]), *xs))
-    return from_blocks(out.swapaxes(0, 1), blocks)
+    return jax.tree.map(lambda x: from_blocks(x.swapaxes(0, 1), blocks), out)
 
 
 def _attend_row_by_row(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
@@ -204,7 +238,7 @@ def _attend_by_heads(q: Array, key_sets: Sequence[KeySet], scale: float, dropout
         sets = [_of_head(s, h) for s in key_sets]
         products = [jnp.dot(q[0, 0, :, h], s.k.T, preferred_element_type=jnp.float32) * scale for s in sets]
         scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
-        heads.append(_weighted(scores, sets, dropout and dropout.fold(h), lambda w, v: w @ v))
+        heads.append(_weighted(scores, sets, dropout and dropout.fold(h), lambda w, v: w @ v).out)
     return jnp.stack(heads, 1)[None, None]
 
 
@@ -254,13 +288,13 @@ def _bias(key_set: KeySet) -> Array | None:
     return bias.function(bias.blocks) if isinstance(bias, BlockBias) else bias
 
 
-def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Partial:
     def mix(weights: Array, v: Array) -> Array:
         values = "bnwhk" if v.ndim == 5 else "bhwk"
         return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
 
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
-    return jnp.moveaxis(_weighted(scores, key_sets, dropout, mix), 2, 3)
+    return Partial(*(jnp.moveaxis(x, 2, 3) for x in _weighted(scores, key_sets, dropout, mix)))
 
 
 def _weighted(
@@ -268,10 +302,12 @@ def _weighted(
     key_sets: Sequence[KeySet],
     dropout: Dropout | None,
     mix: Callable[[Array, Array], Array],
-) -> Array:
-    """The mean of the values of all sets under one softmax of their scores [..., C, W] -> [..., C, K]."""
+) -> Partial:
+    """One softmax over the scores [..., C, W] of all sets: the mean of the values [..., C, K], the log sum [..., C]."""
     widths = [part.shape[-1] for part in scores]
-    weights, total = masked_exponentials(jnp.concatenate(scores, -1), _union_mask(key_sets, widths))
+    scores, mask = jnp.concatenate(scores, -1), _union_mask(key_sets, widths)
+    weights, total = masked_exponentials(scores, mask)
+    log_total = _log_total(scores, mask, total)
     weights = weights.astype(key_sets[0].v.dtype)
     if dropout is not None:
         weights = dropout(weights)
@@ -279,7 +315,15 @@ def _weighted(
     for width, key_set in zip(widths, key_sets, strict=True):
         out += mix(weights[..., start : start + width], key_set.v)
         start += width
-    return (out / total).astype(weights.dtype)
+    return Partial(out / total, log_total)
+
+
+def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
+    """The log of the sum of exponentials, from the sum [..., 1] that is relative to the largest; NEVER of nothing."""
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    found = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
+    return found if mask is None else jnp.where(mask.any(-1), found, NEVER)
 
 
 def _scores(q: Array, key_set: KeySet, scale: float) -> Array:

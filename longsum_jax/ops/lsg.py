@@ -10,14 +10,19 @@ error); no padding is seen (there, by ``bos_pooling``). ``reference_quirks`` bri
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.ops.blocks import from_blocks, neighbours, to_blocks
-from longsum_jax.ops.key_sets import Dropout, KeySet, attend_all, attend_key_sets
+from longsum_jax.ops.blocks import from_blocks, to_blocks
+from longsum_jax.ops.key_sets import Dropout, KeySet, attend_all, attend_key_sets, max_score_bytes
 from longsum_jax.ops.lsg_selection import SELECTIONS, Selection, SparseKeys, SparsityType, chunk_size, sparse_keys
 from longsum_jax.typing import Array
+
+MIN_PIECE_BLOCKS = 8  # in shorter pieces of a text, what they share is more than what they have alone
 
 
 def lsg_selection(
@@ -105,16 +110,15 @@ def lsg_attention(
     token_dropout, global_dropout = (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
     globals_ = KeySet(global_k, global_v)
     if q.shape[1] <= 2 * block_size:
-        key_sets, size = [globals_, _everything(k, v, seen, bias, causal)], q.shape[1]
+        key_sets = [globals_, _everything(k, v, seen, bias, causal)]
+        tokens = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
     else:
-        key_sets, size = [globals_, _window(k, v, seen, block_size, bias, causal)], block_size
+        runs = [_window(k, v, seen, block_size, bias, causal)]
         if selection:
             first = {"first_query": q[:, 0], "scale": scale, "projections": projections}
-            padded = [from_blocks(x, x.shape[1] * size) for x in (to_blocks(x, size) for x in (k, v, seen))]
-            sparse = sparse_keys(*padded, selection, **first)
-            key_sets += _beside(sparse, selection, sparse_block_size, causal)
-    tokens = attend_key_sets(to_blocks(q, size), key_sets, scale=scale, dropout=token_dropout)
-    tokens = from_blocks(tokens, q.shape[1])
+            padded = [from_blocks(x, x.shape[1] * block_size) for x in (to_blocks(x, block_size) for x in (k, v, seen))]
+            runs += _beside(sparse_keys(*padded, selection, **first), selection, sparse_block_size, causal)
+        tokens = from_blocks(_attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout), q.shape[1])
     if not reference_quirks:
         tokens = jnp.where(mask[..., None, None], tokens, 0)
     if causal:
@@ -131,31 +135,94 @@ def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: boo
     return KeySet(k, v, mask, bias)
 
 
-def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> KeySet:
+class _Run(NamedTuple):
+    """Neighbouring blocks that a block of queries sees: block n sees n + first .. n + first + count - 1.
+
+    Attributes:
+        k, v, seen: of all blocks, [B, N, c, H, K] and bool [B, N, c] or [B, N, c, H or 1].
+        kept: which of the keys in a run count, for runs that are no whole number of blocks.
+        mask, bias: of places in the run, broadcastable to [B, N, H, C, W].
+    """
+
+    k: Array
+    v: Array
+    seen: Array
+    first: int
+    count: int
+    kept: slice = slice(None)
+    mask: Array | None = None
+    bias: Array | None = None
+
+    def of_pieces(self, size: int, pieces: int) -> list[Array]:
+        """k, v, seen of each piece of ``size`` blocks of queries: [pieces, B, size + count - 1, c, ...]."""
+        return [_overlapping(x, self.first, size, self.count - 1, pieces) for x in (self.k, self.v, self.seen)]
+
+    def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
+        """What the queries of one piece see, by its ``of_pieces``."""
+        k, v, seen = (_runs(x, self.count)[:, :, self.kept] for x in (k, v, seen))
+        seen = seen[:, :, None, None] if seen.ndim == 3 else jnp.moveaxis(seen, 3, 2)[:, :, :, None]
+        return KeySet(k, v, seen if self.mask is None else seen & self.mask, self.bias)
+
+
+def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> _Run:
     """The block of each query, the one before and, unless ``causal``, the one after it."""
-    k, v, seen = (neighbours(to_blocks(x, size), 1, 0 if causal else 1) for x in (k, v, seen))
-    mask = seen[:, :, None, None]
-    if causal:
-        mask = mask & jnp.tri(size, 2 * size, size, dtype=bool)
-    return KeySet(k, v, mask, None if bias is None else bias[None, None, :, :, : k.shape[2]])
+    count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
+    bias = None if bias is None else bias[None, None, :, :, : count * size]
+    return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
 
 
-def _beside(sparse: SparseKeys, selection: Selection, count: int, causal: bool) -> list[KeySet]:
+def _beside(sparse: SparseKeys, selection: Selection, count: int, causal: bool) -> list[_Run]:
     """The ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
-    k, v, seen = (to_blocks(x, step) for x in sparse)
+    arrays = [to_blocks(x, step) for x in sparse]
     after = 0 if selection.reference_quirks and step == 1 else 2
-    blocks = min(-(-count // step), k.shape[1] - after)  # more are beyond both ends for every block
+    blocks = min(-(-count // step), arrays[0].shape[1] - after)  # more are beyond both ends for every block
     count = min(count, blocks * step)
-    left = [_run(x, -1 - blocks, blocks)[:, :, -count:] for x in (k, v, seen)]
-    right = [_run(x, after, blocks)[:, :, :count] for x in (k, v, seen)]
-    sides = [left] if causal else [left, right]
-    return [KeySet(k, v, jnp.moveaxis(seen, 3, 2)[:, :, :, None]) for k, v, seen in sides]
+    left = _Run(*arrays, -1 - blocks, blocks, slice(-count, None))
+    return [left] if causal else [left, _Run(*arrays, after, blocks, slice(count))]
 
 
-def _run(x: Array, first: int, count: int) -> Array:
-    """For every block n the blocks n + first .. n + first + count - 1: [B, N, C, ...] -> [B, N, count C, ...]."""
-    blocks, before, behind = x.shape[1], max(0, -first), max(0, first + count - 1)
-    x = jnp.pad(x, ((0, 0), (before, behind)) + ((0, 0),) * (x.ndim - 2))
-    starts = [before + first + i for i in range(count)]
-    return jnp.concatenate([x[:, start : start + blocks] for start in starts], axis=2)
+def _attend_runs(q: Array, globals_: KeySet, runs: Sequence[_Run], scale: float, dropout: Dropout | None) -> Array:
+    """Queries [B, N, C, H, K] and what each block sees, some blocks at a time: every run is a copy of its keys."""
+    blocks, pieces = q.shape[1], _count_pieces(q, runs)
+    size = -(-blocks // pieces)
+
+    def attend(piece: Any) -> Array:
+        number, q, *arrays = piece
+        key_sets = [globals_, *(run.key_set(*arrays[3 * i : 3 * i + 3]) for i, run in enumerate(runs))]
+        return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
+
+    xs = [_overlapping(q, 0, size, 0, pieces), *(x for run in runs for x in run.of_pieces(size, pieces))]
+    if pieces == 1:
+        return attend((0, *(x[0] for x in xs)))
+    # The loop itself keeps a piece from being merged with its second computation, for gradients.
+    out = lax.map(jax.checkpoint(attend, prevent_cse=False), (jnp.arange(pieces), *xs))
+    return from_blocks(out.swapaxes(0, 1), blocks)
+
+
+def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
+    """Few enough for the scores of each, and for each to be no shorter than what it shares with the next one."""
+    batch, blocks, size, heads, _ = q.shape
+    width = sum(run.k.shape[2] * run.count for run in runs)
+    most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
+    shared = max(run.count - 1 for run in runs)
+    return min(-(-blocks // most), blocks // shared)
+
+
+def _overlapping(x: Array, first: int, size: int, more: int, pieces: int) -> Array:
+    """Pieces of the blocks from ``first`` on, each with ``more`` blocks of the next one; zeros beyond both ends.
+
+    [B, N, c, ...] -> [pieces, B, size + more, c, ...]
+    """
+    total = (pieces + 1) * size if more else pieces * size
+    x = x[:, max(first, 0) :][:, : total + min(first, 0)]
+    before = max(-first, 0)
+    x = jnp.pad(x, ((0, 0), (before, total - before - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
+    return jnp.concatenate([x[:-1], x[1:, :, :more]], axis=2) if more else x
+
+
+def _runs(x: Array, count: int) -> Array:
+    """Every ``count`` neighbouring blocks side by side: [B, N, c, ...] -> [B, N - count + 1, count c, ...]."""
+    blocks = x.shape[1] - count + 1
+    return jnp.concatenate([x[:, i : i + blocks] for i in range(count)], axis=2)

@@ -157,7 +157,10 @@ def _bos_pooled(k: Array, v: Array, seen: Array, selection: Selection, first_que
 
 def _weighted(x: Array, weights: Array, factor: int) -> Array:
     """Sums over groups: [B, L, H, K], [B, N, C, H or 1] -> [B, N, H, K]."""
-    return (_groups(x, factor).astype(jnp.float32) * weights[..., None]).sum(2).astype(x.dtype)
+    groups = _groups(x, factor).astype(jnp.float32)
+    weights = jnp.broadcast_to(weights, groups.shape[:-1])
+    # As a product and a sum over an axis in the middle, this takes 20 times as long on CPUs.
+    return jnp.einsum("bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST).astype(x.dtype)
 
 
 def lsh_projections(

@@ -10,8 +10,7 @@ from jax import lax
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.blocks import from_blocks, to_blocks
-from longsum_jax.ops.key_sets import BlockBias, Dropout, KeySet
-from longsum_jax.ops.partial_softmax import Partial, attend_partially, merge_partials
+from longsum_jax.ops.key_sets import BlockBias, Dropout, KeySet, Partial, attend_partially, merge_partials
 from longsum_jax.typing import Array
 
 SELF_BIAS = -1e5  # a token sees itself where it sees nothing else
@@ -73,7 +72,7 @@ def lsh_attention(
     real = jnp.repeat(mask.sum(1), heads * rounds)
     bias = None if distance_bias is None else _head_rows(distance_bias, batch, rounds)
     sets = _own_and_before(in_order(keys), in_order(v), order.reshape(-1, length), real, bias)
-    part = attend_partially(in_order(vectors), *sets, dropout=dropout)
+    part = attend_partially(in_order(vectors), sets, dropout=dropout)
     back = jnp.argsort(order, -1)[..., None]
 
     def as_text(x: Array) -> Array:  # [B H rounds, N, C, 1, ...] -> [rounds, B, L, H, ...]

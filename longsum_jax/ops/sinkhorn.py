@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.ops.blocks import from_blocks, to_blocks
-from longsum_jax.ops.key_sets import Dropout, KeySet, attend_key_sets
-from longsum_jax.ops.partial_softmax import NEVER
+from longsum_jax.ops.key_sets import NEVER, Dropout, KeySet, attend_key_sets
 from longsum_jax.ops.sparse_attention import local_distances
 from longsum_jax.typing import Array
 

@@ -1,6 +1,7 @@
 """Names that join patterns, what they draw and learn, and the penalty of spans."""
 
 import dataclasses
+import json
 
 import flax.linen as nn
 import jax
@@ -14,6 +15,7 @@ from longsum_jax.layers.encoder_attentions.combined import parts_of, span_penalt
 from longsum_jax.layers.transformer import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.objectives.penalties import with_span_penalty
+from longsum_jax.pipeline import Model, load
 from longsum_jax.registry import get_family
 from longsum_jax.training.step import LossOutput
 
@@ -57,6 +59,7 @@ def test_unknown_combinations_list_the_parts(name, problem):
     [
         ("window", {"attention_window": (7,)}, "attention_window is (7,); windows must be even and at least 2"),
         ("window", {"attention_window": (8, 0)}, "attention_window is (8, 0); windows must be even and at least 2"),
+        ("adaptive_span", {"attention_window": (8, 2050)}, "attention_window is (8, 2050), but the model reads 1024 t"),
         ("window+global", {"num_global_tokens": 0}, "num_global_tokens is 0; it must be at least 1"),
         ("stride", {"attention_stride": 0}, "attention_stride is 0; it must be at least 1"),
         ("random", {"num_random_blocks": 0}, "num_random_blocks is 0; it must be at least 1"),
@@ -137,6 +140,17 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     assert (gradient["encoder"]["layers"]["self_attention"]["span_logit"][0] > 0).all()
     assert with_span_penalty(loss_fn, BART) is loss_fn
     assert float(span_penalty(dataclasses.replace(BART, span_penalty=1.0), {"encoder": {"layers": {}}})) == 0
+
+
+def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
+    family = get_family("bart")
+    config = dataclasses.replace(family.presets["tiny"], encoder_attention="adaptive_span", vocab_size=20)
+    zeros = jax.tree.map(jnp.zeros_like, nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0))))
+    Model(family, config, zeros).save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"encoder_attention_heads": 2}))
+    with pytest.raises(InputError, match="span_logit"):
+        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("kind", ["window+global", "adaptive_span+random", "linformer"])

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops import key_sets, partial_softmax
+from longsum_jax.ops import key_sets
 from longsum_jax.ops.attention import dot_product_attention
 from longsum_jax.ops.key_patterns import KeyPattern, drawn_blocks, pattern_attention, pattern_mask, soft_span
 from longsum_jax.ops.key_sets import Dropout
@@ -79,7 +79,6 @@ def test_values_and_gradients_equal_a_dense_mask(name):
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
     wanted = run(sparse, PATTERNS[name])
     monkeypatch.setattr(key_sets, "max_score_bytes", lambda: 2000)
-    monkeypatch.setattr(partial_softmax, "max_score_bytes", lambda: 2000)
     for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 

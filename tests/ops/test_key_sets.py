@@ -8,7 +8,17 @@ import pytest
 
 from longsum_jax.ops import key_sets
 from longsum_jax.ops.attention import dot_product_attention
-from longsum_jax.ops.key_sets import BlockBias, Dropout, KeySet, attend_all, attend_key_sets, full_attention
+from longsum_jax.ops.key_sets import (
+    NEVER,
+    BlockBias,
+    Dropout,
+    KeySet,
+    attend_all,
+    attend_key_sets,
+    attend_partially,
+    full_attention,
+    merge_partials,
+)
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -33,11 +43,14 @@ def masks():
 BLOCK_IDS = np.random.default_rng(2).integers(0, 4, (B, N, C))
 
 
-def attend(q, k, v, shared_k, shared_v, bias, table, **options):
+def two_sets(k, v, shared_k, shared_v, bias, table):
     own, shared = masks()
     lazy = BlockBias(lambda ids: jnp.moveaxis(table[:, ids], 0, 2), jnp.asarray(BLOCK_IDS))
-    sets = [KeySet(k, v, jnp.asarray(own), bias), KeySet(shared_k, shared_v, jnp.asarray(shared), lazy)]
-    return attend_key_sets(q, sets, scale=0.7, **options)
+    return [KeySet(k, v, jnp.asarray(own), bias), KeySet(shared_k, shared_v, jnp.asarray(shared), lazy)]
+
+
+def attend(q, *arrays, **options):
+    return attend_key_sets(q, two_sets(*arrays), scale=0.7, **options)
 
 
 def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
@@ -215,3 +228,42 @@ def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
         results.append((out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))))
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
+
+
+# Sets of keys one by one, merged afterwards
+
+
+def test_merged_parts_are_one_softmax_with_its_gradients(whole):
+    def merged(*inputs):
+        return merge_partials([attend_partially(inputs[0], [x], scale=0.7) for x in two_sets(*inputs[1:])])
+
+    def run(*inputs):
+        out, pull_back = jax.vjp(merged, *inputs)
+        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+
+    for found, wanted in zip(jax.jit(run)(*tensors()), whole, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize("maximum", [2**28, 400])
+def test_parts_in_pieces_and_at_once(maximum, monkeypatch):
+    """The logarithm is that of the sum of exponentials of all keys that are seen."""
+    q, *rest = tensors()
+    expected = attend_partially(q, two_sets(*rest), scale=0.7)
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    part = attend_partially(q, two_sets(*rest), scale=0.7)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), part, expected)
+    nothing = np.asarray(part.log_total == NEVER)
+    assert nothing[0, 1, 2].all()
+    assert nothing.sum() == H
+    k, v = q[:, :, :2] * 0, q[:, :, :2]
+    np.testing.assert_allclose(attend_partially(q, [KeySet(k, v)]).log_total, math.log(2), atol=1e-6)
+
+
+def test_parts_that_see_nothing_do_not_count():
+    q, k, v, *_ = tensors()
+    nothing = attend_partially(q, [KeySet(k, v, jnp.zeros((1,), bool))])
+    assert (nothing.log_total == NEVER).all()
+    np.testing.assert_array_equal(merge_partials([nothing, nothing]), jnp.zeros(q.shape))
+    part = attend_partially(q, [KeySet(k, v)])
+    np.testing.assert_allclose(merge_partials([nothing, part]), part.out, atol=1e-6)

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention import Attention, RelativePositionBias
+from longsum_jax.layers.groups import LayerGroup
 from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.ops.key_sets import Dropout
 from longsum_jax.ops.sparse_attention import local_block_size, local_distances
@@ -39,6 +40,10 @@ class Context(nn.Module):
             x [B, G + L, D] (G tokens of its own in front), a pytree for all layers, a pytree with one row per layer.
         """
         return x, mask, ()
+
+    def part(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
+        """What of ``begin``'s is for the layers of ``group``."""
+        return context, group.rows(layer_inputs)
 
     def end(self, x: Array, length: int) -> Array:
         """The stream [B, L, D], L = ``length``, without what ``begin`` added."""
@@ -74,6 +79,8 @@ class EncoderAttention(NamedTuple):
             went through, for what stands beside them.
         pads_to: the option whose multiple an input may be padded to, where longer padding would change results.
         check: raises InputError for options that do not fit together.
+        limit: the option with the tokens of the longest input, "" where any length will do.
+        further_keys: whether a layer takes ``further``, keys that every token sees beside those of the text.
     """
 
     make_layer: Callable[[StackConfig], nn.Module]
@@ -83,6 +90,8 @@ class EncoderAttention(NamedTuple):
     inputs: tuple[str, ...] = ()
     pads_to: str = ""
     check: Callable[[EncoderAttentionOptions], None] = lambda options: None
+    limit: str = ""
+    further_keys: bool = False
 
 
 def from_stack(module: type[Attention], **fields: str) -> Callable[[StackConfig], Attention]:

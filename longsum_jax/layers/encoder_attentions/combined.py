@@ -121,6 +121,12 @@ def _check(options: EncoderAttentionOptions) -> None:
     parts = parts_of(options.encoder_attention)
     if {"window", "adaptive_span"} & set(parts) and any(w < 2 or w % 2 for w in options.attention_window):
         raise InputError(f"attention_window is {options.attention_window}; windows must be even and at least 2")
+    longest = getattr(options, "max_source_length", None)
+    if {"window", "adaptive_span"} & set(parts) and longest and max(options.attention_window) > 2 * longest:
+        raise InputError(
+            f"attention_window is {options.attention_window}, but the model reads {longest} tokens, all of which a "
+            f"window of {2 * longest} shows already; give at most that"
+        )
     counts = {"global": "num_global_tokens", "stride": "attention_stride", "random": "num_random_blocks"}
     for key in [counts[part] for part in parts if part in counts] + ["block_size", "span_ramp"]:
         if getattr(options, key) < 1:

@@ -4,10 +4,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from longsum_jax.layers.attention import FurtherKeys
 from longsum_jax.layers.encoder_attentions.base import Context, EncoderAttention, SparseAttention, from_stack
 from longsum_jax.layers.s4d import S4D
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.key_sets import full_attention, max_score_bytes
+from longsum_jax.ops.attention import with_further_keys
+from longsum_jax.ops.key_sets import KeySet, full_attention, max_score_bytes
 from longsum_jax.typing import Array
 
 
@@ -23,17 +25,25 @@ class FullContext(Context):
 class FullAttention(SparseAttention):
     """Every token sees every token; long inputs block by block, in memory linear in the length."""
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    def __call__(
+        self, x: Array, context: Any, layer_input: Any, deterministic: bool, further: FurtherKeys | None = None
+    ) -> Array:
         mask, bias = context
         batch, length = mask.shape
         k, v = self.keys_values(x)
-        if 4 * batch * self.num_heads * length**2 > max_score_bytes():
+        more = () if further is None else (*self.keys_values_of(further), further.valid)
+        keys = length if further is None else length + further.valid.shape[1]
+        if 4 * batch * self.num_heads * length * keys > max_score_bytes():
             options = self.sparse_options(deterministic)
-            return self.o(full_attention(self.q(x), k, v, mask, distance_bias=bias, **options))
+            sets = [KeySet(*more[:2], more[2][:, None, None, None])] if more else []
+            return self.o(full_attention(self.q(x), k, v, mask, distance_bias=bias, further=sets, **options))
+        mask = mask[:, None, None, :]
         if bias is not None:
             positions = jnp.arange(length)
             bias = bias[None, :, positions - positions[:, None] + length - 1]
-        return self.attend(x, k, v, mask=mask[:, None, None, :], bias=bias, deterministic=deterministic)
+        if more:
+            k, v, mask, bias = with_further_keys(k, v, mask, bias, more)
+        return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
 
 
 class StateSpace(S4D):
@@ -55,12 +65,14 @@ def _make_state_space(stack: StackConfig) -> StateSpace:
         dt_max=o.ssm_dt_max,
         dt_init=o.ssm_dt_init,
         discretization=o.ssm_discretization,
+        backend=o.ssm_backend,
+        operands=o.ssm_operands,
         length_chunk=stack.length_chunk,
         dtype=stack.dtype,
     )
 
 
-FULL = EncoderAttention(from_stack(FullAttention), FullContext)
+FULL = EncoderAttention(from_stack(FullAttention), FullContext, further_keys=True)
 S4D_LAYER = EncoderAttention(
     _make_state_space,
     options=(

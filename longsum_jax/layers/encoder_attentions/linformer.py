@@ -5,32 +5,22 @@ from typing import Any
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import logical, torch_uniform
 from longsum_jax.layers.encoder_attentions.base import EncoderAttention, SparseAttention, from_stack
+from longsum_jax.layers.linformer import CompressedAttention
 from longsum_jax.layers.stack import EncoderAttentionOptions
 from longsum_jax.ops.key_sets import KeySet, attend_all
-from longsum_jax.ops.linformer import compress_length
 from longsum_jax.typing import Array
 
 
-class LinformerAttention(SparseAttention):
+class LinformerAttention(CompressedAttention, SparseAttention):
     """Every token sees ``size`` means over all tokens; keys, values and heads share the means, layers do not.
 
     A relative position bias has no place here, since a mean stands for all positions.
     """
 
-    size: int = 256
-    max_length: int = 1024
-
-    def setup(self) -> None:
-        super().setup()
-        init = logical(torch_uniform(self.max_length), "compressed", "positions")
-        self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
-
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         mask = context
-        means = compress_length(jnp.where(mask[..., None], x, 0), self.length_projection)
-        k, v = self.keys_values(means)
+        k, v = self.keys_values(jnp.where(mask[..., None], x, 0))
         out = attend_all(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
         return self.o(jnp.where(mask[..., None, None], out, 0))
 
@@ -45,4 +35,5 @@ LINFORMER = EncoderAttention(
     from_stack(LinformerAttention, size="linformer_size", max_length="linformer_max_length"),
     options=("linformer_size", "linformer_max_length"),
     check=_check,
+    limit="linformer_max_length",
 )

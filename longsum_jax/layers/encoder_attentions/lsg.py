@@ -109,12 +109,11 @@ class LsgAttention(SparseAttention):
 
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         o, (mask, key_mask, bias) = self.options, context
-        projections = (self.q(x), *self.keys_values(x))
-        count = o.num_global_tokens
-        text, tokens = ([y[:, part] for y in projections] for part in (slice(count, None), slice(count)))
+        # Cut before they are projected: one copy of the text instead of three.
+        tokens, text = x[:, : o.num_global_tokens], x[:, o.num_global_tokens :]
         text, tokens = lsg_attention(
-            *text,
-            *tokens,
+            *(self.q(text), *self.keys_values(text)),
+            *(self.q(tokens), *self.keys_values(tokens)),
             mask,
             key_mask=key_mask,
             block_size=o.block_size,

@@ -1,0 +1,102 @@
+"""Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023, section 3.1).
+
+The authors published no code; names of equations are those of the paper, choices where it is silent are arguments.
+A memory has m slots of width D. Validity is carried along: slots that nothing was written to are never read.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from longsum_jax.typing import Array
+
+Overflow = Literal["left_pad", "floor"]
+
+
+def right_aligned(x: Array, valid: Array) -> tuple[Array, Array]:
+    """The valid entries of every row at its end, in their order, and zeros before them.
+
+    Args:
+        x: [B, L, D].   valid: bool [B, L].
+
+    Returns:
+        [B, L, D] and bool [B, L].
+    """
+    order = jnp.argsort(valid, axis=1, stable=True)  # False sorts before True
+    valid = jnp.take_along_axis(valid, order, 1)
+    return jnp.where(valid[..., None], jnp.take_along_axis(x, order[..., None], 1), 0), valid
+
+
+def compressive_update(
+    memory: Array,
+    valid: Array,
+    hidden: Array,
+    hidden_valid: Array,
+    kernel: Array,
+    bias: Array,
+    *,
+    overflow: Overflow = "left_pad",
+) -> tuple[Array, Array]:
+    """The memory after a segment: its newest states as they are, older ones compressed (Rae et al. 2020; eq. 3-6).
+
+    The first half of the slots holds compressed states, the second half the newest states; both are filled from the
+    right. States count by their true length, so padding never enters (a convolution over padded rows would let it).
+
+    Args:
+        memory: [B, m, D].   valid: bool [B, m].
+        hidden: the segment's states [B, L, D].   hidden_valid: bool [B, L].
+        kernel: [r, D, D] of a convolution with stride r.   bias: [D].
+        overflow: what becomes of states that fall out when their number is no multiple of r. "left_pad" puts zeros
+            before the oldest; "floor" drops the newest that fill no stride, as a convolution without padding does.
+
+    Returns:
+        The new memory and its validity.
+    """
+    half, length = memory.shape[1] // 2, hidden.shape[1]
+    states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
+    states, states_valid = right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
+    oldest, oldest_valid = states[:, :length], states_valid[:, :length]
+    new, new_valid = compress(oldest, oldest_valid, kernel, bias, overflow=overflow)
+    compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
+    compressed, compressed_valid = right_aligned(compressed, jnp.concatenate([valid[:, :half], new_valid], 1))
+    start = compressed.shape[1] - half
+    return (
+        jnp.concatenate([compressed[:, start:], states[:, length:]], 1),
+        jnp.concatenate([compressed_valid[:, start:], states_valid[:, length:]], 1),
+    )
+
+
+def compress(
+    x: Array, valid: Array, kernel: Array, bias: Array, *, overflow: Overflow = "left_pad"
+) -> tuple[Array, Array]:
+    """One state for every r right-aligned states: [B, L, D], bool [B, L] -> [B, ceil(L / r), D], bool; see above."""
+    stride = kernel.shape[0]
+    if overflow == "floor":
+        x, valid = _without_newest(x, valid, valid.sum(1) % stride)
+    front = -x.shape[1] % stride
+    x = jnp.pad(jnp.where(valid[..., None], x, 0), ((0, 0), (front, 0), (0, 0)))
+    x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
+    valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
+    out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
+    return jnp.where(valid[..., None], out, 0), valid
+
+
+def _without_newest(x: Array, valid: Array, count: Array) -> tuple[Array, Array]:
+    """Rows shifted to the right by ``count`` [B]."""
+    source = jnp.arange(x.shape[1]) - count[:, None]
+    kept = jnp.maximum(source, 0)
+    valid = jnp.take_along_axis(valid, kept, 1) & (source >= 0)
+    return jnp.take_along_axis(x, kept[..., None], 1), valid
+
+
+def gated_update(memory: Array, update: Array, gate: Array, changed: Array) -> Array:
+    """M = G U + (1 - G) M with U = tanh(update) and G = sigmoid(gate) (eq. 10-12), in float32.
+
+    Args:
+        memory, update, gate: [B, m, D].
+        changed: bool [B]; other rows keep their memory, because they had nothing to read.
+    """
+    g, u = jax.nn.sigmoid(gate.astype(jnp.float32)), jnp.tanh(update.astype(jnp.float32))
+    memory = memory.astype(jnp.float32)
+    return jnp.where(changed[:, None, None], g * u + (1 - g) * memory, memory)
