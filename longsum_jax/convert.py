@@ -14,6 +14,9 @@ EXAMPLES = """\
   # a BART that has positions for 4,096 tokens instead of 1,024
   python -m longsum_jax.convert bart-large-cnn bart-4096 --max_source_length=4096
 
+  # the same with random positions, as the Hepos paper trains them
+  python -m longsum_jax.convert bart-large bart-7168 --max_source_length=7168 --position_extension=random
+
   # a BART that reads 4,096 tokens by LSG attention at linear cost, then one of 16,384 tokens with more global tokens
   python -m longsum_jax.convert bart-base lsg-bart-4096 --encoder_attention=lsg --max_source_length=4096 \\
       --block_size=128 --sparse_block_size=128 --sparsity_type=norm --sparsity_factor=4
@@ -51,6 +54,7 @@ _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
 _LSG_CHOICES: dict[str, tuple[Any, str]] = {
     "global_positional_stride": (int, "positions between one new global token and the next; default: 64"),
     "keep_first_global_token": (_true_or_false, "rebuild all global tokens of an LSG model but the first"),
+    "random_global_init": (_true_or_false, "draw global tokens like embeddings instead of the mask's; default: false"),
 }
 
 
@@ -75,7 +79,19 @@ def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
         raise InputError(f"--{name}={getattr(args, name)} needs --encoder_attention=lsg; give both or neither")
     if options:
         model = model.with_lsg_options(**options)
-    return model if args.max_source_length is None else model.extended(args.max_source_length)
+    return model if args.max_source_length is None else model.extended(args.max_source_length, args.position_extension)
+
+
+def _check_extension(args: argparse.Namespace) -> None:
+    """LSG attention comes with tables that are repeated."""
+    given, args.position_extension = args.position_extension, args.position_extension or "tiled"
+    if given is not None and args.max_source_length is None:
+        raise InputError(f"--position_extension={given} needs --max_source_length; give both or neither")
+    if given not in (None, "tiled") and args.encoder_attention == "lsg":
+        raise InputError(
+            f"--position_extension={given} does not go with --encoder_attention=lsg, whose positions are tiled; leave "
+            "it out, or convert in two steps"
+        )
 
 
 def main(argv: Sequence[str]) -> None:
@@ -88,6 +104,11 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--max_source_length", type=int, metavar="TOKENS", help="continue the position tables up to here"
     )
+    parser.add_argument(
+        "--position_extension",
+        choices=("tiled", "random", "last_row"),
+        help="what continues them: their rows again (default), random rows, or copies of the last",
+    )
     parser.add_argument("--cross_attention", choices=("full", "hepos"), help="how the decoder reads the encoder")
     parser.add_argument(
         "--hepos_stride", type=int, metavar="TOKENS", help="with hepos: every how many a head reads one"
@@ -96,6 +117,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.hepos_stride is not None and args.cross_attention != "hepos":
         raise InputError(f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or neither")
+
+    _check_extension(args)
 
     from longsum_jax.pipeline import load
 

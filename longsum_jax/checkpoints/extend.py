@@ -1,25 +1,37 @@
-"""Longer inputs for a trained model: position tables continued by their own rows."""
+"""Longer inputs for a trained model: position tables continued by their own rows, or by random ones."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import flax.traverse_util
 import jax.numpy as jnp
+import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.registry import Family
 from longsum_jax.typing import Array, Params
 
+Extension = Literal["tiled", "random", "last_row"]
+_RANDOM_STD = 0.02  # of BART's tables at their start
+_SEED = 0
 
-def extend_positions(family: Family, config: Any, params: Params, max_source_length: int) -> tuple[Any, Params]:
+
+def extend_positions(
+    family: Family, config: Any, params: Params, max_source_length: int, extension: Extension = "tiled"
+) -> tuple[Any, Params]:
     """A config and parameters with positions for ``max_source_length`` tokens.
 
-    A table of positions is repeated from its first real row on, as for LSG (Condevaux and Harispe 2022, section 3.4);
-    the rows before (padding, in RoBERTa and BART) stay. Computed positions need no new parameters. Where one size in
+    The rows of a table of positions stay. What follows them is, with "tiled", the table again from its first real row
+    on, as for LSG (Condevaux and Harispe 2022, section 3.4), the rows before (padding, in RoBERTa and BART) left out;
+    with "random" drawn anew, always the same, as the Hepos paper says (Huang et al. 2021, section 5); with "last_row"
+    copies of the last one, as its published code does. Computed positions need no new parameters. Where one size in
     config.json stands for encoder and decoder, both grow.
 
     Raises:
-        InputError: the model has no such limit, or a higher one, or its blocks do not fit into the new one.
+        InputError: the model has no such limit, or a higher one, or its blocks do not fit into the new one; an unknown
+            extension.
     """
+    if extension not in (known := get_args(Extension)):
+        raise InputError(f'position_extension "{extension}" is unknown; {did_you_mean(extension, known)}')
     limit = config.max_source_length
     if limit is None:
         raise InputError(f"max_source_length={max_source_length}: {family.name} reads any length; leave it out")
@@ -28,10 +40,11 @@ def extend_positions(family: Family, config: Any, params: Params, max_source_len
     longer = config.with_max_source_length(max_source_length)
     check_length(longer)
     shapes = family.parameter_shapes(longer)
-    flat = flax.traverse_util.flatten_dict(params, sep="/")
-    for path, table in flat.items():
+    flat, rng = flax.traverse_util.flatten_dict(params, sep="/"), np.random.default_rng(_SEED)
+    for path, table in sorted(flat.items()):
         if table.shape != shapes[path]:
-            flat[path] = _tiled(table, shapes[path][0], config.position_offset)
+            further = _further_rows(table, shapes[path][0] - len(table), config.position_offset, extension, rng)
+            flat[path] = jnp.concatenate([table, further])
     return longer, flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
@@ -51,8 +64,11 @@ def check_length(config: Any) -> None:
     )
 
 
-def _tiled(table: Array, rows: int, offset: int) -> Array:
-    """[P, D] -> [rows, D]: the first ``offset`` rows, then the others again and again."""
-    first, rest = table[:offset], table[offset:]
-    copies = -(-(rows - offset) // len(rest))
-    return jnp.concatenate([first, jnp.tile(rest, (copies, 1))])[:rows]
+def _further_rows(table: Array, count: int, offset: int, extension: Extension, rng: np.random.Generator) -> Array:
+    """[count, D] rows to stand behind ``table`` [P, D], the first ``offset`` rows of which are no positions."""
+    if extension == "random":
+        return jnp.asarray(_RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype)
+    if extension == "last_row":
+        return jnp.tile(table[-1:], (count, 1))
+    copies = -(-count // (len(table) - offset))
+    return jnp.tile(table[offset:], (copies, 1))[:count]

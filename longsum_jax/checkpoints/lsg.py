@@ -36,12 +36,13 @@ def to_lsg(
     global_positional_stride: int = 64,
     use_token_ids: bool = True,
     keep_first_global_token: bool = False,
+    random_global_init: bool = False,
     **options: Any,
 ) -> tuple[Any, Params]:
     """A config and parameters with LSG attention instead of full attention; what was trained stays.
 
     Global token m is the embedding of the mask token, token 0 that of the first token, at a position of its own. Where
-    there is no mask token (T5; the published bart-large-cnn) it is drawn at random like an average embedding.
+    there is no mask token (T5; the published bart-large-cnn) it is drawn at random, as embeddings are spread.
 
     Args:
         first_id: token that a text begins with (`<s>`, `[CLS]`); None: the config's bos_token_id, or its eos_token_id.
@@ -50,6 +51,8 @@ def to_lsg(
         global_positional_stride: from one global token to the next, in positions.
         use_token_ids: adds token type 0 where the model has token types.
         keep_first_global_token: for a model that has LSG attention: builds all global tokens but the first anew.
+        random_global_init: draws all global tokens but the first in place of the mask token's embedding, also where
+            there is one.
         **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...), by default as published.
 
     Raises:
@@ -61,7 +64,7 @@ def to_lsg(
     longer = dataclasses.replace(config, **{"encoder_attention": "lsg", **defaults, **options})
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     rows = _ordered_positions(config, flat, global_positional_stride)
-    rows = rows + _token_rows(longer, flat, first_id, mask_id)
+    rows = rows + _token_rows(longer, flat, first_id, None if random_global_init else mask_id)
     if use_token_ids and "token_type_embeddings" in flat and not _forgets_types(longer):
         rows = rows + np.asarray(flat["token_type_embeddings"][0], np.float32)
     if keep_first_global_token:
@@ -120,11 +123,18 @@ def _token_rows(config: Any, flat: Mapping[str, Any], first_id: int | None, mask
     words = np.asarray(_word_embeddings(flat), np.float32)
     if first_id is None:
         first_id = getattr(config, "bos_token_id", getattr(config, "eos_token_id", None))
-    rows = _draw(words, GLOBAL_ROWS) if mask_id is None else np.tile(words[mask_id], (GLOBAL_ROWS, 1))
+    rows = _draw_words(words) if mask_id is None else np.tile(words[mask_id], (GLOBAL_ROWS, 1))
     if first_id is not None:
         rows[0] = words[first_id]
     scaled = getattr(config, "scale_embedding", False) and not config.reference_quirks
     return rows * np.float32(np.sqrt(config.d_model)) if scaled else rows
+
+
+def _draw_words(words: np.ndarray) -> np.ndarray:
+    """A row for every global token, of the normal distribution with the mean and covariance of the embeddings."""
+    rng, words = np.random.default_rng(_SEED), words.astype(np.float64)
+    drawn = rng.multivariate_normal(words.mean(0), np.cov(words, rowvar=False), GLOBAL_ROWS, method="eigh")
+    return drawn.astype(np.float32)
 
 
 def _ordered_positions(config: Any, flat: Mapping[str, Any], stride: int) -> np.ndarray:

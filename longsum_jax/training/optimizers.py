@@ -6,10 +6,13 @@ Everything is described by one frozen `OptimizerOptions`. The published LOCOST r
 """
 
 import math
+import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import optax
@@ -39,6 +42,8 @@ class OptimizerOptions:
         scale_parameter: whether Adafactor multiplies its step by each parameter's own root mean square.
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
         min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide both ways.
+        trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of the parameters to
+            train; the others stay as they are and have no moments. Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -55,6 +60,7 @@ class OptimizerOptions:
     scale_parameter: bool = False
     decay_rate: float = 0.8
     min_dim_size_to_factor: int = 128
+    trainable: str = ""
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -72,6 +78,10 @@ class OptimizerOptions:
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the {self.warmup_steps} '
                 f"warm-up steps, got {self.total_steps}"
             )
+        try:
+            re.compile(self.trainable)
+        except re.error as error:
+            raise InputError(f'optimizer.trainable: "{self.trainable}" is no regular expression ({error})') from None
 
 
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
@@ -111,10 +121,29 @@ def make_optimizer(options: OptimizerOptions) -> optax.GradientTransformation:
 
     Its state holds the learning rate of the last update under the name "learning_rate"
     (`optax.tree_utils.tree_get(state, "learning_rate")`), which is where training metrics read it.
+
+    Raises:
+        InputError: from its ``init``, where ``trainable`` is found in no parameter's path.
     """
     parts = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     parts += _adafactor(options) if options.name == "adafactor" else _adam(options)
-    return optax.chain(*parts, _descend(schedule(options)))
+    optimizer = optax.chain(*parts, _descend(schedule(options)))
+    return _only(optimizer, options.trainable) if options.trainable else optimizer
+
+
+def _only(optimizer: optax.GradientTransformation, pattern: str) -> optax.GradientTransformation:
+    """``optimizer`` for the parameters in whose path ``pattern`` is found; the others do not change."""
+
+    def trained(tree: Any) -> Any:
+        flat = flax.traverse_util.flatten_dict(tree, sep="/")
+        found = {path: re.search(pattern, path) is not None for path in flat}
+        if not any(found.values()):
+            known = ", ".join(sorted(found))
+            raise InputError(f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}')
+        return flax.traverse_util.unflatten_dict(found, sep="/")
+
+    frozen = lambda tree: jax.tree.map(operator.not_, trained(tree))  # noqa: E731
+    return optax.chain(optax.masked(optimizer, trained), optax.masked(optax.set_to_zero(), frozen))
 
 
 def global_norm(tree: Any) -> Array:

@@ -50,6 +50,31 @@ def test_tables_are_repeated_after_their_first_rows(name, values, tables, offset
             np.testing.assert_array_equal(value[row], params[path][source])
 
 
+@pytest.mark.parametrize("extension", ["random", "last_row"])
+def test_rows_behind_a_table_are_random_or_copies_of_the_last(extension):
+    family, config, params = make("bart", **SIZES, max_position_embeddings=6)
+    _, extended = extend_positions(family, config, params, 1006, extension)
+    tables = [np.asarray(extended[name]) for name in ("source_positions", "target_positions")]
+    for table, name in zip(tables, ("source_positions", "target_positions"), strict=True):
+        assert table.shape == (1008, 8)
+        np.testing.assert_array_equal(table[:8], params[name])
+        if extension == "last_row":
+            np.testing.assert_array_equal(table[8:], np.tile(params[name][-1], (1000, 1)))
+        else:
+            assert abs(table[8:].std() - 0.02) < 1e-3
+            assert abs(table[8:].mean()) < 1e-3
+    if extension == "random":
+        assert np.abs(tables[0][8:] - tables[1][8:]).max() > 0.02
+        _, again = extend_positions(family, config, params, 1006, extension)
+        np.testing.assert_array_equal(again["source_positions"], tables[0])
+
+
+def test_unknown_extensions_are_named():
+    family, config, params = make("bart", **SIZES, max_position_embeddings=6)
+    with pytest.raises(InputError, match='position_extension "tile" is unknown; did you mean "tiled"'):
+        extend_positions(family, config, params, 9, "tile")
+
+
 def test_sinusoids_need_no_new_parameters():
     family, config, params = make("pegasus", **SIZES, max_position_embeddings=6)
     longer, extended = extend_positions(family, config, params, 9)

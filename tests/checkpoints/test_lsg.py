@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import flax.linen as nn
+import flax.traverse_util
 import jax
 import numpy as np
 import pytest
@@ -53,10 +53,11 @@ def globals_of(params):
 
 def make(name, values, seed=0):
     """Family, config and random parameters, numpy arrays."""
-    family = get_family(name)
+    family, rng = get_family(name), np.random.default_rng(seed)
     config = family.config(values)
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(seed)))
-    return family, config, jax.tree.map(np.asarray, params)
+    shapes = family.parameter_shapes(config)
+    flat = {path: rng.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
+    return family, config, flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -128,6 +129,23 @@ def test_without_positions_or_a_mask_token():
     assert len(np.unique(rows, axis=0)) == 512
     assert np.abs(rows.std(0) / params["shared"].std(0) - 1).max() < 0.2
     assert longer.max_source_length is None
+
+
+def test_drawn_globals():
+    """All but the first come from a normal distribution with the mean and the covariance of the embeddings."""
+    family, config, params = make("bert", BERT)
+    rng = np.random.default_rng(0)
+    params["word_embeddings"] = (rng.normal(size=(100, 2)) @ rng.normal(size=(2, 32)) + 3).astype(np.float32)
+    plain, drawn = (
+        globals_of(to_lsg(family, config, params, first_id=2, mask_id=4, random_global_init=random)[1])
+        for random in (False, True)
+    )
+    np.testing.assert_array_equal(drawn[0], plain[0])
+    words = drawn[1:] - plain[1:] + params["word_embeddings"][4]
+    wanted = np.cov(params["word_embeddings"], rowvar=False)
+    assert np.abs(np.cov(words, rowvar=False) - wanted).max() < 0.2 * np.abs(wanted).max()
+    assert np.abs(words.mean(0) - params["word_embeddings"].mean(0)).max() < 0.5
+    assert np.linalg.matrix_rank(words - words.mean(0), tol=1e-2) == 2
 
 
 @pytest.mark.parametrize(
@@ -246,6 +264,7 @@ def test_what_the_command_refuses(flags, problem, bert_directory, tmp_path):
     [
         (["--block_size=64"], "block_size is an option of LSG attention, but the model has full attention; add"),
         (["--global_positional_stride=32"], "--global_positional_stride=32 needs --encoder_attention=lsg"),
+        (["--random_global_init=true"], "--random_global_init=True needs --encoder_attention=lsg"),
     ],
 )
 def test_flags_that_need_the_attention(flags, problem, bert_directory, tmp_path):
