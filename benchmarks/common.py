@@ -55,6 +55,13 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of ``print_table`` in Markdown."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [columns, ["---"] * len(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

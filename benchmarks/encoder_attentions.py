@@ -4,9 +4,12 @@
 
 One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what is measured), one
 document, float32. Options are those of Huang et al. (2021, section 4.3), about 256 keys for a query at 1,024 tokens.
-Seconds are the fastest of --repeats calls after a warm-up, memory is what the compiled program takes besides its
-arguments. `expected` is the exponent of the length in Table 1 of the paper, `slope` the measured one: of the forward
-seconds between the two longest inputs. Quadratic kinds stop at --dense_limit tokens.
+Seconds on the clock and processor seconds of all cores are the least of --repeats calls, memory is what the compiled
+program takes besides its arguments. "projections" is the layer without any attention, only the maps that all kinds
+have. `exponent` is that of the length in Table 1 of the paper, which leaves these maps out; `expected_slope` is what a
+whole layer of that complexity has between the longest input and a quarter of it, `forward_slope` and `training_slope`
+are those of the processor seconds. Full attention stops at --dense_limit tokens. Started again with the same --out, it
+measures what is not there yet.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import json
 import math
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -22,6 +26,8 @@ import jax
 import jax.numpy as jnp
 from common import print_table, write_report
 
+from longsum_jax.layers.encoder_attention import ENCODER_ATTENTIONS
+from longsum_jax.layers.encoder_attentions.base import EncoderAttention, SparseAttention, from_stack
 from longsum_jax.layers.transformer import Encoder
 from longsum_jax.models.bart import BartConfig
 
@@ -40,18 +46,32 @@ BASE = BartConfig(
     linformer_size=256,
     linformer_max_length=2**16,
 )
-# Kind -> (complexity in Table 1, exponent of the length).
+
+
+class Projections(SparseAttention):
+    """What every kind computes besides its attention."""
+
+    def __call__(self, x: jax.Array, context: Any, layer_input: Any, deterministic: bool) -> jax.Array:
+        return self.o(self.q(x) + self.k(x) + self.v(x))
+
+
+ENCODER_ATTENTIONS["projections"] = EncoderAttention(from_stack(Projections))
+PASSES = ("forward", "training")
+Rows = dict[tuple[str, int], dict[str, Any]]  # by kind and length
+LONG_ENOUGH = 10.0  # seconds of calls after which no further one is timed
+# Kind -> (complexity in Table 1, exponent of the length there, keys of a query among n tokens).
 KINDS = {
-    "full": ("n^2", 2),
-    "window": ("n w", 1),
-    "adaptive_span": ("n w", 1),
-    "window+global": ("2 n g", 1),
-    "window+stride": ("n^2 / s", 2),
-    "window+random": ("n r", 1),
-    "adaptive_span+stride": ("n^2 / s", 2),
-    "linformer": ("n k", 1),
-    "lsh": ("l n b", 1),
-    "sinkhorn": ("2 n b", 1),
+    "projections": ("", 1, lambda n: 0),
+    "full": ("n^2", 2, lambda n: n),
+    "window": ("n w", 1, lambda n: 256),
+    "adaptive_span": ("n w", 1, lambda n: 256),
+    "window+global": ("2 n g", 1, lambda n: 256 + 2 * 128),
+    "window+stride": ("n^2 / s", 2, lambda n: 256 + n / 8),
+    "window+random": ("n r", 1, lambda n: 256 + 128),
+    "adaptive_span+stride": ("n^2 / s", 2, lambda n: 256 + n / 8),
+    "linformer": ("n k", 1, lambda n: 256),
+    "lsh": ("l n b", 1, lambda n: 4 * 2 * 64),
+    "sinkhorn": ("2 n b", 1, lambda n: 2 * 128),
 }
 
 
@@ -73,45 +93,78 @@ def measure(kind: str, length: int, repeats: int) -> dict[str, Any]:
     """A row of the table."""
     row: dict[str, Any] = {"kind": kind, "length": length}
     for name, (program, arguments) in programs(kind, length).items():
-        seconds = []
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            jax.block_until_ready(program(*arguments))
-            seconds.append(time.perf_counter() - start)
-        row[f"{name}_seconds"] = min(seconds[1:])
+        calls = [timed(program, arguments)]
+        while len(calls) < repeats and sum(call[0] for call in calls) < LONG_ENOUGH:
+            calls.append(timed(program, arguments))
+        row[f"{name}_seconds"], row[f"{name}_cpu"] = (min(values) for values in zip(*calls, strict=True))
         row[f"{name}_mib"] = program.memory_analysis().temp_size_in_bytes / 2**20
     return row
 
 
-def add_slope(rows: list[dict[str, Any]]) -> None:
-    """Complexity and measured exponent, at the longest input of one kind."""
-    rows[-1]["complexity"], rows[-1]["expected"] = KINDS[rows[-1]["kind"]]
-    if len(rows) > 1:
-        (a, b), name = rows[-2:], "forward_seconds"
-        rows[-1]["slope"] = math.log(b[name] / a[name]) / math.log(b["length"] / a["length"])
+def timed(program: Any, arguments: tuple) -> tuple[float, float]:
+    """Seconds of one call on the clock, and of all processors."""
+    wall, processors = time.perf_counter(), time.process_time()
+    jax.block_until_ready(program(*arguments))
+    return time.perf_counter() - wall, time.process_time() - processors
+
+
+def measured_before(out: str | None) -> Rows:
+    """Rows of an earlier run by kind and length, without what the longest of a kind say of all."""
+    if out is None or not Path(out).exists():
+        return {}
+    columns = ("kind", "length", *(f"{name}_{key}" for name in PASSES for key in ("seconds", "cpu", "mib")))
+    rows = [{key: row[key] for key in columns} for row in json.loads(Path(out).read_text())["rows"]]
+    return {(row["kind"], row["length"]): row for row in rows}
+
+
+def with_slopes(measured: Rows) -> list[dict[str, Any]]:
+    """The rows of one kind after another; the longest of each has complexity, expected and measured exponents."""
+    table = []
+    for kind, (complexity, exponent, _) in KINDS.items():
+        rows = [dict(measured[key]) for key in sorted(measured) if key[0] == kind]
+        if rows:
+            rows[-1] |= {"complexity": complexity, "exponent": exponent}
+        if shorter := [row for row in rows if 4 * row["length"] <= rows[-1]["length"]]:
+            ends = (shorter[-1], rows[-1])
+            lengths = [row["length"] for row in ends]
+            rows[-1]["expected_slope"] = slope(lengths, [work(kind, length) for length in lengths])
+            rows[-1] |= {f"{name}_slope": slope(lengths, [row[f"{name}_cpu"] for row in ends]) for name in PASSES}
+        table += rows
+    return table
+
+
+def work(kind: str, length: int) -> float:
+    """Multiplications of a layer: four maps, the feed-forward, and products with keys and with values."""
+    maps = 4 * BASE.d_model**2 + 2 * BASE.d_model * BASE.encoder_ffn_dim
+    return length * (maps + 2 * BASE.d_model * KINDS[kind][2](length))
+
+
+def slope(lengths: list[int], values: list[float]) -> float:
+    """The exponent of the length with which values grow."""
+    return math.log(values[1] / values[0]) / math.log(lengths[1] / lengths[0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated; default: all")
     parser.add_argument("--lengths", default="1024,2048,4096,8192,16384,32768", help="tokens; default: 1,024 to 32,768")
-    parser.add_argument("--dense_limit", type=int, default=32768, help="longest input of quadratic kinds")
-    parser.add_argument("--repeats", type=int, default=2, help="timed calls each, of which the fastest counts")
+    parser.add_argument("--dense_limit", type=int, default=16384, help="longest input of full attention")
+    parser.add_argument("--repeats", type=int, default=3, help="timed calls each, fewer of long ones; the least counts")
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
 
-    rows: list[dict[str, Any]] = []
-    for kind in args.kinds.split(","):
-        limit = args.dense_limit if KINDS[kind][1] > 1 else math.inf
-        own = []
+    measured = measured_before(args.out)
+    for kind in dict.fromkeys(["projections", *args.kinds.split(",")]):
+        limit = args.dense_limit if kind == "full" else math.inf
         for length in sorted(int(x) for x in args.lengths.split(",") if int(x) <= limit):
-            own.append(measure(kind, length, args.repeats))
-            print(json.dumps(own[-1]), file=sys.stderr, flush=True)
-        add_slope(own)
-        rows += own
-        if args.out:
-            write_report(args.out, rows)
-    print_table(rows)
+            if (kind, length) not in measured:
+                measured[kind, length] = measure(kind, length, args.repeats)
+                print(json.dumps(measured[kind, length]), file=sys.stderr, flush=True)
+                if args.out:
+                    write_report(args.out, with_slopes(measured))
+    if args.out:
+        write_report(args.out, with_slopes(measured))
+    print_table(with_slopes(measured))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""python -m longsum_jax.plots: training curves, and pictures of a model's state-space kernels."""
+"""python -m longsum_jax.plots: training curves, state-space kernels, where summaries come from, sweeps."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longsum_jax import cli
+from longsum_jax.corpus import add_data_flags, read_pairs
 from longsum_jax.errors import InputError
 
 EXAMPLES = """\
@@ -17,6 +18,12 @@ EXAMPLES = """\
 
   # three layers of a published model, as a vector graphic of a paper's column width
   python -m longsum_jax.plots kernels locost-base --layers=1,6,12 --length=4096 --width=3.3 --out=kernels.pdf
+
+  # where in the documents of two data sets the bigrams of their summaries first stand
+  python -m longsum_jax.plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
+
+  # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/attention_study.py)
+  python -m longsum_jax.plots study runs/study/results.jsonl --out=study.png
 
 In pictures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels are sorted by
 the mean decay of their modes, the longest memory on top.
@@ -38,8 +45,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = cli.parser("plots", "Draws training curves and state-space kernels.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="curves|kernels")
+    parser = cli.parser("plots", "Draws runs, models, data sets and sweeps.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study")
     curves = commands.add_parser("curves", help="loss, learning rate and ROUGE over the steps of one or more runs")
     curves.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="--workdir of a training run")
     curves.set_defaults(draw=_curves)
@@ -48,7 +55,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     kernels.add_argument("--length", type=int, default=1024, help="lags to draw, in tokens; default: 1024")
     kernels.add_argument("--layers", type=_numbers, metavar="N,N", help="layers to draw, from 1; default: all")
     kernels.set_defaults(draw=_kernels)
-    for command, height in ((curves, "2.4"), (kernels, "1 a layer, and 0.9")):
+    bigrams = commands.add_parser("bigrams", help="where in documents the bigrams of their summaries first stand")
+    add_data_flags(bigrams)
+    bigrams.set_defaults(draw=_bigrams)
+    study = commands.add_parser("study", help="bits per token, ROUGE and speed of a sweep of attentions")
+    study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/attention_study.py")
+    study.set_defaults(draw=_study)
+    heights = ((curves, "2.4"), (kernels, "1 a layer, and 0.9"), (bigrams, "2.6"), (study, "0.3 a line, and 0.8"))
+    for command, height in heights:
         command.add_argument("--out", required=True, metavar="FILE", help=f"picture to write: {', '.join(FORMATS)}")
         command.add_argument("--width", type=float, default=7.0, help="inches; default: 7, a page's text")
         command.add_argument("--height", type=float, help=f"inches; default: {height}")
@@ -96,6 +110,27 @@ def _kernels(args: argparse.Namespace) -> Any:
     discretization = model.config.ssm_discretization
     found = plotting.kernels(ssm, args.length, layers=layers, discretization=discretization)
     return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+
+
+def _bigrams(args: argparse.Namespace) -> Any:
+    from longsum_jax import plotting
+    from longsum_jax.metrics.extractive import mean_salient_bigrams
+
+    curves = {}
+    for path in args.data:
+        with cli.waiting(f"reading {path}"):
+            curves[path] = mean_salient_bigrams(read_pairs(path, args))
+    for path, curve in curves.items():
+        print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
+    return plotting.bigrams_figure(curves, (args.width, args.height or 2.6))
+
+
+def _study(args: argparse.Namespace) -> Any:
+    from longsum_jax import plotting
+
+    rows = plotting.read_study(args.results)
+    lines = len({row["encoder"] for row in rows})
+    return plotting.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
 
 
 def _chosen_layers(numbers: list[int] | None, count: int) -> list[int]:

@@ -229,6 +229,73 @@ def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
     return ax.imshow(magnitude, aspect="auto", cmap="viridis", norm=norm, origin="lower", interpolation="antialiased")
 
 
+def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) -> "Figure":
+    """A line per data set: how much of the summaries' bigrams has been read, over how much of the documents.
+
+    Args:
+        curves: name to ``metrics.extractive.mean_salient_bigrams``.
+        size: inches.
+    """
+    with _style():
+        figure, axes = _figure(size, 1, 1)
+        for number, (name, curve) in enumerate(curves.items()):
+            colour, style = COLOURS[number % len(COLOURS)], LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
+            read = np.linspace(0, 100, len(curve) + 1)
+            axes[0][0].plot(read, 100 * np.r_[0, curve], style, color=colour, marker="o", markersize=3, label=name)
+        axes[0][0].set(xlabel="read of the document (%)", ylabel="bigrams of the summary seen (%)", ylim=(0, 102))
+        axes[0][0].grid(alpha=0.3, linewidth=0.5)
+        axes[0][0].legend(frameon=False)
+    return figure
+
+
+def read_study(path: str | Path) -> list[dict[str, Any]]:
+    """Rows of a sweep's results.jsonl (benchmarks/attention_study.py); a last line cut short is left out.
+
+    Raises:
+        InputError: no such file, a line that is no row of a sweep (names file and line), or no row at all.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give results.jsonl of a sweep") from error
+    rows = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            rows.append(row := json.loads(line))
+            _ = [row[key] for key in ("encoder", "cross", "seed", *STUDY_PANELS)]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path}:{number}: not a row of a sweep; delete the line") from None
+    if not rows:
+        raise InputError(f"{path}: holds no row yet; wait for the first cell of the sweep")
+    return rows
+
+
+STUDY_PANELS = {"bits": "bits per token", "mean_rouge": "mean ROUGE (0 to 100)", "tokens_per_second": "tokens/s"}
+
+
+def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+    """A line per encoder attention, a colour per cross-attention, a dot per run, and panels of what was measured.
+
+    Args:
+        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/attention_study.py).
+        size: inches.
+    """
+    encoders, crosses = (list(dict.fromkeys(row[key] for row in rows)) for key in ("encoder", "cross"))
+    with _style():
+        figure, axes = _figure(size, 1, len(STUDY_PANELS), sharey=True)
+        for ax, (name, label) in zip(axes[0], STUDY_PANELS.items(), strict=True):
+            for number, cross in enumerate(crosses):
+                own = [row for row in rows if row["cross"] == cross]
+                places = [encoders.index(row["encoder"]) + 0.2 * (number - (len(crosses) - 1) / 2) for row in own]
+                colour = COLOURS[number % len(COLOURS)]
+                ax.plot([row[name] for row in own], places, "o", color=colour, markersize=3.5, label=cross)
+            ax.set(xlabel=label, yticks=range(len(encoders)), yticklabels=encoders)
+            ax.grid(alpha=0.3, linewidth=0.5)
+        axes[0][0].invert_yaxis()
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
 def save(figure: "Figure", path: str | Path, dpi: int) -> None:
     """Writes the figure in the format of the path's ending, ``dpi`` pixels to the inch."""
     content = io.BytesIO()

@@ -117,6 +117,57 @@ def test_curves_command_writes_the_size_asked_for(tmp_path, workdir, capsys):
     assert "5 x 2 inches" in capsys.readouterr().out
 
 
+def study_rows():
+    cells = (("full", "full", 5.0), ("full", "hepos", 5.5), ("lsh", "hepos", 6.0))
+    shared = {"seed": 0, "mean_rouge": 12.0, "tokens_per_second": 900}
+    return [{"encoder": encoder, "cross": cross, "bits": bits, **shared} for encoder, cross, bits in cells]
+
+
+def test_a_study_has_a_line_for_each_encoder_and_a_colour_for_each_cross_attention(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in study_rows()) + '{"encoder": "cut sh')
+    figure = plotting.study_figure(plotting.read_study(path), (7, 2))
+    bits, rouge, speed = figure.axes
+    assert [list(line.get_xdata()) for line in bits.lines] == [[5.0], [5.5, 6.0]]
+    assert [[round(y) for y in line.get_ydata()] for line in bits.lines] == [[0], [0, 1]]
+    assert [label.get_text() for label in bits.get_yticklabels()] == ["full", "lsh"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["full", "hepos"]
+    assert {ax.get_xlabel() for ax in (rouge, speed)} == {"mean ROUGE (0 to 100)", "tokens/s"}
+    plots.main(["study", str(path), f"--out={tmp_path / 's.png'}", "--dpi=50"])
+    assert png_size(tmp_path / "s.png") == (350, 70)  # 0.8 inches and 0.3 for each of two encoders
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"results\.jsonl: cannot be read \(No such file or directory\); give results"),
+        ('{"encoder": 1', r"results\.jsonl: holds no row yet"),
+        ('{"encoder": "full"}\n', r"results\.jsonl:1: not a row of a sweep; delete the line"),
+        ("3\n", r"results\.jsonl:1: not a row of a sweep"),
+    ],
+)
+def test_what_is_no_study(tmp_path, content, message):
+    path = tmp_path / "results.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        plots.main(["study", str(path), f"--out={tmp_path / 's.png'}"])
+
+
+def test_bigrams_draws_every_data_set(tmp_path, capsys):
+    path, other = tmp_path / "rows.jsonl", tmp_path / "other.jsonl"
+    rows = [("a b c d e f g h i j", "i j"), ("a b c d e f g h i j", "a b, i j")]
+    for file in (path, other):
+        file.write_text("".join(json.dumps({"document": d, "summary": s}) + "\n" for d, s in rows))
+    plots.main(["bigrams", str(path), str(other), f"--out={tmp_path / 'b.png'}", "--width=4", "--dpi=50"])
+    assert png_size(tmp_path / "b.png") == (200, 130)
+    curve = ": 0.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 100.0 %"
+    assert capsys.readouterr().out.splitlines()[:2] == [f"{path}{curve}", f"{other}{curve}"]
+    figure = plotting.bigrams_figure({"one": np.array([0.25, 1.0])}, (4, 2))
+    (drawn,) = figure.axes[0].lines
+    assert np.array(drawn.get_xydata()).tolist() == [[0, 0], [50, 25], [100, 100]]
+
+
 def test_kernels_command_on_a_model(tmp_path, small_model):
     plots.main(["kernels", str(small_model), f"--out={tmp_path / 'k.png'}", "--length=64", "--dpi=50"])
     assert png_size(tmp_path / "k.png") == (350, 95)  # 0.9 inches and one for the layer
@@ -197,7 +248,7 @@ def test_help_teaches(capsys):
         plots.main(["--help"])
     assert end.value.code == 0
     said = capsys.readouterr().out
-    for text in ("examples:", "plots curves", "plots kernels", "1/e"):
+    for text in ("examples:", "plots curves", "plots kernels", "plots bigrams", "plots study", "1/e"):
         assert text in said
 
 

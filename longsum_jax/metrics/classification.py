@@ -39,6 +39,18 @@ def classification_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str
     return {name: 100 * float(value) for name, value in scores.items()}
 
 
+def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Returns f1, precision and recall of the positives, from 0 to 100; 0 where nothing is predicted or wanted.
+
+    Args:
+        predicted, labels: bool [n].
+    """
+    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
+    hits = (predicted & labels).sum()
+    sizes = {"f1": (predicted.sum() + labels.sum()) / 2, "precision": predicted.sum(), "recall": labels.sum()}
+    return {name: float(100 * hits / size) if size else 0.0 for name, size in sizes.items()}
+
+
 def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
     """Returns the best constant prediction, bool [documents, classes]: what to compare a classifier with.
 

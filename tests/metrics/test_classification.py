@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.metrics.classification import classification_scores, majority
+from longsum_jax.metrics.classification import binary_scores, classification_scores, majority
 
 
 def one_hot(classes, count):
@@ -72,3 +72,10 @@ def test_majority():
 def test_arrays_that_make_no_scores(predicted, labels):
     with pytest.raises(InputError, match="give two arrays"):
         classification_scores(np.zeros(predicted), np.zeros(labels))
+
+
+def test_binary_scores():
+    predicted, labels = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 1, 0, 0])
+    assert binary_scores(predicted, labels) == pytest.approx({"f1": 40.0, "precision": 100 / 3, "recall": 50.0})
+    assert binary_scores(predicted, predicted) == {"f1": 100.0, "precision": 100.0, "recall": 100.0}
+    assert binary_scores(np.zeros(3), np.zeros(3)) == {"f1": 0.0, "precision": 0.0, "recall": 0.0}
