@@ -68,7 +68,8 @@ def shrink(config: ConfigDict) -> ConfigDict:
     """
     objective = get_task(config.task.name).objective
     task = task_section("embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix)
-    task |= {"objective": objective} if objective in ("classify", "mlm") else {}
+    task |= {"objective": objective} if objective in ("classify", "mlm", "extract") else {}
+    task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:

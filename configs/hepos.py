@@ -9,8 +9,9 @@ Published configuration: BART large, every decoder head reads every fourth posit
 7,168 tokens or Sinkhorn attention (`encoder=sinkhorn`) for 10,240; Adafactor with learning rate 1e-4 after 10,000 steps
 of warm-up, gradient norm clipped at 0.1, batches of 64, beam 4, length penalty 2, up to 1,024 target tokens for
 GovReport. Batches go through in 16 parts of 4 documents; the paper's parts of 2 are config.training.accumulation=32. It
-draws positions beyond BART's 1,024 at random and its code repeats the last one; `convert` repeats all. One mode per
-data set; `json` reads files of your own, `tiny` runs in seconds on a CPU.
+draws positions beyond BART's 1,024 at random and its code repeats the last one; `convert` repeats all unless
+--position_extension=random or last_row asks for those. One mode per data set; `json` reads files of your own, `tiny`
+runs in seconds on a CPU. GovReport as its authors released it: `python -m longsum_jax.corpus govreport`.
 """
 
 from common import base, shrink, task_section

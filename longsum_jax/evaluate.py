@@ -76,7 +76,7 @@ def _evaluate(args: Any) -> None:
 
 
 def _read_pairs(args: Any) -> list[Any]:
-    """Pairs with the query, if any, before the document; ids must be there once."""
+    """Pairs of the documents that have a summary; ids must be there once."""
     from longsum_jax.evaluation import Pair
     from longsum_jax.text.documents import read_json_lines
 
@@ -84,8 +84,7 @@ def _read_pairs(args: Any) -> list[Any]:
     for document in read_json_lines(args.data, document_key=args.document_key, summary_key=args.summary_key):
         if document.id in pairs:
             raise InputError(f'{args.data}: the id "{document.id}" is there twice; ids tell finished documents apart')
-        source = f"{document.query}\n{document.document}" if document.query else document.document
-        pairs[document.id] = Pair(document.id, source, document.summary)
+        pairs[document.id] = Pair(document.id, document.document, document.summary, document.query)
         if len(pairs) == args.examples:
             break
     return list(pairs.values())

@@ -17,11 +17,12 @@ Row = dict[str, Any]  # one line of predictions.jsonl
 
 
 class Pair(NamedTuple):
-    """A document as the model reads it, and the summary it should give."""
+    """A document, the summary it should give, and what that is to be about, if it is not everything."""
 
     id: str
     source: str
     reference: str
+    query: str | None = None
 
 
 class PredictionsFile:
@@ -75,7 +76,8 @@ def predict(
         batch = pairs[start : start + batch_size]
         began = time.perf_counter()
         sources, names = [pair.source for pair in batch], [f'document "{pair.id}"' for pair in batch]
-        summaries = model.summaries(sources, names=names, batch_size=batch_size, **options)
+        queries = {"queries": [pair.query for pair in batch]} if any(pair.query for pair in batch) else {}
+        summaries = model.summaries(sources, names=names, batch_size=batch_size, **queries, **options)
         seconds = (time.perf_counter() - began) / len(batch)
         for pair, summary in zip(batch, summaries, strict=True):
             row = {

@@ -24,13 +24,13 @@ from longsum_jax.objectives.masked_lm import MaskingOptions
 from longsum_jax.objectives.penalties import with_span_penalty
 from longsum_jax.options import from_dict
 from longsum_jax.pipeline import TRAINING_MODEL, Model
-from longsum_jax.registry import Family, model_config
+from longsum_jax.registry import Family, longest_source, model_config
 from longsum_jax.start import Start
 from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer, train_sentencepiece
 from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.optimizers import OptimizerOptions
 from longsum_jax.training.partition import MeshOptions, check_batch_size, make_mesh
-from longsum_jax.training.step import LossFn
+from longsum_jax.training.step import LossFn, Segmented
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Params
 
@@ -56,7 +56,7 @@ class DataOptions:
         reader: "memory" makes all examples at the start, "stream" makes them as it goes, "prepared" reads the
             directory ``prepared`` that the prepare command wrote.
         batch_size: rows per step, all devices and micro-batches together.
-        source_lengths: padded lengths, ascending; empty for the task's maximum alone.
+        source_lengths: padded lengths in tokens (in sentences, to extract), ascending; empty for the task's maximum.
         shuffle: "all" (not for streams), "block": within blocks of ``shuffle_block`` examples, or "none".
         epochs: passes over the data; None for as many as the steps need.
         prefetch: batches made ahead.
@@ -160,7 +160,8 @@ class Experiment:
     def _check_lengths(self) -> None:
         """Positions beyond a model's table would be read as anything at all."""
         task, given = self.given_task, self.given_config
-        longest = {"max_source_length": max(task.max_source_length, *self.data.source_lengths, 0)}
+        buckets = () if self.objective.parts else self.data.source_lengths
+        longest = {"max_source_length": max(task.max_source_length, *buckets, 0)}
         longest |= {"max_target_length": task.max_target_length} if self.objective.kind == "encoder_decoder" else {}
         for name, length in longest.items():
             table = getattr(given, name, None)
@@ -169,6 +170,13 @@ class Experiment:
                     f"config.task.{name} (or a bucket of data.source_lengths) is {length}, but the model has positions "
                     f"for {table}; lower it, or lengthen the model: convert --max_source_length"
                 )
+        limit = longest_source(given)
+        if limit is not None and (length := longest["max_source_length"]) > limit:
+            raise InputError(
+                f"config.task.max_source_length (or a bucket of data.source_lengths) is {length}, but the Linformer "
+                f"projection has weights for {limit}; lower it, or raise config.model.linformer_max_length or "
+                "cross_linformer_max_length"
+            )
 
     def check_mesh(self) -> None:
         """Raises InputError unless the devices form the mesh and a batch divides over it."""
@@ -227,9 +235,10 @@ class Experiment:
         return found
 
     def model(self, params: Any) -> Model:
-        """A Model around ``params``, to generate with; it puts the task's prefix before what it reads."""
-        prefix = {"prefix": self.task.prefix} if self.task.prefix else None
-        return Model(self.family, self.config, params, self.tokenizer, self.generation_config, prefix)
+        """A Model around ``params``, to generate with; it reads documents as the task does."""
+        summarization = {"prefix": self.task.prefix} if self.task.prefix else {}
+        summarization |= self.objective.summarization()
+        return Model(self.family, self.config, params, self.tokenizer, self.generation_config, summarization)
 
     def write_model_directory(self) -> None:
         """Config and tokenizer beside the checkpoints, so that ``longsum_jax.load(workdir)`` works from the start."""
@@ -240,6 +249,7 @@ class Experiment:
         generation = self.model(None).generation_config
         summarization = {} if self.start is None else dict(self.start.summarization)
         summarization |= {"prefix": self.task.prefix} if self.task.prefix or summarization else {}
+        summarization |= self.objective.summarization()
         parts = self.family, self.config, None, generation, self.tokenizer, summarization
         huggingface.write_model(target, *parts)
 
@@ -253,13 +263,23 @@ class Experiment:
             return ExampleStream(self.task, self.tokenizer, data.split, data.shuffle_block, seed=self.training.seed)
         return load_examples(self.task, self.tokenizer, data.split, seed=self.training.seed)
 
+    @property
+    def source_lengths(self) -> tuple[int, ...]:
+        """Buckets of the batches, in tokens or in parts."""
+        longest = self.given_task.max_parts if self.objective.parts else self.given_task.max_source_length
+        lengths = self.data.source_lengths or (longest,)
+        if self.objective.parts or self.mesh.sequence == 1:
+            return lengths
+        devices = make_mesh(self.mesh).shape["sequence"]
+        return tuple(dict.fromkeys(length + -length % devices for length in lengths))
+
     def batches(self) -> Batches:
         """This host's training batches."""
         data = self.data
         return Batches(
             self.store,
             batch_size=data.batch_size,
-            source_lengths=data.source_lengths or (self.task.max_source_length,),
+            source_lengths=self.source_lengths,
             **self.objective.label_options(),
             seed=self.training.seed,
             shuffle={"all": "all", "block": data.shuffle_block, "none": None}[data.shuffle],
@@ -274,7 +294,7 @@ class Experiment:
         """How many documents of the task's files are not for training."""
         return sum(1 for _ in documents(self.task, "validation"))
 
-    def loss_fn(self) -> LossFn:
+    def loss_fn(self) -> LossFn | Segmented:
         """The loss of the task's objective, and what the model adds to it."""
         return with_span_penalty(self.objective.loss_fn(), self.config)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import flax.traverse_util
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
-from longsum_jax.checkpoints.extend import extend_positions
+from longsum_jax.checkpoints.extend import Extension, extend_positions
 from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.checkpoints.lsg import to_lsg, with_lsg_options
 from longsum_jax.decoding.options import GenerationOptions
@@ -23,9 +23,12 @@ from longsum_jax.decoding.search import Decoder, Generated, generate, trim
 from longsum_jax.errors import InputError
 from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.transformer import DecoderCache
-from longsum_jax.registry import Family
+from longsum_jax.registry import Family, longest_source
 from longsum_jax.text.tokenizers import Tokenizer, has_tokenizer, load_tokenizer
 from longsum_jax.typing import Array, Params
+
+if TYPE_CHECKING:
+    from longsum_jax.segment_summaries import SegmentSummarizer
 
 Overflow = Literal["truncate", "error"]
 _INPUTS = ("global_attention_mask", "token_type_ids")  # of encoders that take more than ids and a mask
@@ -102,7 +105,7 @@ class Model:
         ``global_attention_mask``, nonzero on tokens that see and are seen everywhere; BERT ``token_type_ids``.
         """
         ids, mask = self._inputs(input_ids, attention_mask)
-        padded = self._padded(ids, mask, inputs)
+        padded = self.padded(ids, mask, inputs)
         states = self._encode(self.params, *padded)
         padding = padded[0].shape[1] - ids.shape[1]
         return states[:, : states.shape[1] - padding].astype(jnp.float32)
@@ -120,14 +123,16 @@ class Model:
         if len(decoder_ids) != len(ids):
             raise InputError(f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must agree")
         _check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
-        return self._logits(self.params, *self._padded(ids, mask, inputs), decoder_ids)
+        return self._logits(self.params, *self.padded(ids, mask, inputs), decoder_ids)
 
     def _encoder_logits(self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]) -> Array:
         if decoder_ids is not None:
             raise InputError(f"decoder_input_ids is given, but {self.family.name} has no decoder; leave it out")
+        if self.config.head == "extraction":
+            raise InputError("this model gives a score to every sentence of a document; use extract")
         if self.config.head not in ("masked_lm", "classification"):
             raise InputError("this model has no head, so it gives no logits; use encode")
-        logits = self._logits(self.params, *self._padded(ids, mask, inputs))
+        logits = self._logits(self.params, *self.padded(ids, mask, inputs))
         return logits[:, : ids.shape[1]] if self.config.head == "masked_lm" else logits
 
     def generate(self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any) -> np.ndarray:
@@ -162,7 +167,7 @@ class Model:
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """The options that ``summarize`` would use: the checkpoint's for summaries go before its general ones."""
-        own = {name: value for name, value in self.summarization.items() if name != "prefix"}
+        own = {name: value for name, value in self.summarization.items() if name not in ("prefix", "segments")}
         return self.generation_options(**{"num_return_sequences": None} | own | options)
 
     def summarize(self, texts: Sequence[str] | str, **options: Any) -> list[str]:
@@ -178,21 +183,24 @@ class Model:
         batch_size: int = 1,
         seed: int = 0,
         names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
         **options: Any,
     ) -> list[Summary]:
         """Summarises documents one after another, ``batch_size`` at a time.
 
         What the checkpoint asks for when summarising (``summarization``) is heeded: a prefix is put before every
-        document, and its options count where none are given here.
+        document, and its options count where none are given here. With "segments" in it, documents of any length are
+        read and summarised segment by segment (``segment_summaries``).
 
         Args:
             texts: documents, or one.
             max_source_length: tokens to read of each, special ones included, at least 2; None reads everything, or as
-                much as the model has positions for.
+                much as the model has positions for. Segment by segment it ends after whole segments.
             on_overflow: what to do with longer documents: read their beginning, or raise.
             batch_size: documents decoded together; it changes speed and memory, not results.
             seed: of sampling.
             names: what error messages call the documents; by default they are counted.
+            queries: what to look for in each document, or None; a query stands before its document or every segment.
             **options: as for ``generate``.
 
         Raises:
@@ -205,25 +213,48 @@ class Model:
             raise InputError(f"batch_size={batch_size} must be at least 1")
         if max_source_length is not None and max_source_length < 2:
             raise InputError(f"max_source_length={max_source_length} must be at least 2, the end of sequence included")
-        limit = self.config.max_source_length
-        if max_source_length is None:
-            max_source_length = limit
-        else:
-            _check_length(max_source_length, limit, "max_source_length")
         generation = self.summary_options(**options)
         texts = [texts] if isinstance(texts, str) else list(texts)
         names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
+        queries = queries or [None] * len(texts)
+        if "segments" in self.summarization:
+            rest = {"max_tokens": max_source_length, "on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
+            return self._by_segments.summaries(texts, names, queries, generation, **rest)
+        if max_source_length is None:
+            max_source_length = longest_source(self.config)
+        else:
+            _check_length(max_source_length, self.config.max_source_length, "max_source_length")
         documents = [
-            self._read(text, name, max_source_length, on_overflow) for text, name in zip(texts, names, strict=True)
+            self._read(text, name, query, max_source_length, on_overflow)
+            for text, name, query in zip(texts, names, queries, strict=True)
         ]
         results: list[Summary] = []
         for start in range(0, len(documents), batch_size):
             results += self._summarize_batch(documents[start : start + batch_size], batch_size, generation, seed)
         return results
 
-    def extended(self, max_source_length: int) -> "Model":
+    def extract(self, documents: Sequence[str | Sequence[str]] | str, **options: Any) -> list[list[int]]:
+        """Chooses sentences of documents, with a model that ``configs/extractor.py`` trained.
+
+        Args:
+            documents: texts, which are split into sentences (``text.sentences``), or lists of their sentences.
+            **options: ``queries``, a text or None for each document, as the model was trained with; ``threshold``, the
+                probability above which a sentence is taken (0.5), and ``top_k``, how many are where none is above it
+                (3); ``batch_size``, sentences encoded together (64).
+
+        Returns:
+            For each document the numbers of its chosen sentences, from 0 on, ascending.
+
+        Raises:
+            InputError: another kind of model, no tokenizer, a document without a sentence, an option out of range.
+        """
+        from longsum_jax.sentence_models import extract
+
+        return extract(self, documents, **options)
+
+    def extended(self, max_source_length: int, extension: Extension = "tiled") -> "Model":
         """This model with positions for ``max_source_length`` tokens; see ``checkpoints.extend``."""
-        config, params = extend_positions(self.family, self.config, self.params, max_source_length)
+        config, params = extend_positions(self.family, self.config, self.params, max_source_length, extension)
         return Model(self.family, config, params, self.tokenizer, self.generation_config, self.summarization)
 
     def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
@@ -275,10 +306,13 @@ class Model:
         parts = self.family, self.config, self.params, self.generation_config, self.tokenizer, self.summarization
         huggingface.write_model(path, *parts)
 
-    def _read(self, text: str, name: str, limit: int | None, on_overflow: Overflow) -> tuple[list[int], int]:
+    def _read(
+        self, text: str, name: str, query: str | None, limit: int | None, on_overflow: Overflow
+    ) -> tuple[list[int], int]:
         """Ids to read, and the length of the whole document."""
         if not text.strip():
             raise InputError(f"{name} is empty; give it some text or leave it out")
+        text = f"{query}\n{text}" if query else text
         ids = self.tokenizer.encode(self.summarization.get("prefix", "") + text)
         whole = len(self.tokenizer.close(ids))
         if limit is None or whole <= limit:
@@ -320,7 +354,7 @@ class Model:
         seed: int,
         inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> Generated:
-        ids, mask, inputs = self._padded(*self._inputs(input_ids, attention_mask), inputs)
+        ids, mask, inputs = self.padded(*self._inputs(input_ids, attention_mask), inputs)
         # One key per row, the same for each: what a row draws does not depend on its place in a batch.
         keys = jnp.broadcast_to(jax.random.key(seed), (ids.shape[0],)) if options.do_sample else None
         return self._generate(self.params, ids, mask, inputs, keys, options=options)
@@ -346,13 +380,13 @@ class Model:
             )
         return ids.astype(np.int32)
 
-    def _padded(
+    def padded(
         self, ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Ids, mask and further inputs as the module takes them, at a length that is compiled once."""
         kind = get_encoder_attention(self.config)
         multiple = getattr(self.config, kind.pads_to) if kind.pads_to else 0
-        extra = ((0, 0), (0, padded_length(ids.shape[1], self.config.max_source_length, multiple) - ids.shape[1]))
+        extra = ((0, 0), (0, padded_length(ids.shape[1], longest_source(self.config), multiple) - ids.shape[1]))
         further = {}
         for name, value in inputs.items():
             if name == "global_attention_mask" and "global_indices" in kind.inputs:
@@ -362,6 +396,12 @@ class Model:
             else:
                 raise InputError(f"{name} is given, but {self.family.name} with this attention does not take it")
         return np.pad(ids, extra, constant_values=self.config.pad_token_id), np.pad(mask, extra), further
+
+    @cached_property
+    def _by_segments(self) -> "SegmentSummarizer":
+        from longsum_jax.segment_summaries import SegmentSummarizer
+
+        return SegmentSummarizer(self)
 
     @cached_property
     def _encode(self) -> Callable[..., Array]:
@@ -411,9 +451,8 @@ def bucket_length(length: int) -> int:
 
 def padded_length(length: int, limit: int | None, multiple: int) -> int:
     """To which length an input is padded: a multiple that the model asks for, or a bucket within its limit."""
-    if multiple:
-        return -(-length // multiple) * multiple
-    return bucket_length(length) if limit is None else min(bucket_length(length), limit)
+    padded = -(-length // multiple) * multiple if multiple else bucket_length(length)
+    return padded if limit is None else max(length, min(padded, limit))
 
 
 def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.cross_attention import CROSS_ATTENTIONS
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.groups import layers_of_path
+from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions, MemoryOptions, PageOptions
 from longsum_jax.models import bart, bert, locost, lsg, t5
 from longsum_jax.models.naming import NameRow, NameTable
 from longsum_jax.options import from_dict
@@ -98,13 +99,20 @@ class Family:
         table = self.names(config)
         if self.is_published(config):
             return table
-        rows, paths = {row.path: row for row in table.rows}, self.parameter_shapes(config)
-        own = lambda path: path.replace("/layers/", "/layers/{i}/").replace("/", ".")  # noqa: E731
-        return table._replace(rows=[rows.get(path) or NameRow(path, own(path)) for path in paths])
+        rows = {row.path: row for row in table.rows}
+        return table._replace(rows=[_name_row(path, rows) for path in self.parameter_shapes(config)])
+
+    def own_parameters(self, config: Any) -> set[str]:
+        """Paths of the parameters that the published class has no counterpart of, whatever attention it has."""
+        rows = {row.path for row in self.names(config).rows}
+        paths = self.parameter_shapes(config)
+        return {path for path in paths if (layers_of_path(path) or (path, 0))[0] not in rows}
 
     def is_published(self, config: Any) -> bool:
         """Whether the class in transformers computes what this config says."""
-        return config.encoder_attention in self.attentions and getattr(config, "cross_attention", "full") == "full"
+        full = getattr(config, "cross_attention", "full") == "full"
+        own = _has_memory(config) or getattr(config, "page_length", 0) or getattr(config, "head", None) == "extraction"
+        return config.encoder_attention in self.attentions and full and not own
 
     def parameter_shapes(self, config: Any) -> dict[str, tuple[int, ...]]:
         """Flat path to shape of every parameter, without creating any."""
@@ -123,17 +131,32 @@ class Family:
         return init
 
 
+def _name_row(path: str, rows: Mapping[str, NameRow]) -> NameRow:
+    """The row of ``rows`` for a parameter of some layers of a stack or, where there is none, one of our own."""
+    whole, first = layers_of_path(path) or (path, 0)
+    row = rows.get(whole) or NameRow(whole, whole.replace("/layers/", "/layers/{i}/").replace("/", "."))
+    return row._replace(path=path, first=first)
+
+
 def _attention_fields() -> set[str]:
     """Config fields that only some attentions read."""
-    fields = (*dataclasses.fields(EncoderAttentionOptions), *dataclasses.fields(CrossAttentionOptions))
-    return {field.name for field in fields} - {"encoder_attention"}
+    kinds = EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions
+    return {field.name for kind in kinds for field in dataclasses.fields(kind)} - {"encoder_attention"}
 
 
 def _read_options(config: Any) -> set[str]:
     """Those of ``_attention_fields`` that ``config`` makes use of; full cross-attention is not worth a word."""
     read = set(get_encoder_attention(config).options)
-    name = getattr(config, "cross_attention", "full")
-    return read if name == "full" else read | {"cross_attention", *CROSS_ATTENTIONS[name].options}
+    if (name := getattr(config, "cross_attention", "full")) != "full":
+        read |= {"cross_attention", *CROSS_ATTENTIONS[name].options}
+    if getattr(config, "page_length", 0):
+        read |= {field.name for field in dataclasses.fields(PageOptions)}
+    return read | {field.name for field in dataclasses.fields(MemoryOptions)} if _has_memory(config) else read
+
+
+def _has_memory(config: Any) -> bool:
+    """Whether something goes from segment to segment of a document."""
+    return isinstance(config, MemoryOptions) and (config.memory != "none" or config.salient_vectors > 0)
 
 
 @contextlib.contextmanager
@@ -277,6 +300,15 @@ def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Famil
     """Family and config of a run's "model" section: ``family`` beside the family's own keys."""
     family = get_family(values.get("family", ""))
     return family, family.config({k: v for k, v in values.items() if k != "family"}, where)
+
+
+def longest_source(config: Any) -> int | None:
+    """Tokens that a model reads at most: its positions, and what its attentions have weights for; None without end."""
+    kinds = [get_encoder_attention(config)]
+    if hasattr(config, "cross_attention"):
+        kinds.append(CROSS_ATTENTIONS[config.cross_attention])
+    limits = [getattr(config, kind.limit) for kind in kinds if kind.limit] + [config.max_source_length]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:

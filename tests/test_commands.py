@@ -1,5 +1,6 @@
 """The commands as a shell sees them: exit code, standard output, standard error, and what they leave on disk."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -9,16 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 
 import longsum_jax
-from longsum_jax import cli, convert, evaluate, prepare, summarize, train
+from longsum_jax import cli, convert, corpus, evaluate, extract, prepare, summarize, train
 from longsum_jax.checkpoints.training import read_meta
+from longsum_jax.pipeline import Model
+from longsum_jax.registry import get_family
 from longsum_jax.text import documents
+from longsum_jax.text.sentences import split_sentences
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"train": train, "evaluate": evaluate, "summarize": summarize, "convert": convert, "prepare": prepare}
+COMMANDS |= {"extract": extract, "corpus": corpus}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -163,7 +170,10 @@ BAD_CONFIGS = {
     "bad choice": ("{run},optimizer.name=adam", 'config.optimizer.name: "adam" is not allowed; did you mean "adamw"?'),
     "heads": ("{run},model.num_heads=3", "config.model: d_model 16 is not divisible by num_heads 3; change either"),
     "odd state": ("{run},model.d_state=9", "config.model: d_state is 9; it must be even"),
-    "devices": ("{run},mesh.batch=2", "mesh: batch=2 x fsdp=1 x tensor=1 needs 2 devices, there are 1; change mesh"),
+    "devices": (
+        "{run},mesh.batch=2",
+        "batch=2 x fsdp=1 x tensor=1 x sequence=1 needs 2 devices, there are 1; change mesh.",
+    ),
     "batch": ("{run},training.accumulation=3", "batch_size: 4 rows do not divide into 3 micro-batch(es)"),
     "data": ("{run},task.source=json:no/{split}.jsonl", "no/train.jsonl: no such file; check the path"),
     "tokenizer": ("{run},tokenizer.path=no.model", "no.model: cannot read the tokenizer file (No such file"),
@@ -489,3 +499,87 @@ def test_convert_refuses(refused, small_model, tmp_path):
     assert "no such directory" in refused("convert", tmp_path / "no", tmp_path / "target")
     message = refused("convert", small_model, tmp_path / "target", "--tokenizer=no.model")
     assert message.startswith("no.model: cannot read the tokenizer file")
+    flags = ("--position_extension=random",)
+    message = refused("convert", small_model, tmp_path / "target", *flags)
+    assert message == "--position_extension=random needs --max_source_length; give both or neither"
+    flags += ("--max_source_length=64", "--encoder_attention=lsg")
+    message = refused("convert", small_model, tmp_path / "target", *flags)
+    assert message.startswith("--position_extension=random does not go with --encoder_attention=lsg, whose positions ")
+
+
+def test_convert_continues_positions_as_asked(run, tmp_path):
+    family = get_family("bart")
+    config = dataclasses.replace(family.presets["tiny"], max_position_embeddings=5, vocab_size=20)
+    shapes = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    params = jax.tree.map(lambda x: np.arange(x.size, dtype=np.float32).reshape(x.shape), shapes)
+    Model(family, config, params).save(tmp_path / "short")
+    for extension, row in (("tiled", 2), ("last_row", 6)):
+        flags = ("--max_source_length=6", f"--position_extension={extension}")
+        assert run("convert", tmp_path / "short", tmp_path / extension, *flags)[0] == 0
+        table = longsum_jax.load(tmp_path / extension).params["source_positions"]
+        np.testing.assert_array_equal(table, np.r_[params["source_positions"], params["source_positions"][[row]]])
+
+
+# corpus
+
+
+def test_corpus_says_what_data_are_like(run, refused, data, tmp_path):
+    code, out, _ = run("corpus", "statistics", data)
+    assert (code, out.split()[-6:-3]) == (0, ["4", "20.0", "4.0"])
+    assert "no such file; check the path" in refused("corpus", "govreport", tmp_path / "no", tmp_path / "target")
+
+
+# extract
+
+TINY_EXTRACTOR = (
+    "model.hidden_size=16,model.num_hidden_layers=1,model.num_attention_heads=2,model.intermediate_size=16,"
+    "model.vocab_size=300,tokenizer.path=bytes,task.max_source_length=32,task.max_parts=8,data.source_lengths=8,"
+    "data.batch_size=4,training.accumulation=1,training.steps=1,evaluation.examples=1,evaluation.split=train"
+)
+
+
+def test_extract_with_a_trained_model(run, data, tmp_path):
+    workdir, out = tmp_path / "run", tmp_path / "short" / "data.jsonl"
+    config = f"configs/extractor.py:data={data},{TINY_EXTRACTOR},task.held_out=0.0"
+    code, said, _ = run("train", f"--config={config}", f"--workdir={workdir}")
+    assert code == 0
+    assert f"python -m longsum_jax.extract --model={workdir} --data=FILE.jsonl --out=SHORTER.jsonl" in said
+    assert "best 1" in said
+    code, said, _ = run("extract", f"--model={workdir}", f"--data={data}", f"--out={out}", "--top_k=2")
+    assert (code, said) == (0, "")
+    model, rows = longsum_jax.load(workdir), read_lines(out)
+    for row, given in zip(rows, read_lines(data), strict=True):
+        (chosen,) = model.extract(given["document"], top_k=2)
+        sentences = split_sentences(given["document"])
+        expected = given | {"document": " ".join(sentences[i] for i in chosen), "sentences": chosen}
+        assert row == expected
+    assert [path.name for path in out.parent.iterdir()] == ["data.jsonl"]
+
+
+def test_extract_by_the_reference(run, data, tmp_path):
+    data.write_text(data.read_text() + json.dumps({"document": f"{TEXT}", "summary": "Xyz.", "query": "Why?"}) + "\n")
+    code, out, _ = run("extract", "--oracle", f"--data={data}", f"--out={tmp_path / 'short.jsonl'}")
+    assert (code, out) == (0, "")
+    rows = read_lines(tmp_path / "short.jsonl")
+    assert rows[0] == {
+        "id": "a",
+        "document": "Then a dog came by and barked.",
+        "summary": "Cat and dog a.",
+        "sentences": [2],
+    }
+    # What shares no word with its summary keeps its first sentence: a document must not be empty.
+    last = {"id": "data:5", "document": TEXT[:23], "summary": "Xyz.", "query": "Why?", "sentences": [0]}
+    assert rows[-1] == last
+
+
+def test_extract_refuses(refused, small_model, data, tmp_path):
+    out = f"--out={tmp_path / 'out.jsonl'}"
+    problem = refused("extract", f"--model={small_model}", f"--data={data}", out)
+    assert "this locost model has no head that chooses sentences; train one with configs/extractor.py" in problem
+    assert "is there already; remove it" in refused("extract", "--oracle", f"--data={data}", f"--out={data}")
+    problem = refused("extract", "--oracle", f"--data={data}", out, "--summary_key=abstract")
+    assert 'data.jsonl:1: no key "abstract"' in problem
+    data.write_text(json.dumps({"document": "Text."}) + "\n")
+    assert 'data.jsonl:1: no key "summary"' in refused("extract", "--oracle", f"--data={data}", out)
+    problem = refused("extract", "--oracle", f"--data={data}", f"--out={data}/out.jsonl", "--summary_key=document")
+    assert "cannot be written (File exists); give another --out" in problem

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from longsum_jax import train
 from longsum_jax.config_files import read_config
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
+from longsum_jax.errors import InputError
 from longsum_jax.experiment import Experiment
 from longsum_jax.pipeline import load
 from longsum_jax.text.tokenizers import load_tokenizer
@@ -60,8 +62,11 @@ SMALL_MODELS = {
     | {"num_decoder_layers": 1},
     "bart": {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     | {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    "longt5": {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_heads": 4, "num_layers": 1, "num_decoder_layers": 1},
     "bert": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
 }
+SMALL_MODELS["pegasus"] = SMALL_MODELS["bart"]
+SMALL_MODELS["led"] = SMALL_MODELS["bart"]
 SMALL = (
     *("model.vocab_size=300", "tokenizer.path=bytes", "init_from="),
     *("task.max_source_length=64", "task.max_target_length=16", "task.piece_words=None"),
@@ -76,7 +81,7 @@ def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     text = "The first sentence says this. Another one follows here. A third is told. And a fourth. Then the last one."
     rows = (
-        {"id": str(i), "text": f"{text} {i}.", "document": text, "summary": f"Number {i}.", "label": i % 2}
+        {"id": str(i), "text": f"{text} {i}.", "document": text, "summary": f"A third is number {i}.", "label": i % 2}
         for i in range(20)
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -84,9 +89,18 @@ def rows(tmp_path_factory):
 
 
 def smaller(path, mode):
-    """Overrides that make the model of a config small."""
-    family = read_config(f"{path}:{mode}", {})["model"]["family"]
-    return [f"model.{key}={value}" for key, value in SMALL_MODELS[family].items()]
+    """Overrides that make the model of a config small, and the segments of its documents."""
+    config = read_config(f"{path}:{mode}", {})
+    overrides = [f"model.{key}={value}" for key, value in SMALL_MODELS[config["model"]["family"]].items()]
+    if "segments" not in config["task"]:
+        return overrides
+    memory = [f"model.memory_size={min(config['model']['memory_size'], 16)}", "model.memory_layers=all"]
+    return [*overrides, *memory, "task.max_parts=4", "task.segments.min_tokens=16", "task.segments.max_tokens=24"]
+
+
+# What modes set by the size of their data set.
+LENGTHS_OF_RUNS = [("optimizer", "warmup_steps"), ("optimizer", "total_steps"), ("data", "epochs")]
+LENGTHS_OF_RUNS += [("training", "best_metric")]
 
 
 def distinct():
@@ -99,6 +113,8 @@ def distinct():
         if mode != "tiny":
             config = read_config(f"{path}:{mode}", dict(x.split("=", 1) for x in (*SMALL, *smaller(path, mode))))
             sections = {name: config[name] for name in config if name not in ("task", "evaluation")}
+            for section, key in LENGTHS_OF_RUNS:
+                sections[section].pop(key)
             seen.setdefault((repr(sections), config["task"]["prefix"]), (path, mode))
     return seen.values()
 
@@ -123,6 +139,17 @@ def test_tiny_modes_train(path, tmp_path):
     assert train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={tmp_path / 'run'}"]) == 0
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
+
+
+@pytest.mark.parametrize("name", ["lsg_summarize", "lsg_classify"])
+def test_global_tokens_may_be_trained_alone(name, tmp_path):
+    path = CONFIGS / f"{name}.py"
+    experiment = Experiment(read_config(f"{path}:arxiv,train=globals", {}), tmp_path)
+    names = experiment.family.parameter_shapes(experiment.given_config)
+    found = [path for path in names if re.search(experiment.optimizer.trainable, path)]
+    assert [path for path in found if not path.startswith("head/")] == ["encoder/attention/global_embeddings"]
+    with pytest.raises(InputError, match='train "global" is unknown; did you mean "globals"'):
+        read_config(f"{path}:arxiv,train=global", {})
 
 
 # Configs that take a checkpoint and data
@@ -176,3 +203,35 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
 
 
 ENCODER_RUN = ("training.steps=1", "data.batch_size=4", "task.max_source_length=32", "evaluation.examples=2")
+
+
+def test_the_attention_study_goes_on_from_a_checkpoint(rows, tmp_path, capsys):
+    """Cells start from one model; what an attention adds is new, and sources are as long as its positions allow."""
+    path = CONFIGS / "attention_study.py"
+    sizes = [f"model.{key}={value}" for key, value in SMALL_MODELS["bart"].items()]
+    short = ("length=64", "task.max_target_length=16", "training.steps=1", "evaluation.examples=0")
+    new = ("tokenizer.path=bytes", "model.vocab_size=300", "model.max_position_embeddings=64", *sizes)
+    start, cell = tmp_path / "start", tmp_path / "cell"
+    assert train.main([f"--config={path}:{','.join((f'data={rows}', *short, *new))}", f"--workdir={start}"]) == 0
+    given = (f"model={start}", f"data={rows}", "encoder=lsh", "cross=linformer", "length=4096", *short[1:])
+    assert train.main([f"--config={path}:{','.join(given)}", f"--workdir={cell}"]) == 0
+    assert f"not in {start}, so new: decoder/layers/cross_attention/length_projection" in capsys.readouterr().err
+    model = json.loads((cell / "run.json").read_text())["model"]
+    assert (model["encoder_attention"], model["lsh_chunk_length"], model["max_position_embeddings"]) == ("lsh", 4, 64)
+
+
+def test_the_attention_study_has_equal_cost_at_every_length():
+    """Section 4.3 of the Hepos paper at 1,024 tokens; shorter sources are read with fewer keys in proportion."""
+    path = CONFIGS / "attention_study.py"
+    model = read_config(f"{path}:encoder=lsh,cross=hepos", {})["model"]
+    assert (model["encoder_attention"], model["cross_attention"]) == ("lsh", "hepos")
+    assert model["attention_window"] == (256,)
+    assert model["linformer_size"] == model["lsh_num_hashes"] * model["lsh_chunk_length"] == 256
+    assert model["linformer_size"] == 2 * model["block_size"]
+    assert model["num_global_tokens"] == 1024 // model["attention_stride"] == 128
+    assert model["cross_linformer_size"] == 1024 // model["hepos_stride"] == 256
+    assert read_config(f"{path}:length=256", {})["model"]["linformer_size"] == 64
+    assert read_config(f"{path}:length=4096", {})["model"]["linformer_size"] == 256
+    for length in ("100", "0", "1e3"):
+        with pytest.raises(InputError, match=f"length is {length}; give a multiple of 64"):
+            read_config(f"{path}:length={length}", {})

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longsum_jax.data.examples import Example, ExampleStore
+from longsum_jax.data.examples import Example, ExampleStore, example_lengths
 from longsum_jax.data.order import ExampleOrder, Shuffle
+from longsum_jax.data.parts import PartShape, pad_parts
 from longsum_jax.errors import InputError
 from longsum_jax.typing import NumpyBatch
 
@@ -35,15 +36,17 @@ class Batches(Iterator[NumpyBatch]):
         input_ids       [b, L] int32, padded with ``pad_id``
         attention_mask  [b, L] bool, True on real tokens
         labels          [b, T] int32, padded with ``label_pad_id``; or see ``ClassLabels``; absent where T is 0
+    Examples of several parts make [b, S, L], with S instead of L to choose the bucket by; see ``parts.PartShape``.
     Rows ``host_index::host_count`` of the global batch belong to this host. From a stored set it reads
     these alone; from a stream every host has to make all the examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, all hosts together.
-        source_lengths: bucket lengths in tokens, ascending; the last takes the longest examples.
+        source_lengths: bucket lengths in tokens (in parts), ascending; the last takes the longest examples.
         target_length: length of every label row, in tokens; 0 for examples without labels, or with ``classes``.
         classes: for examples whose labels are those of a classifier.
+        parts: for examples of several parts.
         seed: of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
@@ -65,6 +68,7 @@ class Batches(Iterator[NumpyBatch]):
         source_lengths: Sequence[int],
         target_length: int = 0,
         classes: ClassLabels | None = None,
+        parts: PartShape | None = None,
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
@@ -76,7 +80,7 @@ class Batches(Iterator[NumpyBatch]):
         self._store = store
         self._batch_size = batch_size
         self._source_lengths = tuple(source_lengths)
-        self._target_length, self._classes = target_length, classes
+        self._target_length, self._classes, self._parts = target_length, classes, parts
         self._seed, self._shuffle, self._epochs = seed, shuffle, epochs
         self._host_index, self._host_count = host_index, host_count
         self._pad_id, self._label_pad_id = pad_id, label_pad_id
@@ -137,6 +141,8 @@ class Batches(Iterator[NumpyBatch]):
 
     @property
     def _most_labels(self) -> int:
+        if self._parts is not None:
+            return self._parts.target_length
         return self._target_length if self._classes is None else self._classes.num_labels
 
     def _ready_bucket(self) -> int | None:
@@ -155,8 +161,7 @@ class Batches(Iterator[NumpyBatch]):
             return int(self._lengths[index, 0]), int(self._lengths[index, 1])
         if index not in self._held:
             self._held[index] = self._store[index]
-        example = self._held[index]
-        return len(example["input_ids"]), len(example["labels"])
+        return example_lengths(self._held[index])
 
     def _start_epoch(self) -> None:
         if self._position == 0:
@@ -179,6 +184,7 @@ class Batches(Iterator[NumpyBatch]):
             source_length=self._source_lengths[bucket],
             target_length=self._target_length,
             classes=self._classes,
+            parts=self._parts,
             pad_id=self._pad_id,
             label_pad_id=self._label_pad_id,
         )
@@ -207,6 +213,11 @@ class Batches(Iterator[NumpyBatch]):
 
     def _too_long(self, index: int, source: int, target: int) -> InputError:
         name = (self._held.get(index) or self._store[index])["id"]
+        if self._parts is not None:
+            return InputError(
+                f'example "{name}" has {source} parts and a target of {target} tokens, more than the last bucket '
+                f"({self._source_lengths[-1]}) or the parts' target length ({self._parts.target_length}); raise these"
+            )
         return InputError(
             f'example "{name}" has {source} source and {target} target tokens, more than the last bucket '
             f"({self._source_lengths[-1]}) or target_length ({self._target_length}); raise these, or lower "
@@ -221,6 +232,7 @@ def pad_batch(
     source_length: int,
     target_length: int = 0,
     classes: ClassLabels | None = None,
+    parts: PartShape | None = None,
     pad_id: int = 0,
     label_pad_id: int = -100,
 ) -> NumpyBatch:
@@ -228,6 +240,8 @@ def pad_batch(
 
     The keys and types are those of ``Batches``. Every example must fit the two lengths.
     """
+    if parts is not None:
+        return pad_parts(examples, rows, source_length, parts, pad_id, label_pad_id)
     input_ids = np.full((rows, source_length), pad_id, np.int32)
     attention_mask = np.zeros((rows, source_length), bool)
     for row, example in enumerate(examples):

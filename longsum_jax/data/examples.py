@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypedDict
+from typing import NotRequired, Protocol, TypedDict
 
 import numpy as np
 
@@ -14,17 +14,35 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.gap_sentences import gap_sentence_example
+from longsum_jax.text.oracle import greedy_oracle
+from longsum_jax.text.sentences import split_sentences
 from longsum_jax.text.tokenizers import Tokenizer
+
+IGNORED_LABEL = -100  # what losses leave out
 
 
 class Example(TypedDict):
-    """One source as token ids closed as the tokenizer does, and what is to be learned of it."""
+    """One source as token ids closed as the tokenizer does, and what is to be learned of it.
+
+    A source may be several closed parts (sentences, segments), one after the other, each with a target (or nothing)
+    of its own, or a number.
+    """
 
     id: str
     input_ids: np.ndarray  # int32 [l]
-    labels: np.ndarray  # int32 [t]: the closed target, the numbers of the document's labels, or nothing
+    labels: np.ndarray  # int32 [t]: the closed target, the numbers of the document's labels, of its parts, or nothing
     source_tokens: int  # length of the source before truncation, special tokens included
     target_tokens: int  # the same of the target
+    part_lengths: NotRequired[np.ndarray]  # int32 [S], tokens of each part
+    label_lengths: NotRequired[np.ndarray]  # int32 [S], tokens of each part's target; absent where labels are numbers
+    vectors: NotRequired[tuple[np.ndarray, np.ndarray]]  # see ``text.reading.Reading.vectors``
+
+
+def example_lengths(example: Example) -> tuple[int, int]:
+    """Returns what a batch must have room for: tokens or parts of the source, tokens of the (longest) target."""
+    if "part_lengths" in example:
+        return len(example["part_lengths"]), max(example.get("label_lengths", ()), default=0)
+    return len(example["input_ids"]), len(example["labels"])
 
 
 class ExampleStore(Protocol):
@@ -138,6 +156,36 @@ def piece_examples(task: Task, tokenizer: Tokenizer, document: Document) -> list
     ]
 
 
+def extraction_example(task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0) -> Example | None:
+    """Returns the sentences of a document as parts, labelled 1 where the greedy oracle takes them and 0 elsewhere.
+
+    Gap sentences stand for the summary of a source that has none. The first ``max_parts`` sentences count; a query is
+    a further one before them, whose label is ignored. None for a document with nothing to take.
+    """
+    sentences = split_sentences(document.document)
+    query = [document.query] if document.query else []
+    read = sentences[: task.max_parts - len(query)]
+    summary = document.summary
+    if summary is None:
+        _, summary = select_gap_sentences(task, document.document, seed) or ("", "")
+    taken = greedy_oracle(read, summary)
+    if not taken:
+        return None
+    ids = tokenizer.encode_batch([task.prefix + text for text in (*query, *sentences)])
+    parts = [closed(tokenizer, part, task.max_source_length) for part in ids[: len(query) + len(read)]]
+    labels = np.zeros(len(parts), np.int32)
+    labels[: len(query)] = IGNORED_LABEL
+    labels[np.array(taken) + len(query)] = 1
+    return Example(
+        id=document.id,
+        input_ids=np.concatenate(parts),
+        labels=labels,
+        source_tokens=sum(len(closed(tokenizer, part)) for part in ids),
+        target_tokens=len(labels),
+        part_lengths=np.array([len(part) for part in parts], np.int32),
+    )
+
+
 def source_of(task: Task, document: Document) -> str:
     """Returns the text that an encoder-decoder or a classifier reads: prefix, query, document."""
     source = f"{document.query}\n{document.document}" if document.query else document.document
@@ -151,7 +199,7 @@ def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[st
     selection already; an empty one means that it found the document too short.
     """
     source, target = document.document, document.summary
-    if task.objective == "gap_sentences" and target is None:
+    if target is None and task.objective in ("gap_sentences", "summarize_segments"):
         selected = select_gap_sentences(task, source, seed)
         if selected is None:
             return None
@@ -189,9 +237,18 @@ def _target_examples(task: Task, tokenizer: Tokenizer, document: Document, seed:
     return [] if example is None else [example]
 
 
+def _segment_examples(task: Task, tokenizer: Tokenizer, document: Document, seed: int) -> list[Example]:
+    from longsum_jax.data.segments import segment_example
+
+    example = segment_example(task, tokenizer, document, seed)
+    return [] if example is None else [example]
+
+
 _MAKERS: Mapping[str, Callable[[Task, Tokenizer, Document, int], list[Example]]] = {
     "summarize": _target_examples,
     "gap_sentences": _target_examples,
+    "summarize_segments": _segment_examples,
+    "extract": lambda *args: [example] if (example := extraction_example(*args)) else [],
     "classify": lambda task, tokenizer, document, seed: [classification_example(task, tokenizer, document)],
     "mlm": lambda task, tokenizer, document, seed: piece_examples(task, tokenizer, document),
 }
@@ -201,15 +258,13 @@ class ExampleList(Sequence[Example]):
     """Examples held in memory.
 
     Attributes:
-        lengths: int32 [n, 2], tokens of source and target after truncation.
+        lengths: int32 [n, 2], tokens of source and target after truncation; see ``example_lengths``.
         counts: what became of the documents that were read.
     """
 
     def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
         self._examples = list(examples)
-        self.lengths = np.array([(len(e["input_ids"]), len(e["labels"])) for e in self._examples], np.int32).reshape(
-            -1, 2
-        )
+        self.lengths = np.array([example_lengths(e) for e in self._examples], np.int32).reshape(-1, 2)
         self.counts = counts or Counts()
 
     def __len__(self) -> int:

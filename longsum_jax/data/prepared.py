@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import longsum_jax
-from longsum_jax.data.examples import Counts, Example, make_examples
+from longsum_jax.data.examples import Counts, Example, example_lengths, make_examples
 from longsum_jax.data.labels import labelled
 from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
@@ -197,7 +197,7 @@ def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
             stack.callback(writers[-1].close)
         for index, example in enumerate(examples):
             writers[index % len(writers)].write(pack(example))
-            lengths.extend((len(example["input_ids"]), len(example["labels"])))
+            lengths.extend(example_lengths(example))
     return np.array(lengths, np.int32).reshape(-1, 2)
 
 

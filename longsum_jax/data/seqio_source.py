@@ -26,7 +26,7 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     dataset = _open(task, split)
     for number, record in enumerate(dataset.as_numpy_iterator()):
         texts = {field: record[field].decode("utf-8") for field in FIELDS}
-        has_summary = task.objective == "summarize" or selects_before_cache(task)
+        has_summary = task.needs_summary or selects_before_cache(task)
         yield Document(
             id=texts["id"] or f"{task.name}/{split}:{number}",
             document=texts["document"],
@@ -139,7 +139,7 @@ def _reader(task: Task) -> Any:
     import tensorflow as tf
 
     keys = {"id": task.id_key, "document": task.document_key, "query": task.query_key}
-    if task.objective == "summarize":
+    if task.needs_summary:
         keys["summary"] = task.summary_key
 
     def text(record: dict, key: str | None) -> Any:

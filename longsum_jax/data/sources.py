@@ -42,15 +42,14 @@ def _embedded_documents(split: str) -> Iterator[Document]:
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
-    summarize = task.objective == "summarize"
     docs = read_json_lines(
         place.replace("{split}", split),
         document_key=task.document_key,
-        summary_key=task.summary_key if summarize else "",  # a key that no row has
+        summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
         query_key=task.query_key or "",
         id_key=task.id_key or "",
         label_key=task.label_key if task.objective == "classify" else "",
-        require_summary=summarize,
+        require_summary=task.needs_summary,
     )
     if not task.holds_out:
         return docs

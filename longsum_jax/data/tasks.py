@@ -7,12 +7,14 @@ from typing import Any, Literal
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.options import from_dict
 from longsum_jax.text.gap_sentences import GapSentenceOptions
+from longsum_jax.text.reading import ReadingOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 # Text fields of Task for which an override "" means the task's own value, as in config files.
 _BLANK_KEEPS_OWN = ("source", "document_key", "summary_key", "query_key", "label_key", "data_dir", "cache_dir")
-_JSON_DOCUMENT_KEYS = {"summarize": "document", "gap_sentences": "text"}
+_JSON_DOCUMENT_KEYS = {"summarize": "document", "summarize_segments": "document", "extract": "document"}
+_JSON_DOCUMENT_KEYS |= {"gap_sentences": "text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +32,14 @@ class Task:
         id_key: field with the id, None to number the documents.
         label_key: field with the label, for objective "classify" alone.
         objective: "summarize" and "gap_sentences" (which makes source and target out of the document alone) train
-            encoder-decoders; "classify" and "mlm" (masked tokens of the document, all of it in pieces of
-            max_source_length tokens) train encoders.
-        max_source_length: tokens of the source, end of sequence included.
-        max_target_length: tokens of the target, end of sequence included.
+            encoder-decoders, "summarize_segments" segment by segment; "classify", "mlm" (masked tokens of the document,
+            all of it in pieces of max_source_length tokens) and "extract" (which sentences to take into a summary)
+            train encoders.
+        max_source_length: tokens of the source, end of sequence included; of one sentence for "extract"; see
+            ``segments`` for "summarize_segments".
+        max_target_length: tokens of the target (of a segment), end of sequence included.
+        max_parts: sentences ("extract") or segments ("summarize_segments") read of a document.
+        segments: how documents are cut and read ("summarize_segments").
         prefix: text put before every source, and before every piece of a masked language model.
         labels: names of the classes in the order of their numbers; empty to collect them from the data.
         multi_label: whether a document may have several labels, or none; the data say so where labels are collected.
@@ -55,13 +61,15 @@ class Task:
     query_key: str | None = None
     id_key: str | None = None
     label_key: str = "label"
-    objective: Literal["gap_sentences", "summarize", "classify", "mlm"] = "summarize"
+    objective: Literal["gap_sentences", "summarize", "summarize_segments", "classify", "mlm", "extract"] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
+    max_parts: int = 512
     prefix: str = ""
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     held_out: float = 0.0
+    segments: ReadingOptions = dataclasses.field(default_factory=ReadingOptions)
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
     piece_words: int | None = None
     data_dir: str | None = None
@@ -74,6 +82,8 @@ class Task:
         for key in ("max_source_length", "max_target_length"):
             if getattr(self, key) < 2:
                 raise InputError(f'task "{self.name}": {key}={getattr(self, key)} must be at least 2')
+        if self.max_parts < 1:
+            raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
         self._check_piece_words()
         if self.objective == "classify" and scheme == "tfds":
             raise InputError(
@@ -96,6 +106,11 @@ class Task:
                 f'task "{self.name}": piece_words={self.piece_words} must be at least {MIN_PIECE_WORDS}; a piece needs '
                 "several sentences"
             )
+
+    @property
+    def needs_summary(self) -> bool:
+        """Whether a document without a summary is of no use."""
+        return self.objective in ("summarize", "summarize_segments", "extract")
 
     @property
     def holds_out(self) -> bool:
@@ -167,7 +182,8 @@ _TASKS = (
     Task("arxiv", "tfds:scientific_papers/arxiv", document_key="article", summary_key="abstract"),
     Task("pubmed", "tfds:scientific_papers/pubmed", document_key="article", summary_key="abstract"),
     # SCROLLS has all of GovReport in one piece, with an empty summary in its test split; the builder
-    # gov_report has the two halves, the test summaries included.
+    # gov_report has the two halves, but leaves every summary empty (tensorflow-datasets 4.9): read the release with
+    # `python -m longsum_jax.corpus govreport` and give source=json:DIR/{split}.jsonl.
     Task(
         "govreport",
         "tfds:scrolls/gov_report",
@@ -233,6 +249,7 @@ _OWN_TASKS = (
     Task(
         "masked_tokens", _JSON_FILES, document_key="text|document", id_key="id", objective="mlm", max_source_length=512
     ),
+    Task("extracts", _JSON_FILES, query_key="query", id_key="id", objective="extract", max_source_length=128),
 )
 
 TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS + _OWN_TASKS}

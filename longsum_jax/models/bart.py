@@ -21,9 +21,17 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, logical, normal
 from longsum_jax.layers.cross_attention import get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions, StackConfig
+from longsum_jax.layers.memory import decoder_memory
+from longsum_jax.layers.residual import check_memory
+from longsum_jax.layers.stack import (
+    CrossAttentionOptions,
+    EncoderAttentionOptions,
+    MemoryOptions,
+    PageOptions,
+    StackConfig,
+)
 from longsum_jax.layers.transformer import Decoder, Encoder
-from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.encoder_decoder import EncoderDecoder, check_pages, vocabulary_logits
 from longsum_jax.models.lsg import GLOBALS
 from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
 from longsum_jax.ops.positions import pegasus_frequencies, pegasus_x_frequencies, sinusoidal_positions
@@ -36,7 +44,7 @@ Positions = Literal["learned", "pegasus", "pegasus_x"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
+class BartConfig(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions):
     """Keys as in config.json; defaults are BART large.
 
     Class attributes hold what a relative fixes:
@@ -96,6 +104,8 @@ class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
             raise InputError(f'activation_function "{self.activation_function}" is unknown; {hint}')
         get_encoder_attention(self)
         get_cross_attention(self, self.decoder_attention_heads)
+        check_memory(self, self.encoder_layers, self.decoder_layers)
+        check_pages(self, self.source_rows)
 
     @property
     def dropout_rate(self) -> float:
@@ -103,9 +113,14 @@ class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
         return max(self.dropout, self.attention_dropout, self.activation_dropout)
 
     @property
-    def max_source_length(self) -> int | None:
+    def source_rows(self) -> int:
         """Rows of the encoder's position table."""
         return self.max_position_embeddings
+
+    @property
+    def max_source_length(self) -> int | None:
+        """As many tokens as there are positions for; any number page by page."""
+        return None if self.page_length else self.source_rows
 
     @property
     def max_target_length(self) -> int | None:
@@ -127,7 +142,8 @@ class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
 
     @property
     def decoder_stack(self) -> StackConfig:
-        return self._stack(self.decoder_layers, self.decoder_attention_heads, self.decoder_ffn_dim)
+        sizes = (self.decoder_layers, self.decoder_attention_heads, self.decoder_ffn_dim)
+        return dataclasses.replace(self._stack(*sizes), memory=decoder_memory(self))
 
     def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
         return StackConfig(
@@ -150,6 +166,7 @@ class BartConfig(EncoderAttentionOptions, CrossAttentionOptions):
             activation_dropout_rate=self.activation_dropout,
             options=self,
             cross=self,
+            memory=self,
             dtype=self.compute_dtype,
             remat=self.remat,
         )
@@ -215,7 +232,7 @@ class LedConfig(BartConfig):
             raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
 
     @property
-    def max_source_length(self) -> int:
+    def source_rows(self) -> int:
         """Rows of the encoder's position table."""
         return self.max_encoder_position_embeddings
 
@@ -261,7 +278,7 @@ class Bart(EncoderDecoder):
             table = lambda name, rows: self.param(  # noqa: E731
                 name, logical(init, "positions", "embed"), (rows + c.position_offset, c.d_model)
             )
-            self.source_positions = table("source_positions", c.max_source_length)
+            self.source_positions = table("source_positions", c.source_rows)
             self.target_positions = table("target_positions", c.max_target_length)
         if not c.normalize_before:
             self.source_norm, self.target_norm = (LayerNorm(1e-5, c.compute_dtype) for _ in range(2))
@@ -270,6 +287,7 @@ class Bart(EncoderDecoder):
             self.final_logits_bias = self.param("final_logits_bias", zeros, (c.vocab_size,))
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
+        self.make_page_scores()
 
     def embed_source(self, ids: Array) -> Array:
         x = self._embed(ids, jnp.arange(ids.shape[1]), "source_positions")

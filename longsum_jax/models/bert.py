@@ -1,8 +1,8 @@
-"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019), with two heads.
+"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019), with three heads.
 
 One encoder; the relatives differ in their positions, token types and heads. ``head`` says what comes out: states
-("none", and "pooler" with the map that bare BERT files carry), the vocabulary at every token ("masked_lm"), or labels
-of the text ("classification").
+("none", and "pooler" with the map that bare BERT files carry), the vocabulary at every token ("masked_lm"), labels
+of the text ("classification"), or a score of every sentence of a document ("extraction").
 """
 
 import dataclasses
@@ -14,19 +14,20 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, Linear, constrain, logical, normal
+from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, Linear, constrain, logical, map_over_length, normal
 from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.layers.transformer import Encoder
 from longsum_jax.models.encoder_decoder import vocabulary_logits
+from longsum_jax.models.extractor import ExtractionHead, mean_state
 from longsum_jax.models.lsg import GLOBALS
 from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
 from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
-RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "head")
+RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
 
-Head = Literal["none", "pooler", "masked_lm", "classification"]
+Head = Literal["none", "pooler", "masked_lm", "classification", "extraction"]
 ProblemType = Literal["single_label_classification", "multi_label_classification"]
 
 
@@ -38,6 +39,9 @@ class BertConfig(EncoderAttentionOptions):
         head: what the model gives; in checkpoints the architecture's name says it.
         id2label: names of the labels in their order; empty for numbers alone.
         classifier_dropout: before the classifier; None for hidden_dropout_prob.
+        extraction_heads, sentence_positions: see ``extractor.ExtractionHead``.
+        max_sentence_length: tokens read of a sentence ("extraction").
+        sentence_chunk: sentences of a document encoded at a time, their states made anew for the gradients; 0 for all.
     """
 
     prefix: ClassVar[str] = "bert"
@@ -62,11 +66,15 @@ class BertConfig(EncoderAttentionOptions):
     num_labels: int = 2
     problem_type: ProblemType = "single_label_classification"
     id2label: tuple[str, ...] = ()
+    extraction_heads: int = 8
+    sentence_positions: bool = False
+    max_sentence_length: int = 128
 
     head: Head = "masked_lm"
     dtype: Literal["float32", "bfloat16"] = "float32"
     remat: bool = False
     length_chunk: int = 0
+    sentence_chunk: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +84,9 @@ class BertConfig(EncoderAttentionOptions):
                 raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
         if self.hidden_size % self.num_attention_heads:
             sizes = f"hidden_size {self.hidden_size} is not divisible by num_attention_heads {self.num_attention_heads}"
+            raise InputError(f"{sizes}; change either")
+        if self.head == "extraction" and self.hidden_size % self.extraction_heads:
+            sizes = f"hidden_size {self.hidden_size} is not divisible by extraction_heads {self.extraction_heads}"
             raise InputError(f"{sizes}; change either")
         if self.hidden_act not in ACTIVATIONS:
             raise InputError(f'hidden_act "{self.hidden_act}" is unknown; {did_you_mean(self.hidden_act, ACTIVATIONS)}')
@@ -231,6 +242,8 @@ class Bert(nn.Module):
             self.head = ClassificationHead(c)
         elif c.head == "pooler":
             self.head = Pooler(c)
+        elif c.head == "extraction":
+            self.head = ExtractionHead(c.encoder_stack, c.extraction_heads, c.sentence_positions)
 
     def __call__(
         self,
@@ -240,7 +253,12 @@ class Bert(nn.Module):
         token_type_ids: Array | None = None,
         **inputs: Array,
     ) -> Array:
-        """What ``head`` says: logits float32 [B, L, V] or [B, num_labels], or states [B, L, D]."""
+        """What ``head`` says: logits float32 [B, L, V] or [B, num_labels], or states [B, L, D].
+
+        With "extraction" ids and mask are [B, S, L] (or [B, L], one sentence each), and scores float32 [B, S] come out.
+        """
+        if self.config.head == "extraction":
+            return self.score_sentences(*self.encode_sentences(input_ids, attention_mask, deterministic), deterministic)
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
         if self.config.head == "masked_lm":
             return self.head(states, self.word_embeddings)
@@ -249,6 +267,25 @@ class Bert(nn.Module):
         if self.is_initializing() and self.config.head == "pooler":
             self.head(states)
         return states
+
+    def encode_sentences(
+        self, input_ids: Array, attention_mask: Array, deterministic: bool = True
+    ) -> tuple[Array, Array]:
+        """Ids and mask [B, S, L] -> the mean state of each sentence [B, S, D], and which there are, bool [B, S]."""
+        ids, mask = (x[:, None] if x.ndim == 2 else x for x in (input_ids, attention_mask.astype(bool)))
+
+        def encode(bert: Bert, ids: Array, mask: Array) -> Array:
+            rows = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
+            vectors = mean_state(bert.encode(rows(ids), rows(mask), deterministic), rows(mask))
+            return vectors.reshape(*ids.shape[:2], -1)
+
+        chunk = self.config.sentence_chunk
+        encode = nn.remat(encode) if chunk and not self.is_initializing() else encode
+        return map_over_length(self, encode, chunk, ids, mask), mask.any(-1)
+
+    def score_sentences(self, vectors: Array, mask: Array, deterministic: bool = True) -> Array:
+        """Sentence vectors [B, S, D] and bool [B, S] -> scores float32 [B, S], with head "extraction"."""
+        return self.head(vectors, mask, deterministic)
 
     def pool(self, states: Array) -> Array:
         """States [B, L, D] -> [B, D], with head "pooler"."""
@@ -313,6 +350,7 @@ _HEADS: dict[str, Head] = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
     "ForSequenceClassification": "classification",
+    "ForSentenceExtraction": "extraction",
     "Model": "none",
 }
 
@@ -356,6 +394,8 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {"id2label": {str(i): name for i, name in enumerate(names)}}
     values |= {"label2id": {name: i for i, name in enumerate(names)}}
     values |= {"architectures": [architecture(config)]}
+    if config.head != "extraction":
+        values |= {"extraction_heads": None, "sentence_positions": None, "max_sentence_length": None}
     if isinstance(config, DistilBertConfig):
         for name, key in _DISTILBERT_NAMES.items():
             values |= {name: None, key: getattr(config, name)}
@@ -366,7 +406,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
 def architecture(config: BertConfig) -> str:
     """Name of the class in transformers."""
     name = {RobertaConfig: "Roberta", DistilBertConfig: "DistilBert"}.get(type(config), "Bert")
-    ends = {"masked_lm": "ForMaskedLM", "classification": "ForSequenceClassification"}
+    ends = {head: end for end, head in reversed(_HEADS.items())}
     return name + ends.get(config.head, "Model")
 
 

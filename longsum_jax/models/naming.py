@@ -34,6 +34,7 @@ class NameRow(NamedTuple):
             "row": one more axis of size 1 in front.
         inputs: for "linear".
         optional: zeros stand for an array that the state dict lacks (in all layers).
+        first: what ``{i}`` is for the first layer of the parameter.
     """
 
     path: str
@@ -41,6 +42,7 @@ class NameRow(NamedTuple):
     kind: Literal["same", "linear", "merged", "row"] = "same"
     inputs: int = 1
     optional: bool = False
+    first: int = 0
 
 
 class NameTable(NamedTuple):
@@ -248,7 +250,7 @@ def _stacked(row: NameRow) -> bool:
 
 
 def _keys(row: NameRow, shape: tuple[int, ...]) -> list[str]:
-    return [row.key.format(i=i) for i in range(shape[0])] if _stacked(row) else [row.key]
+    return [row.key.format(i=row.first + i) for i in range(shape[0])] if _stacked(row) else [row.key]
 
 
 def _torch_shape(row: NameRow, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,9 +15,18 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.common import FEED_FORWARD_KINDS, logical, normal
 from longsum_jax.layers.cross_attention import get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import CrossAttentionOptions, EncoderAttentionOptions, StackConfig
+from longsum_jax.layers.groups import layer_kinds
+from longsum_jax.layers.memory import decoder_memory
+from longsum_jax.layers.residual import check_memory
+from longsum_jax.layers.stack import (
+    CrossAttentionOptions,
+    EncoderAttentionOptions,
+    MemoryOptions,
+    PageOptions,
+    StackConfig,
+)
 from longsum_jax.layers.transformer import Decoder, Encoder
-from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.encoder_decoder import EncoderDecoder, check_pages, vocabulary_logits
 from longsum_jax.models.naming import NameRow, NameTable, linears
 from longsum_jax.typing import Array
 
@@ -26,7 +35,7 @@ RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config(EncoderAttentionOptions, CrossAttentionOptions):
+class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions):
     """Keys as in config.json; defaults are T5 small.
 
     Attributes:
@@ -71,6 +80,8 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions):
             raise InputError(f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1")
         get_encoder_attention(self)
         get_cross_attention(self, self.num_heads)
+        check_memory(self, self.num_layers, self.num_decoder_layers)
+        check_pages(self, None)
 
     @property
     def max_source_length(self) -> None:
@@ -107,18 +118,21 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions):
             relative_attention=(self.relative_attention_num_buckets, self.relative_attention_max_distance),
             options=self,
             cross=self,
+            memory=decoder_memory(self),
             dtype=self.compute_dtype,
             remat=self.remat,
         )
 
     @property
     def encoder_stack(self) -> StackConfig:
-        no_distances = self.encoder_attention in ("s4d", "linformer")  # which see no two tokens side by side
+        kinds = set(layer_kinds(self.encoder_attention, self.num_layers))
+        no_distances = kinds <= {"s4d", "linformer"}  # which see no two tokens side by side
         positions = None if no_distances else self.decoder_stack.relative_attention
         return dataclasses.replace(
             self.decoder_stack,
             num_layers=self.num_layers,
             relative_attention=positions,
+            memory=self,
             length_chunk=self.length_chunk,
         )
 
@@ -142,6 +156,7 @@ class T5(EncoderDecoder):
         self.shared = self.param("shared", logical(normal(1.0), "vocab", "embed"), (c.vocab_size, c.d_model))
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
+        self.make_page_scores()
         if not c.tie_word_embeddings:
             head = logical(normal(c.d_model**-0.5), "vocab", "embed")
             self.lm_head = self.param("lm_head", head, (c.vocab_size, c.d_model))

@@ -17,7 +17,7 @@ from longsum_jax.typing import Array, Params
 
 if TYPE_CHECKING:
     from longsum_jax.experiment import Experiment
-    from longsum_jax.training.step import LossFn
+    from longsum_jax.training.step import LossFn, Segmented
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
@@ -57,10 +57,12 @@ class Objective(ABC):
     Attributes:
         kind: of the model families that can be trained so.
         ranking: scores of the evaluation by which checkpoints can be ranked, higher is better.
+        parts: whether examples are several parts, whose number chooses the bucket of ``data.source_lengths``.
     """
 
     kind: ClassVar[str]
     ranking: ClassVar[tuple[str, ...]]
+    parts: ClassVar[bool] = False
 
     def __init__(self, experiment: "Experiment") -> None:
         self.experiment = experiment
@@ -73,8 +75,12 @@ class Objective(ABC):
     def label_options(self) -> dict[str, Any]:
         """The arguments of ``Batches`` that say how labels lie in a batch."""
 
+    def summarization(self) -> dict[str, Any]:
+        """What the model's config.json says of summarising besides the task's prefix."""
+        return {}
+
     @abstractmethod
-    def loss_fn(self) -> "LossFn":
+    def loss_fn(self) -> "LossFn | Segmented":
         """The loss of a batch, for ``training.fit``."""
 
     @abstractmethod

@@ -3,10 +3,10 @@
 from typing import Any
 
 from longsum_jax.layers.encoder_attentions.combined import span_penalty
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.training.step import LossFn, LossOutput, Segmented
 
 
-def with_span_penalty(loss_fn: LossFn, config: Any) -> LossFn:
+def with_span_penalty(loss_fn: LossFn | Segmented, config: Any) -> LossFn | Segmented:
     """``loss_fn`` and the penalty on adaptive spans, if the model ``config`` has one.
 
     The mean loss grows by ``span_penalty`` times the mean span. The metric "span_penalty" is, like all metrics, a sum:
@@ -14,6 +14,8 @@ def with_span_penalty(loss_fn: LossFn, config: Any) -> LossFn:
     """
     if not config.span_penalty:
         return loss_fn
+    if isinstance(loss_fn, Segmented):
+        return loss_fn._replace(loss_fn=with_span_penalty(loss_fn.loss_fn, config))
 
     def penalised(params: Any, *args: Any) -> LossOutput:
         out = LossOutput(*loss_fn(params, *args))

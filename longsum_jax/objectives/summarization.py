@@ -55,8 +55,8 @@ class Summarization(Objective):
         """The documents that evaluation reads, with their summaries; the model adds the task's prefix."""
         task, seed = dataclasses.replace(self.experiment.task, prefix=""), self.experiment.training.seed
         docs = documents(task, self.experiment.evaluation.split)
-        made = ((document.id, source_and_target(task, document, seed)) for document in docs)
-        return self.first(Pair(name, *texts) for name, texts in made if texts is not None)
+        made = ((document, source_and_target(task, document._replace(query=None), seed)) for document in docs)
+        return self.first(Pair(document.id, *texts, document.query) for document, texts in made if texts is not None)
 
     def read_evaluation(self) -> None:
         _ = self.pairs
@@ -70,6 +70,11 @@ class Summarization(Objective):
         """One object throughout, so that generation compiles once per length."""
         return self.experiment.model(None)
 
+    @property
+    def reading_limit(self) -> int | None:
+        """Tokens of a document that evaluation reads."""
+        return self.experiment.task.max_source_length
+
     def evaluate(self, params: Params) -> Evaluation:
         """ROUGE of generated summaries, their lengths, and ROUGE of the baselines under "lead_" and "random_"."""
         self._model.params = params
@@ -80,7 +85,7 @@ class Summarization(Objective):
             self.pairs,
             batch_size=options.batch_size,
             stemmer=options.stemmer,
-            max_source_length=self.experiment.task.max_source_length,
+            max_source_length=self.reading_limit,
             **{name: value for name, value in generation.items() if value is not None},
         )
         summary = summary_of(rows)

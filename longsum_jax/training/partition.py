@@ -92,7 +92,7 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
         shown = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
         raise InputError(
             f"mesh: {shown} needs {'a multiple of ' if -1 in sizes else ''}{fixed} devices, "
-            f"there are {len(devices)}; change the sizes of {', '.join(f'mesh.{axis}' for axis in MESH_AXES)}"
+            f"there are {len(devices)}; change mesh.batch, mesh.fsdp, mesh.tensor or mesh.sequence"
         )
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})

@@ -39,12 +39,35 @@ class LossFn(Protocol):
     def __call__(self, params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput: ...
 
 
+class Segmented(NamedTuple):
+    """A loss function for documents that go through segment by segment, in one compiled step.
+
+    Batch arrays are [rows, S, ...] with the segments of each row's document on their second axis. Gradients are taken
+    segment by segment and added up, so that memory does not depend on S; nothing is computed for segments that no row
+    has. What goes from one segment of a document to the next begins anew with every batch.
+
+    Attributes:
+        loss_fn: of one segment of every row, arrays [rows, ...]; its carry is what the segment before handed on.
+        start: (parameters, batch) -> the carry of the first segments.
+        count: batch -> () int32, how many segments the longest document has.
+        shared: (parameters, batch) -> further arrays [rows, ...] for every segment, computed once without gradients.
+        whole: whether gradients go through the carry from the last segment to the first. All S segments are then
+            computed, twice, and memory grows with S by what is carried.
+    """
+
+    loss_fn: LossFn
+    start: Callable[[Any, dict[str, Array]], Any]
+    count: Callable[[dict[str, Array]], Array]
+    shared: Callable[[Any, dict[str, Array]], dict[str, Array]] = lambda params, batch: {}
+    whole: bool = False
+
+
 GradientFn = Callable[..., tuple[Any, LossOutput]]
 TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
 
 
 def make_train_step(
-    loss_fn: LossFn,
+    loss_fn: LossFn | Segmented,
     optimizer: optax.GradientTransformation,
     *,
     accumulation: int = 1,
@@ -60,7 +83,7 @@ def make_train_step(
     parameters, the optimizer state and the carry stay as they are and the step counts as skipped.
 
     Args:
-        loss_fn: see `LossFn`.
+        loss_fn: see `LossFn` and `Segmented`.
         optimizer: see `longsum_jax.training.optimizers.make_optimizer`.
         accumulation: number of micro-batches; divides the rows (`partition.check_batch_size`).
         seed: of dropout and the like.
@@ -72,7 +95,7 @@ def make_train_step(
         function's own metrics.
     """
     mesh = None if shardings is None else shardings.step.mesh
-    gradient = _gradient(loss_fn, None if shardings is None else shardings.params)
+    gradient = gradient_fn(loss_fn, None if shardings is None else shardings.params)
 
     def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
@@ -103,8 +126,19 @@ def make_train_step(
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
 
 
+def gradient_fn(loss_fn: LossFn | Segmented, shardings: Any | None = None) -> GradientFn:
+    """Returns ``gradient(params, batch, rng, carry) -> (gradient of the loss sum, loss output)``.
+
+    ``shardings`` are those of the parameters, on a mesh.
+    """
+    if not isinstance(loss_fn, Segmented):
+        return _gradient(loss_fn, shardings)
+    if loss_fn.whole:
+        return _gradient(_whole_documents(loss_fn), shardings)
+    return _gradient_by_segments(loss_fn, _gradient(loss_fn.loss_fn, shardings))
+
+
 def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
-    """Returns ``gradient(params, batch, rng, carry) -> (gradient of the loss sum, loss output)``."""
 
     def gradient(params: Any, *args: Any) -> tuple[Any, LossOutput]:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
@@ -117,6 +151,58 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         return grads, out
 
     return gradient
+
+
+def _gradient_by_segments(loss: Segmented, gradient: GradientFn) -> GradientFn:
+    """Adds up what ``gradient`` gives for each segment; the carry of the batch itself stays as it is."""
+
+    def by_segments(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> tuple[Any, LossOutput]:
+        shared = jax.lax.stop_gradient(loss.shared(params, batch))
+
+        def one(index: Array | int, memory: Any) -> tuple[Any, LossOutput]:
+            return gradient(params, _segment(batch, index) | shared, jax.random.fold_in(rng, index), memory)
+
+        def body(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
+            index, sums, memory = state
+            grads, out = one(index, memory)
+            return index + 1, jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))), out.carry
+
+        memory, count = loss.start(params, batch), loss.count(batch)
+        sums = _zeros_of(one, 0, memory)
+        _, (grads, out), _ = jax.lax.while_loop(lambda state: state[0] < count, body, (jnp.int32(0), sums, memory))
+        return grads, out._replace(carry=carry)
+
+    return by_segments
+
+
+def _whole_documents(loss: Segmented) -> LossFn:
+    """The sums over all segments, as one function to be differentiated."""
+
+    def whole(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput:
+        shared = jax.lax.stop_gradient(loss.shared(params, batch))
+
+        def one(memory: Any, index: Array) -> tuple[Any, LossOutput]:
+            segment = _segment(batch, index) | shared
+            out = LossOutput(*loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory))
+            return out.carry, out._replace(carry=())
+
+        segments = jax.tree.leaves(batch)[0].shape[1]
+        step = jax.checkpoint(one, prevent_cse=False)  # the loop keeps a segment from being merged with its repetition
+        _, outs = jax.lax.scan(step, loss.start(params, batch), jnp.arange(segments))
+        return jax.tree.map(lambda x: x.sum(0), outs)._replace(carry=carry)
+
+    return whole
+
+
+def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
+    """Segment ``index`` of every row."""
+    return {name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False) for name, x in batch.items()}
+
+
+def _zeros_of(gradient: GradientFn, *args: Any) -> tuple[Any, LossOutput]:
+    """Where sums of what ``gradient`` gives begin, without a carry."""
+    grads, out = jax.eval_shape(gradient, *args)
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out._replace(carry=())))
 
 
 def _accumulated(
@@ -136,8 +222,7 @@ def _accumulated(
 
     micro_batches, carries = (_dealt(tree, accumulation, mesh) for tree in (batch, state.carry))
     inputs = (micro_batches, carries, jnp.arange(accumulation))
-    grads, out = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], inputs))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out._replace(carry=())))
+    zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
     (grads, out), carries = jax.lax.scan(body, zeros, inputs)
     return grads, out._replace(carry=_gathered(carries))
 

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -68,9 +67,9 @@ def published():
     return made.__getitem__
 
 
-def check_bert(model, length, step=1):
+def check_bert(model, length, step=1, chosen=None):
     assert len(model.variants(length)) == 9
-    for variant in model.variants(length):
+    for variant in chosen or model.variants(length):
         module, config = model.module(variant)
         ids, mask, given = model.inputs(length, variant, config)
         found = np.asarray(jax.jit(module.apply)({"params": model.params}, ids, mask, **given))[:, ::step]
@@ -88,11 +87,12 @@ def check_bart(model, length, every=False):
         ids, mask, given = model.inputs(length, variant, config)
         at = f"L{length}/"
 
-        def run(params, ids, mask, decoder_ids, module=module, given=given):
-            states = module.apply({"params": params}, ids, mask, method="encode", **given)
-            return states, module.apply({"params": params}, decoder_ids, states, mask, method="decode")
+        def run(method, *inputs, module=module, **given):
+            apply = jax.jit(lambda params, *x: module.apply({"params": params}, *x, method=method, **given))
+            return apply(model.params, *inputs)
 
-        states, logits = jax.jit(run)(model.params, ids, mask, model.arrays[at + "decoder_input_ids"])
+        states = run("encode", ids, mask, **given)
+        logits = run("decode", model.arrays[at + "decoder_input_ids"], states, mask)  # few programs among the variants
         np.testing.assert_allclose(logits, model.arrays[f"{at}{variant}/logits"], atol=1e-5, err_msg=variant)
         wanted = model.arrays.get(f"{at}{variant}/encoder_last_hidden_state")
         if wanted is not None:
@@ -102,9 +102,12 @@ def check_bart(model, length, every=False):
             np.testing.assert_allclose(np.asarray(states)[:, : count + length][real], wanted[real], atol=1e-5)
 
 
-@pytest.mark.parametrize(("length", "step"), [(40, 1), (200, 4)])
-def test_bert_as_published(length, step, published):
-    check_bert(published("bert"), length, step)
+# Short texts: only what long ones do not show.
+@pytest.mark.parametrize(
+    ("length", "step", "chosen"), [(40, 1, ["norm_b16_f4_g4", "none_b16_g4_maskfirst"]), (200, 4, None)]
+)
+def test_bert_as_published(length, step, chosen, published):
+    check_bert(published("bert"), length, step, chosen)
 
 
 @pytest.mark.parametrize("length", [40, 200])
@@ -185,10 +188,7 @@ def convert(path, first_id=7, **options):
     return Model(family, config, params), Model(family, longer, converted), (ids, mask)
 
 
-EXACT = ["bert", "bert_labels", "roberta", "roberta_labels", "distilbert", "distilbert_labels", "bart"]
-
-
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", ["bert", "roberta_labels", "bart"])  # the others: tests/parity
 def test_converted_models_are_exact_on_short_texts(name):
     """One global token in the place of a hidden first one, up to two blocks: the model as it was."""
     options = {"mask_first_token": True, "block_size": 32, "sparse_block_size": 32, "max_source_length": 128}
@@ -210,16 +210,19 @@ def test_without_its_token_type_roberta_is_not_exact():
 
 
 @pytest.mark.parametrize("name", ["t5", "pegasus", "longt5", "led", "bigbird_pegasus"])
-def test_other_families(name):
+def test_other_families(name, draw_params):
     """LSG attention where it was not made for: states, generation, names."""
     family = get_family(name)
     options = {"encoder_attention": "lsg", "block_size": 8, "sparse_block_size": 8, "num_global_tokens": 2}
     config = family.config(vars(family.presets["tiny"]) | options | {"vocab_size": 60})
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    params = draw_params(family.init_params(config))
     model = Model(family, config, params)
     ids = np.random.default_rng(0).integers(3, 60, (1, 50))
-    assert model.encode(ids).shape == (1, 52, 64)
-    assert model.generate(ids, max_new_tokens=3).shape[1] <= 4
+    states = np.asarray(model.encode(ids))
+    assert states.shape == (1, 52, 64)
+    assert np.isfinite(states).all()
+    if name == "t5":  # generation is the same for all
+        assert model.generate(ids, max_new_tokens=3).shape[1] <= 4
     assert ("lsg" in family.attentions) == (name == "pegasus")
     state = to_state_dict(params, family.name_table(config))
     tables = {key: x.shape for key, x in state.items() if "global_embeddings" in key}

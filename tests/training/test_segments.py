@@ -6,8 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.errors import InputError
-from longsum_jax.training.memory_use import fit_length, step_bytes
 from longsum_jax.training.state import TrainState
 from longsum_jax.training.step import LossOutput, Segmented, gradient_fn, make_train_step
 
@@ -93,30 +91,3 @@ def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
     for other in found[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], other)
     np.testing.assert_array_equal(found[0][0]["m"], PARAMS["m"])  # what is shared has no gradient
-
-
-def test_longest_length_within_a_budget():
-    asked = []
-
-    def bytes_of(length):
-        asked.append(length)
-        return 1000 + 3 * length
-
-    assert fit_length(bytes_of, 1000 + 3 * 70_000) == 68 * 1024
-    assert len(asked) <= 14
-    assert fit_length(bytes_of, 1000 + 3 * 1024) == 1024
-    assert fit_length(bytes_of, 1000 + 3 * 1023) == 0
-    assert fit_length(bytes_of, 10**9, longest=5000) == 4096
-    with pytest.raises(InputError, match="fit_length: budget=0, multiple=1024 and longest=1048576 must be above 0"):
-        fit_length(bytes_of, 0)
-    params = jax.eval_shape(lambda: {"w": jnp.zeros((64, 64))})
-
-    def loss_fn(params, batch, rng, carry):
-        return LossOutput((batch["x"] @ params["w"]).sum(), jnp.float32(1))
-
-    sizes = [
-        step_bytes(loss_fn, optax.sgd(0.1), params, {"x": jax.ShapeDtypeStruct((n, 64), jnp.float32)})
-        for n in (64, 128)
-    ]
-    assert sizes[0] >= 2 * 64 * 64 * 4
-    assert sizes[1] - sizes[0] >= 64 * 64 * 4

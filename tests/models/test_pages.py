@@ -1,0 +1,140 @@
+"""Sources read page by page against the same model without pages, one page after another."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.common import normal
+from longsum_jax.layers.cross_attention import NearestAttention
+from longsum_jax.layers.transformer import DecoderCache
+from longsum_jax.registry import get_family
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+SIZES = {"vocab_size": 40, "max_position_embeddings": 12, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
+SIZES |= {"encoder_ffn_dim": 12, "decoder_ffn_dim": 12, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SIZES |= {"init_std": 0.5, "dropout": 0.0}
+B, L, T = 2, 22, 4
+IDS = np.random.default_rng(0).integers(3, 40, (B, L))
+MASK = np.arange(L) < np.array([[22], [9]])
+TARGETS = np.random.default_rng(1).integers(3, 40, (B, T))
+FAMILY = get_family("bart")
+
+
+def make(**options):
+    config = FAMILY.config(SIZES | options)
+    return config, FAMILY.module_class(config), nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(0)))
+
+
+def test_pages_are_encoded_with_their_context_and_nothing_else():
+    config, module, params = make(page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5)
+    found = jax.jit(lambda p: module.apply({"params": p}, IDS, MASK, method="encode"))(params)
+    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_context=0))
+    encode = jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method="encode"))
+    for start in range(0, L, 6):
+        page = np.arange(start - 3, start + 9)
+        there = (page >= 0) & (page < L)
+        ids, mask = (np.where(there, x[:, np.clip(page, 0, L - 1)], 0) for x in (IDS, MASK))
+        wanted = encode(ids, mask.astype(bool))[:, 3:9]
+        kept = MASK[:, start : start + 6]
+        np.testing.assert_allclose(found[:, start : start + 6][kept], wanted[:, : kept.shape[1]][kept], atol=1e-5)
+
+
+def all_at_once_and_by_steps(module, params, beams=2):
+    """Logits [B, T, V], and those of two beams decoded token by token and swapped after each [B, R, T, V]."""
+
+    def run(params):
+        apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
+        cache = apply(apply(IDS, MASK, method="encode"), MASK, beams, T, method="init_cache")
+        swap = jnp.broadcast_to(jnp.arange(beams)[::-1], (B, beams))
+
+        def step(cache, token):
+            logits, cache = apply(jnp.broadcast_to(token[:, None], (B, beams)), cache, method="decode_step")
+            return DecoderCache.reorder(cache, swap), logits
+
+        _, stepped = jax.lax.scan(step, cache, jnp.asarray(TARGETS.T))
+        return apply(IDS, MASK, TARGETS), jnp.moveaxis(stepped, 0, 2)
+
+    return jax.jit(run)(params)
+
+
+def test_outputs_of_pages_are_averaged():
+    config, module, params = make(page_length=8, page_decoding=True)
+    logits, stepped = all_at_once_and_by_steps(module, params)
+    for beam in range(2):
+        np.testing.assert_allclose(stepped[:, beam], logits, atol=2e-5)
+    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_decoding=False))
+
+    def hidden(module, ids, mask):
+        states = module.encode(ids, mask)
+        return module.decoder(module.embed_target(TARGETS, jnp.arange(T)), states, mask)
+
+    pages = [slice(start, start + 8) for start in range(0, L, 8)]
+    found = [plain.apply({"params": params}, IDS[:, p], MASK[:, p], method=hidden) for p in pages]
+    scores = params["page_scores"]
+    for row in range(B):
+        read = [x[row] for x, p in zip(found, pages, strict=True) if MASK[row, p].any()]
+        weights = jax.nn.softmax(jnp.stack([x @ scores["kernel"] + scores["bias"] for x in read]), axis=0)
+        mixed = (weights * jnp.stack(read)).sum(0)
+        np.testing.assert_allclose(logits[row], mixed @ params["shared"].T, atol=2e-5)
+
+
+def test_nearest_positions_are_those_of_the_largest_scores():
+    _, module, params = make(page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5)
+    logits, stepped = all_at_once_and_by_steps(module, params)
+    np.testing.assert_allclose(stepped[:, 0], logits, atol=2e-5)
+    attention = NearestAttention(8, 2, 4, normal(0.5), normal(0.5), scale=0.5, count=3)
+    x, states = (jnp.asarray(np.random.default_rng(i).normal(size=(B, n, 8)), jnp.float32) for i, n in ((2, 4), (3, L)))
+    mask = MASK[:, None, None, :]
+
+    def read(module, x, states):
+        return module.attend(x, *module.keys_values(states), mask=mask), module.attend_unprojected(x, states, mask=mask)
+
+    variables = attention.init(jax.random.key(0), x, states, method=read)
+    found, unprojected = attention.apply(variables, x, states, method=read)
+    p = jax.tree.map(np.asarray, nn.meta.unbox(variables["params"]))
+    maps = {
+        name: np.einsum("bld,dhk->blhk", s, p[name]["kernel"]) for name, s in (("q", x), ("k", states), ("v", states))
+    }
+    wanted = np.zeros((B, 4, 2, 4))
+    for b, t, h in np.ndindex(B, 4, 2):
+        scores = 0.5 * maps["k"][b, :, h] @ maps["q"][b, t, h]
+        nearest = sorted(np.flatnonzero(MASK[b]), key=lambda i: -scores[i])[:3]
+        weights = np.exp(scores[nearest] - scores[nearest].max())
+        wanted[b, t, h] = (weights / weights.sum()) @ maps["v"][b, nearest, h]
+    wanted = np.einsum("bthk,hkd->btd", wanted, p["o"]["kernel"])
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(unprojected, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"page_length": 13}, "model: page_length is 13, but there are positions for 12; give at most that"),
+        (
+            {"page_length": 8, "page_context": 3},
+            "model: page_length is 8 with page_context 3; give a context of at most",
+        ),
+        ({"page_decoding": True}, "model: page_decoding is true, but page_length 0 makes no pages; give their length"),
+        ({"page_length": 8, "memory": "attentive"}, "model: page_length cuts a source that memories read segment by"),
+        ({"cross_attention": "nearest", "cross_nearest": 0}, "model: cross_nearest is 0; it must be at least 1"),
+    ],
+)
+def test_options_that_make_no_pages(options, problem):
+    with pytest.raises(InputError) as caught:
+        FAMILY.config(SIZES | options)
+    assert str(caught.value).startswith(problem)
+
+
+def test_config_json_says_what_pages_there_are():
+    config, _, _ = make(page_length=8, page_decoding=True)
+    written = FAMILY.config_json(config)
+    assert written["model_type"] == "longsum_jax/bart"
+    assert FAMILY.config_of_json(written, "config.json") == config
+    assert config.max_source_length is None
+    assert not {"page_length", "memory"} & FAMILY.config_json(FAMILY.config(SIZES)).keys()
