@@ -122,7 +122,14 @@ def _bigrams(args: argparse.Namespace) -> Any:
             curves[path] = mean_salient_bigrams(read_pairs(path, args))
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
-    return plotting.bigrams_figure(curves, (args.width, args.height or 2.6))
+    # The shortest ends of the paths that tell them apart; whole ones would leave no room for the lines.
+    length = next((n for n in (1, 2) if len({_end(path, n) for path in curves}) == len(curves)), 3)
+    named = {_end(path, length): curve for path, curve in curves.items()}
+    return plotting.bigrams_figure(named, (args.width, args.height or 2.6))
+
+
+def _end(path: str, parts: int) -> str:
+    return "/".join(Path(path).parts[-parts:])
 
 
 def _study(args: argparse.Namespace) -> Any:

@@ -139,7 +139,7 @@ def test_configs_that_make_no_experiment(config, tmp_path, change, problem):
 @pytest.mark.parametrize(
     ("section", "values", "ask", "problem"),
     [
-        ("mesh", {"batch": 3}, "check_mesh", "batch=3 x fsdp=1 x tensor=1 x sequence=1 needs 3 devices, there are 1;"),
+        ("mesh", {"batch": 3}, "check_mesh", "mesh: batch=3 x fsdp=1 x tensor=1 x sequence=1 needs 3 devices,"),
         ("training", {"accumulation": 3}, "check_mesh", "batch_size: 4 rows do not divide into 3 micro-batch"),
         (
             "tokenizer",
