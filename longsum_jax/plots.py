@@ -123,7 +123,7 @@ def _bigrams(args: argparse.Namespace) -> Any:
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # The shortest ends of the paths that tell them apart; whole ones would leave no room for the lines.
-    length = next((n for n in (1, 2) if len({_end(path, n) for path in curves}) == len(curves)), 3)
+    length = next((n for n in range(1, 99) if len({_end(path, n) for path in curves}) == len(curves)), 99)
     named = {_end(path, length): curve for path, curve in curves.items()}
     return plotting.bigrams_figure(named, (args.width, args.height or 2.6))
 
