@@ -5,8 +5,8 @@
 One encoder layer of BART base (768 wide, 12 heads, by default a feed-forward of 64 so that attention is what is
 measured), one document, float32, the same numbers for all. "128/4 norm" has blocks of 128 tokens, and of every four
 tokens beyond them one sparse key; "256/none" blocks of 256 alone. Longformer's window is 512, BigBird's blocks are 64
-with three random ones, as in their papers; a number behind them gives them as many keys as 128/4 has. `keys` is what a
-token sees of the text.
+with three random ones, as in their papers, which at evaluation are the first block again, as transformers has it: 320
+keys are read, as many as by "64/4 norm"; "longformer 640" has those of 128/4. `keys` is what a token reads.
 
 At every length all kinds take turns, so that other work on the machine hits them alike; the fastest of --repeats turns
 counts, in seconds and in processor seconds of all threads (which waiting does not lengthen). Memory is what the
@@ -48,8 +48,8 @@ KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
     "256/none": ({"encoder_attention": "lsg", "block_size": 256, "sparsity_type": "none"}, 768),
     "longformer": ({"encoder_attention": "longformer"}, 513),
     "longformer 640": ({"encoder_attention": "longformer", "attention_window": (640,)}, 641),
-    "bigbird": ({"encoder_attention": "bigbird", "block_size": 64}, 512),
-    "bigbird 640": ({"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 5}, 640),
+    "64/4 norm": (_BLOCKS | {"block_size": 64, "sparse_block_size": 64, "sparsity_type": "norm"}, 320),
+    "bigbird": ({"encoder_attention": "bigbird", "block_size": 64}, 320),
     "full": ({"encoder_attention": "full"}, None),
 }
 
