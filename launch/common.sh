@@ -30,3 +30,11 @@ usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
     exit "${1:-0}"
 }
+
+# [--dry_run] ACTION NAME [ARGUMENT...] into DRY_RUN, action, name and rest.
+read_action() {
+    [[ ${1:-} == --dry_run ]] && DRY_RUN=1 && shift
+    [[ ${1:-} == -h || ${1:-} == --help ]] && usage
+    (($# >= 2)) || usage 2
+    action=$1 name=$2 rest=("${@:3}")
+}

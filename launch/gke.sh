@@ -12,11 +12,8 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-[[ ${1:-} == --dry_run ]] && DRY_RUN=1 && shift
-[[ ${1:-} == -h || ${1:-} == --help ]] && usage
-(($# >= 2)) || usage 2
-action=$1 name=$2
-shift 2
+read_action "$@"
+set -- "${rest[@]}"
 [[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] || die "NAME=$name must be lower case letters, digits and dashes"
 need kubectl "install it and point it at your cluster"
 

@@ -15,11 +15,8 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-[[ ${1:-} == --dry_run ]] && DRY_RUN=1 && shift
-[[ ${1:-} == -h || ${1:-} == --help ]] && usage
-(($# >= 2)) || usage 2
-action=$1 name=$2
-shift 2
+read_action "$@"
+set -- "${rest[@]}"
 zone=${ZONE:-us-west4-a} type=${TYPE:-v5litepod-16} version=${VERSION:-v2-alpha-tpuv5-lite}
 where=(--zone="$zone")
 [[ -z ${PROJECT:-} ]] || where+=(--project="$PROJECT")
