@@ -1,14 +1,16 @@
-"""What every benchmark shares: the machine's description, a table, and a JSON report."""
+"""What every benchmark shares: timing, compiled programs, the machine's description, a table, and a JSON report."""
 
 import json
+import math
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PACKAGES = (
     "jax",
@@ -24,6 +26,85 @@ PACKAGES = (
 )
 
 
+GIB = 2**30
+
+
+class Seconds(NamedTuple):
+    """Of one call: on the clock, and of the processor, all threads together, which waiting does not lengthen."""
+
+    wall: float
+    cpu: float
+
+
+class Program(NamedTuple):
+    """A compiled JAX program and what it is called with."""
+
+    compiled: Any
+    arguments: tuple
+    compile_seconds: float
+
+    def __call__(self) -> Any:
+        """Runs it to the end."""
+        import jax
+
+        return jax.block_until_ready(self.compiled(*self.arguments))
+
+    @property
+    def work_bytes(self) -> int:
+        """What it takes besides arguments and results."""
+        return self.compiled.memory_analysis().temp_size_in_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """All that it holds: arguments, results and what it works with."""
+        m = self.compiled.memory_analysis()
+        held = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes
+        return held + m.temp_size_in_bytes
+
+
+def compiled(function: Any, *arguments: Any) -> Program:
+    """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to be run."""
+    import jax
+
+    start = time.perf_counter()
+    jitted = function if hasattr(function, "lower") else jax.jit(function)
+    program = jitted.lower(*arguments).compile()
+    return Program(program, arguments, time.perf_counter() - start)
+
+
+def timed(call: Callable[[], Any]) -> Seconds:
+    """Times one call."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    call()
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def fastest(
+    calls: Mapping[str, Callable[[], Any]], repeats: int, *, warm_ups: int = 1, enough: float = math.inf
+) -> dict[str, Seconds]:
+    """Least seconds of each call, which take turns: other work on the machine then hits them alike.
+
+    Args:
+        repeats: turns that count; there is at least one.
+        warm_ups: turns before them.
+        enough: seconds on the clock after which a call has no further turn.
+    """
+    for _ in range(warm_ups):
+        for call in calls.values():
+            call()
+    taken: dict[str, list[Seconds]] = {name: [] for name in calls}
+    for turn in range(max(repeats, 1)):
+        for name, call in calls.items():
+            if turn == 0 or sum(seconds.wall for seconds in taken[name]) < enough:
+                taken[name].append(timed(call))
+    return {name: Seconds(*map(min, zip(*turns, strict=True))) for name, turns in taken.items()}
+
+
+def numbers(text: str) -> list[int]:
+    """ "1024,4096" -> [1024, 4096]."""
+    return [int(part) for part in text.split(",")]
+
+
 def describe_machine() -> dict[str, Any]:
     """Returns processor, usable cores, memory, accelerators in use, Python and package versions."""
     return {
@@ -31,7 +112,7 @@ def describe_machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": _memory_gib(),
         "devices": _devices(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
@@ -39,7 +120,7 @@ def describe_machine() -> dict[str, Any]:
 
 def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
     """Writes rows, machine, command and ``extra`` as JSON."""
-    command = shlex.join(["python", *sys.argv])
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_portable, sys.argv[1:])])
     report = {"command": command, "machine": describe_machine(), **extra, "rows": [dict(row) for row in rows]}
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +141,12 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = [columns, ["---"] * len(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _portable(argument: str) -> str:
+    """An argument without the folders of this machine."""
+    flag, equals, value = argument.rpartition("=")
+    return f"{flag}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
 def _cell(value: Any) -> str:

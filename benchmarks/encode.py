@@ -1,81 +1,92 @@
-"""The base LOCOST encoder, forward, float32, one document: ours beside the published computation in PyTorch.
+"""Encoders by length, forward: ours beside transformers' PyTorch classes and LOCOST's published computation.
 
-    python benchmarks/encode.py --out=encode.json [--length=16384]
+    python benchmarks/encode.py --out=encode.json [--models=locost,led] [--lengths=1024,4096] [--size=small]
 
-Both run in this process, one after the other, on the same weights and ids, and must agree; the peer is described in
-torch_encoder.py.
+Ours is the module's encoder, compiled for the length; "longsum_jax, Model.encode" is what a user of ``load`` calls.
+Peers have the same weights where they are the same model, and the states must agree in float32. LOCOST's published
+computation (torch_encoder.py, on a CPU in float32) comes with the fastest kernel in plain PyTorch ("published") and
+with the sum over all powers ("published_plain"); LSG-BART's peer is LED.
+
 """
 
 import argparse
-import os
-import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
-from common import print_table, write_report
-from flax.core import meta
-from torch_encoder import TorchEncoder
+import sweep
+from common import Program, compiled
+from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
-from longsum_jax.models.locost import PRESETS, LocostConfig, name_table
 from longsum_jax.models.naming import to_state_dict
-from longsum_jax.models.t5 import T5
-
-AGREEMENT = 1e-4  # relative L2 distance of the states; float32 phases of the peer account for most of it
+from longsum_jax.pipeline import Model
 
 
-def encoder_params(config: LocostConfig) -> Any:
-    """Initial parameters of the encoder alone, the embedding included."""
-    ids = jnp.zeros((1, 8), jnp.int32)
-    init = jax.jit(lambda key: T5(config).init(key, ids, ids, method="encode"))
-    return meta.unbox(init(jax.random.key(0)))["params"]
+class Encode(sweep.Case):
+    """The encoder over ``--batch`` documents."""
 
+    def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
+        super().__init__(name, length, args)
+        self.param_dtype = args.dtype
+        self.tokens = args.batch * length
+        self.flops = args.batch * forward_flops(self.family, self.config, length)
+        self.ids = make_ids(self.config, args.batch, length)
 
-def encoder_state(config: LocostConfig, params: Any) -> dict[str, np.ndarray]:
-    """The same parameters under their published names."""
-    paths = flax.traverse_util.flatten_dict(params, sep="/")
-    table = name_table(config)
-    return to_state_dict(params, table._replace(rows=[row for row in table.rows if row.path in paths]))
+    @cached_property
+    def program(self) -> Program:
+        module = self.family.module_class(self.config)
+        shape = self.ids.shape
+        return compiled(
+            lambda params, ids, mask: module.apply({"params": params}, ids, mask, method="encode"),
+            parameter_shapes(self.family, self.config, self.param_dtype),
+            jax.ShapeDtypeStruct(shape, jnp.int32),
+            jax.ShapeDtypeStruct(shape, jnp.bool_),
+        )
 
+    def ours(self) -> dict[str, Callable[[], Any]]:
+        arguments = self.model.params, jnp.asarray(self.ids), jnp.ones(self.ids.shape, bool)
+        program = self.program._replace(arguments=arguments)
+        mask = np.ones(self.ids.shape, bool)
+        return {sweep.OURS: program, sweep.PUBLIC: lambda: self.model.encode(self.ids, mask).block_until_ready()}
 
-def seconds(fn: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    fn()
-    return time.perf_counter() - start
+    def peer(self, name: str) -> sweep.Peer | None:
+        import torch_peers
+
+        if name in PUBLISHED:
+            return self._published(plain=name != PUBLISHED[0])
+        model = self.model if name == self.name else self._other(name)
+        peer = torch_peers.make_peer(model, same_weights=name == self.name, dtype=self.args.dtype)
+        encoder = peer.get_encoder() if peer.config.is_encoder_decoder else peer.base_model
+        inputs = torch_peers.inputs_of(peer, self.ids)
+        held = torch_peers.tensor_bytes([*encoder.parameters(), *encoder.buffers(), *inputs.values()])
+        return sweep.Peer(lambda: torch_peers.encode(peer, inputs), held)
+
+    def _other(self, name: str) -> Model:
+        """Ours of the peer's kind, whose config the peer takes; its weights are not made."""
+        return Model(*make_config(name, self.args.size, self.length), None)
+
+    def _published(self, *, plain: bool) -> sweep.Peer | None:
+        from torch_encoder import TorchEncoder
+
+        if self.args.dtype != "float32" or jax.default_backend() != "cpu":
+            return None
+        paths = flax.traverse_util.flatten_dict(self.model.params, sep="/")
+        table = self.family.name_table(self.config)
+        rows = [row for row in table.rows if row.path in paths and not row.path.startswith(("decoder/", "lm_head"))]
+        state = to_state_dict(self.model.params, table._replace(rows=rows))
+        peer = TorchEncoder(state, self.config.num_layers, self.config.layer_norm_epsilon, plain=plain)
+        return sweep.Peer(lambda: peer(self.ids), sum(x.nbytes for x in state.values()) + 8 * self.ids.size)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--length", type=int, default=4096, help="tokens of the document; default: 4096")
-    parser.add_argument("--repeats", type=int, default=3, help="timed calls each, of which the fastest counts")
-    parser.add_argument("--out", help="JSON report to write")
-    args = parser.parse_args()
-
-    config = PRESETS["base"]
-    params = encoder_params(config)
-    ids = np.random.default_rng(0).integers(2, config.vocab_size, (1, args.length))
-    apply = jax.jit(lambda params, ids: T5(config).apply({"params": params}, ids, jnp.ones_like(ids), method="encode"))
-    peer = TorchEncoder(encoder_state(config, params), config.num_layers, config.layer_norm_epsilon)
-    run_ours, run_peer = lambda: jax.block_until_ready(apply(params, ids)), lambda: peer(ids)
-
-    expected = run_peer()  # this call and the next are also the warm-up
-    difference = float(np.linalg.norm(run_ours() - expected) / np.linalg.norm(expected))
-    ours, theirs = ([seconds(fn) for _ in range(args.repeats)] for fn in (run_ours, run_peer))
-    rows = [
-        {"what": name, "length": args.length, "seconds": min(taken), "tokens_per_second": args.length / min(taken)}
-        for name, taken in (("longsum_jax", ours), ("PyTorch, two-level kernel", theirs))
-    ]
-    rows[0] |= {"speedup": min(theirs) / min(ours), "difference": difference}
-    print_table(rows)
-    if args.out:
-        load = os.getloadavg()[0]
-        write_report(args.out, rows, layers=config.num_layers, torch_threads=torch.get_num_threads(), load=load)
-    if not difference <= AGREEMENT:
-        raise SystemExit(f"the two encoders differ by {difference:.2g}, more than {AGREEMENT}")
+    description = __doc__ + sweep.__doc__.split("\n\n", 1)[1]
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sweep.add_flags(parser, "1024,4096,16384,65536,131072,262144,524288")
+    sweep.run(parser.parse_args(), Encode)
 
 
 if __name__ == "__main__":

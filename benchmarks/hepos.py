@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from common import print_table, write_report
+from common import compiled, print_table, write_report
 from flax.core import meta
 
 from longsum_jax.layers import transformer
@@ -32,12 +32,6 @@ def variables_of(module: T5) -> Any:
     return meta.unbox(jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids))
 
 
-def analyse(function: Any, *arguments: Any) -> tuple[Any, int]:
-    """What ``function`` returns, as shapes, and the bytes that its compiled form takes besides them."""
-    compiled = jax.jit(function).lower(*arguments).compile()
-    return jax.eval_shape(function, *arguments), compiled.memory_analysis().temp_size_in_bytes
-
-
 def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict[str, float]:
     """Numbers of one decoder that reads one document of ``length`` tokens."""
     module = T5(config)
@@ -45,14 +39,14 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
     states = jax.ShapeDtypeStruct((1, length, config.d_model), config.compute_dtype)
     mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
     fill = lambda v, states, mask: apply(v, states, mask, beams, summary, method="init_cache")  # noqa: E731
-    cache, fill_temp = analyse(fill, variables, states, mask)
+    cache, filling = jax.eval_shape(fill, variables, states, mask), compiled(fill, variables, states, mask)
     ids = jax.ShapeDtypeStruct((1, beams), jnp.int32)
-    _, step_temp = analyse(lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache)
+    step = compiled(lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache)
     kept = [x for x in (cache.cross_k, cache.cross_v, cache.states) if x is not None]
     return {
         "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
-        "fill_temp_gb": fill_temp / GB,
-        "step_temp_gb": step_temp / GB,
+        "fill_temp_gb": filling.work_bytes / GB,
+        "step_temp_gb": step.work_bytes / GB,
     }
 
 

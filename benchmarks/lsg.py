@@ -20,13 +20,12 @@ import dataclasses
 import json
 import math
 import sys
-import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from common import print_table, write_report
+from common import Program, compiled, fastest, print_table, write_report
 
 from longsum_jax.layers.transformer import Encoder
 from longsum_jax.models.bart import BartConfig
@@ -54,23 +53,6 @@ KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
 }
 
 
-class Program(NamedTuple):
-    """A compiled program and what it is called with."""
-
-    compiled: Any
-    arguments: tuple
-
-    @property
-    def mib(self) -> float:
-        return self.compiled.memory_analysis().temp_size_in_bytes / 2**20
-
-    def seconds(self) -> tuple[float, float]:
-        """Of one call: on the clock, and of the processor."""
-        start, cpu = time.perf_counter(), time.process_time()
-        jax.block_until_ready(self.compiled(*self.arguments))
-        return time.perf_counter() - start, time.process_time() - cpu
-
-
 def programs(kind: str, length: int, layers: int, ffn: int) -> dict[str, Program]:
     """The forward pass and the gradient."""
     config = dataclasses.replace(BASE, encoder_layers=layers, encoder_ffn_dim=ffn, **KINDS[kind][0])
@@ -83,7 +65,7 @@ def programs(kind: str, length: int, layers: int, ffn: int) -> dict[str, Program
 
     arguments = variables, x, mask
     functions = {"forward": encoder.apply, "training": jax.grad(loss)}
-    return {name: Program(jax.jit(f).lower(*arguments).compile(), arguments) for name, f in functions.items()}
+    return {name: compiled(f, *arguments) for name, f in functions.items()}
 
 
 def measure(length: int, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -92,13 +74,10 @@ def measure(length: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     made = {kind: programs(kind, length, args.layers, args.ffn) for kind in kinds}
     rows = {kind: {"kind": kind, "length": length, "keys": min(KINDS[kind][1] or length, length)} for kind in kinds}
     for name, limit in (("forward", math.inf), ("training", args.train_limit)):
-        turns: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-        for _ in range(args.repeats + 1 if length <= limit else 0):
-            for kind in kinds:
-                turns[kind].append(made[kind][name].seconds())
+        taken = fastest({kind: made[kind][name] for kind in kinds}, args.repeats) if length <= limit else {}
         for kind in kinds:
-            times = [min(x) for x in zip(*turns[kind][1:], strict=True)] or [None, None]
-            numbers = dict(zip(("seconds", "cpu_seconds"), times, strict=True)) | {"mib": made[kind][name].mib}
+            wall, cpu = taken.get(kind, (None, None))
+            numbers = {"seconds": wall, "cpu_seconds": cpu, "mib": made[kind][name].work_bytes / 2**20}
             rows[kind] |= {f"{name}_{key}": value for key, value in numbers.items()}
     return list(rows.values())
 

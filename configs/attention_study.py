@@ -1,7 +1,7 @@
 """Which encoder attention and which cross-attention: one cell of Table 3 of the Hepos paper (Huang et al., NAACL 2021).
 
     python -m longsum_jax.train --config=configs/attention_study.py:encoder=lsh,cross=hepos,data=FILE --workdir=runs/lsh
-    python benchmarks/attention_study.py --data=FILE --workdir=runs/study    # every cell, a table and a picture
+    python benchmarks/study.py --data=FILE --workdir=runs/study    # every cell, a table and a picture
 
 `encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At equal cost, as in
 section 4.3 of the paper: 1,024 source tokens, windows, spans, rows of Linformer, rounds of LSH and pairs of Sinkhorn

@@ -76,16 +76,19 @@ def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{spli
 
 
 def small(mode, memory, salient, data):
-    """A model that trains from nothing: width 128, segments of 96 to 128 tokens, 64 slots or vectors."""
+    """A PEGASUS that trains from nothing: width 128, segments of 192 to 256 tokens, 64 slots or vectors.
+
+    It normalises before each part; a small BART, which normalises after, learnt to ignore its source.
+    """
     if "salient_vectors" in memory:
         memory = memory | {"salient_vectors": 64}
-    options = ReadingOptions(min_tokens=96, max_tokens=128, salient=salient, train_tokens=4096)
-    reading = {"max_source_length": 192, "max_target_length": 64, "max_parts": 48}
+    options = ReadingOptions(min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096)
+    reading = {"max_source_length": 320, "max_target_length": 64, "max_parts": 24}
     reading |= {"objective": "summarize_segments", "segments": dataclasses.asdict(options)}
-    sizes = {"vocab_size": 4096, "d_model": 128, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "dropout": 0.1}
-    sizes |= {"encoder_layers": 3, "decoder_layers": 3, "memory_size": 64, **memory}
-    config = base("bart", "tiny", own_data("summaries", data, **reading), **sizes)
-    config.data.update(batch_size=8, source_lengths=(8, 16, 32, 48))
+    sizes = {"vocab_size": 4096, "d_model": 128, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "dropout": 0.1}
+    sizes |= {"encoder_layers": 3, "decoder_layers": 3, "max_position_embeddings": 320, "init_std": 0.05}
+    config = base("pegasus", "small", own_data("summaries", data, **reading), **sizes, memory_size=64, **memory)
+    config.data.update(batch_size=8, source_lengths=(8, 16, 24))
     config.optimizer.update(learning_rate=1e-3, schedule="linear", warmup_steps=30, total_steps=401, weight_decay=0.01)
     config.training.update(steps=400, log_every=10, eval_every=200, checkpoint_every=100)
     config.evaluation.update(examples=16, batch_size=8, max_new_tokens=64, num_beams=1, no_repeat_ngram_size=3)

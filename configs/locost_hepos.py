@@ -6,19 +6,23 @@
 No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al., NAACL 2021, section
 3.1) and needs no new parameters, so any LOCOST checkpoint is a start. Settings are those of configs/locost_finetune.py.
 A decoder's keys and values of a document take a quarter of the memory: 9 GB instead of 37 GB for the base model at a
-million tokens in bfloat16 (benchmarks/hepos.py). config.model.hepos_stride=2 or 8 changes the stride, and
-config.model.cross_attention=full is the model without. `json` reads files of your own, `small` is a 14M-parameter model
-for one GPU, `tiny` runs in seconds on a CPU.
+million tokens in bfloat16 (benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every
+state. `json` reads files of your own, `small` is a 14M-parameter model for one GPU, `tiny` runs in seconds on a CPU.
 """
 
 from common import base, shrink, task_section
 
+from longsum_jax.errors import InputError
+
+ARGUMENTS = ("stride",)
 MODES = ("govreport", "arxiv", "pubmed", "json", "small", "tiny")
 
 
-def get_config(mode):
+def get_config(mode, stride="4"):
+    if not stride.isdecimal() or not int(stride):
+        raise InputError(f"stride is {stride}; give a number from 1")
     task = mode if mode in ("arxiv", "pubmed") else "govreport"
-    hepos = {"cross_attention": "hepos", "hepos_stride": 4}
+    hepos = {"cross_attention": "hepos", "hepos_stride": int(stride)} if int(stride) > 1 else {"cross_attention": "full"}
     size = "small" if mode == "small" else "base_hepos"
     config = base("locost", size, task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True, **hepos)
     if mode in ("json", "small"):

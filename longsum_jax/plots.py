@@ -22,7 +22,7 @@ EXAMPLES = """\
   # where in the documents of two data sets the bigrams of their summaries first stand
   python -m longsum_jax.plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
 
-  # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/attention_study.py)
+  # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/study.py)
   python -m longsum_jax.plots study runs/study/results.jsonl --out=study.png
 
 In pictures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels are sorted by
@@ -59,7 +59,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add_data_flags(bigrams)
     bigrams.set_defaults(draw=_bigrams)
     study = commands.add_parser("study", help="bits per token, ROUGE and speed of a sweep of attentions")
-    study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/attention_study.py")
+    study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/study.py")
     study.set_defaults(draw=_study)
     heights = ((curves, "2.4"), (kernels, "1 a layer, and 0.9"), (bigrams, "2.6"), (study, "0.3 a line, and 0.8"))
     for command, height in heights:

@@ -249,7 +249,7 @@ def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) 
 
 
 def read_study(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a sweep's results.jsonl (benchmarks/attention_study.py); a last line cut short is left out.
+    """Rows of a sweep's results.jsonl (benchmarks/study.py); a last line cut short is left out.
 
     Raises:
         InputError: no such file, a line that is no row of a sweep (names file and line), or no row at all.
@@ -277,7 +277,7 @@ def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -
     """A line per encoder attention, a colour per cross-attention, a dot per run, and panels of what was measured.
 
     Args:
-        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/attention_study.py).
+        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
         size: inches.
     """
     encoders, crosses = (list(dict.fromkeys(row[key] for row in rows)) for key in ("encoder", "cross"))

@@ -56,16 +56,19 @@ class SegmentSummarization(Summarization):
         return segment_loss_fn(self.experiment.family.module_class(config), config, label_smoothing=smoothing)
 
 
-def segment_loss_fn(module: EncoderDecoder, config: Any, *, label_smoothing: float = 0.0) -> Segmented:
+def segment_loss_fn(
+    module: EncoderDecoder, config: Any, *, label_smoothing: float = 0.0, deterministic: bool = False
+) -> Segmented:
     """Teacher-forced cross-entropy of every segment's target; counts segments, tokens and right next-token guesses.
 
     Batches hold "input_ids" and "attention_mask" [B, S, L], "labels" [B, S, T], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.parts.PartShape``.
+    ``salient_vectors`` "slots" and "reads", see ``data.parts.PartShape``. ``deterministic`` is without dropout.
     """
 
     def segment_loss(params: Any, batch: Mapping[str, Array], rng: Array, memory: Any) -> LossOutput:
         labels, mask = batch["labels"], batch["attention_mask"]
-        logits, memory = module.apply({"params": params}, batch, memory, rngs={"dropout": rng}, method=_teacher_forced)
+        inputs = batch, memory, deterministic
+        logits, memory = module.apply({"params": params}, *inputs, rngs={"dropout": rng}, method=_teacher_forced)
         loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
         counts = {
             "tokens": mask.sum().astype(np.float32) + weight,
@@ -95,12 +98,12 @@ def _count(batch: Mapping[str, Array]) -> Array:
 
 
 def _teacher_forced(
-    module: EncoderDecoder, batch: Mapping[str, Array], memory: DocumentMemory
+    module: EncoderDecoder, batch: Mapping[str, Array], memory: DocumentMemory, deterministic: bool
 ) -> tuple[Array, DocumentMemory]:
     """Logits of a segment's labels [B, T], and the memory after it."""
     config, labels = module.config, batch["labels"]
     inputs = {"salient": seen_vectors(batch["kept"], batch["reads"])} if "kept" in batch else {}
-    mask, deterministic = batch["attention_mask"], False
+    mask = batch["attention_mask"]
     states, memory = module.read_segment(batch["input_ids"], mask, memory, deterministic, **inputs)
     ids = shift_right(labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
     return module.write_segment(ids, labels != IGNORED_LABEL, states, mask, memory, deterministic)

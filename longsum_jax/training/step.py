@@ -134,7 +134,7 @@ def gradient_fn(loss_fn: LossFn | Segmented, shardings: Any | None = None) -> Gr
     if not isinstance(loss_fn, Segmented):
         return _gradient(loss_fn, shardings)
     if loss_fn.whole:
-        return _gradient(_whole_documents(loss_fn), shardings)
+        return _gradient(whole_documents(loss_fn), shardings)
     return _gradient_by_segments(loss_fn, _gradient(loss_fn.loss_fn, shardings))
 
 
@@ -175,7 +175,7 @@ def _gradient_by_segments(loss: Segmented, gradient: GradientFn) -> GradientFn:
     return by_segments
 
 
-def _whole_documents(loss: Segmented) -> LossFn:
+def whole_documents(loss: Segmented) -> LossFn:
     """The sums over all segments, as one function to be differentiated."""
 
     def whole(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput:

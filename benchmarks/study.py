@@ -1,0 +1,228 @@
+"""A study: one config trained at every cell of a grid on the same data, with bits per token, ROUGE and memory of each.
+
+    python benchmarks/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \\
+        [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json] [--config.KEY=VALUE ...]
+    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl' --cells=se3/true,attentive/false \\
+        '--config=configs/awesome.py:small,variant={variant},decoder_memory={decoder_memory},data={data}'
+
+The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention and cross-attention.
+--config names another config; {model}, {data} and {length} in it are filled in, every other name in braces is a column
+of the table, and --cells gives their values, joined by "/". Every cell and seed is trained one after the other in
+directories of --workdir. The first cell trains the tokenizer if none is given, all others use it. Each row goes to
+WORKDIR/results.jsonl as soon as its cell is finished; started again, the study skips what is there and takes up a cell
+where it stopped. At the end WORKDIR/table.md holds the table, and study.png the picture of attentions.
+
+`bits` are bits per token of the reference summaries of all validation documents under teacher forcing, `bits_other` the
+same with the source of another document: where both are equal, the model does not make use of what it reads, and the
+study says nothing of the parts compared. ROUGE is of config.evaluation.examples generated summaries, with its stemmer.
+`step_mib` is what one training step holds of the device's memory, as its compiled program says.
+"""
+
+import argparse
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from common import markdown_table, print_table, write_report
+
+from longsum_jax import cli, plotting, train
+from longsum_jax.config_files import read_config, split_overrides
+from longsum_jax.data.batches import Batches
+from longsum_jax.data.examples import load_examples
+from longsum_jax.errors import InputError
+from longsum_jax.experiment import Experiment
+from longsum_jax.objectives.segments import segment_loss_fn
+from longsum_jax.ops.losses import shift_right, token_cross_entropy
+from longsum_jax.pipeline import TRAINING_MODEL, Model, load
+from longsum_jax.training.memory_use import step_bytes
+from longsum_jax.training.optimizers import make_optimizer
+from longsum_jax.training.step import whole_documents
+
+CONFIG = "configs/attention_study.py:encoder={encoder},cross={cross},model={model},data={data},length={length}"
+ENCODERS = ("full", "window", "window+global", "window+stride", "window+random", "adaptive_span")
+ENCODERS += ("adaptive_span+global", "adaptive_span+stride", "adaptive_span+random", "linformer", "lsh", "sinkhorn")
+CROSSES = ("full", "hepos", "linformer")
+ROUGE = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
+
+
+GIVEN = ("model", "data", "length")  # names in a config that are flags
+
+
+class Cell(NamedTuple):
+    """One run of the study."""
+
+    values: Mapping[str, str]
+    seed: int
+
+    @property
+    def directory(self) -> str:
+        return "-".join([*self.values.values(), str(self.seed)])
+
+
+def cells(config: str, names: str | None, seeds: str) -> list[Cell]:
+    """The runs that --cells and --seeds ask for; without names all of the paper's table."""
+    columns = [name for name in dict.fromkeys(re.findall(r"{(\w+)}", config)) if name not in (*GIVEN, "split")]
+    if not names and columns != ["encoder", "cross"]:
+        raise InputError(f"--cells is missing; give values of {'/'.join(columns)}, separated by commas")
+    chosen = names.split(",") if names else [f"{encoder}/{cross}" for encoder in ENCODERS for cross in CROSSES]
+    for name in chosen:
+        if name.count("/") != len(columns) - 1:
+            raise InputError(f'--cells: "{name}" is no {"/".join(columns)}; give a value for each')
+    values = [dict(zip(columns, name.split("/"), strict=True)) for name in chosen]
+    return [Cell(value, int(seed)) for seed in seeds.split(",") for value in values]
+
+
+def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str, Any]:
+    """Trains and evaluates one cell; a row of the table."""
+    start, directory = time.perf_counter(), workdir / cell.directory
+    flags = [*flags, f"--config.training.seed={cell.seed}"]
+    if tokenizer := next(workdir.glob(f"*/{TRAINING_MODEL}/*.model"), None):
+        flags = [f"--config.tokenizer.path={tokenizer.parent}", *flags]
+    cli.say(f"== {cell.directory}")
+    if train.main([f"--config={spec}", f"--workdir={directory}", *flags]):
+        raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
+    seconds = time.perf_counter() - start
+    experiment = Experiment(read_config(spec, split_overrides(flags)[1]), directory)
+    if not _evaluated(directory, experiment.training.steps):
+        raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
+    found, model = plotting.read_run(directory), load(directory, which="latest")
+    return {
+        **cell.values,
+        "seed": cell.seed,
+        "steps": experiment.training.steps,
+        "parameters": model.num_parameters,
+        **{name: round(value, 4) for name, value in bits_per_token(model, experiment).items()},
+        **{name: round(float(found.evaluation[name].values[-1]), 2) for name in ROUGE},
+        "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
+        "tokens_per_second": round(float(np.median(found.training["tokens_per_second"].values))),
+        "step_mib": round(_step_bytes(experiment, model) / 2**20, 1),
+        "seconds": round(seconds),
+    }
+
+
+def _evaluated(directory: Path, steps: int) -> bool:
+    """Whether training came to its end, which has an evaluation."""
+    path = directory / "metrics.jsonl"
+    rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return any("eval" in row and row["step"] == steps for row in rows)
+
+
+def bits_per_token(model: Model, experiment: Experiment, batch_size: int = 10) -> dict[str, float]:
+    """Teacher-forced bits per token of the summaries of the task's validation documents, without dropout.
+
+    Returns:
+        "bits", and "bits_other" with the source of the next document of the batch in place of the own.
+    """
+    loss = _segment_loss(model) if experiment.objective.parts else _whole_loss(model)
+    totals, tokens = {"bits": 0.0, "bits_other": 0.0}, 0.0
+    for batch in _batches(model, experiment, batch_size):
+        for name, shift in (("bits", 0), ("bits_other", 1)):
+            sources = {key: np.roll(value, shift, 0) for key, value in batch.items() if key != "labels"}
+            found, weight = loss(sources | {"labels": batch["labels"]})
+            totals[name] += float(found)
+        tokens += float(weight)
+    return {name: total / tokens / math.log(2) for name, total in totals.items()}
+
+
+Loss = Callable[[dict[str, np.ndarray]], tuple[Any, Any]]
+
+
+def _whole_loss(model: Model) -> Loss:
+    """Cross-entropy in nats of a batch, and how many tokens it is of."""
+    config = model.config
+
+    def loss(batch: dict[str, np.ndarray]) -> tuple[Any, Any]:
+        labels = batch["labels"]
+        shifted = shift_right(labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
+        logits = model.logits(batch["input_ids"], batch["attention_mask"], np.asarray(shifted))
+        return token_cross_entropy(logits, labels)
+
+    return loss
+
+
+def _segment_loss(model: Model) -> Loss:
+    """The same of documents in segments."""
+    module = model.family.module_class(model.config)
+    whole = whole_documents(segment_loss_fn(module, model.config, deterministic=True))
+    compiled = jax.jit(lambda params, batch: whole(params, batch, jax.random.key(0), ())[:2])
+    return lambda batch: compiled(model.params, batch)
+
+
+def _batches(model: Model, experiment: Experiment, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+    return Batches(
+        load_examples(experiment.task, model.tokenizer, "validation"),
+        batch_size=batch_size,
+        source_lengths=experiment.source_lengths,
+        **experiment.objective.label_options(),
+        shuffle=None,
+        epochs=1,
+        pad_id=model.config.pad_token_id,
+    )
+
+
+def _step_bytes(experiment: Experiment, model: Model) -> int:
+    """Of a step over a batch of the longest bucket."""
+    optimizer, batch = make_optimizer(experiment.optimizer), next(experiment.batches())
+    longest = {name: np.zeros((len(x), experiment.source_lengths[-1], *x.shape[2:]), x.dtype)
+               if name != "labels" or experiment.objective.parts else x for name, x in batch.items()}  # fmt: skip
+    return step_bytes(experiment.loss_fn(), optimizer, model.params, longest)
+
+
+def finished(path: Path) -> list[dict[str, Any]]:
+    """Rows of results.jsonl; a line that was being written when the study stopped is taken away."""
+    if not path.exists() or not (text := path.read_text()).count("\n"):
+        return []
+    path.write_text(text[: text.rfind("\n") + 1])
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None) -> None:
+    """Table, picture and report."""
+    (workdir / "table.md").write_text(markdown_table(rows))
+    if "encoder" in rows[0]:
+        height = 0.8 + 0.3 * len({row["encoder"] for row in rows})
+        plotting.save(plotting.study_figure(rows, (7.0, height)), workdir / "study.png", 200)
+    print_table(rows)
+    if out:
+        write_report(out, rows)
+
+
+def main(argv: Sequence[str]) -> None:
+    rest, overrides = split_overrides(argv)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workdir", required=True, type=Path, help="directory of the study")
+    parser.add_argument("--data", default="data/{split}.jsonl", help="JSON lines, see configs/attention_study.py")
+    parser.add_argument("--model", default="", help="checkpoint that all cells start from; default: none")
+    parser.add_argument("--length", type=int, default=1024, help="source tokens; default: 1024")
+    parser.add_argument("--cells", help="such as lsh/hepos,lsh/full; default: all of the paper's table")
+    parser.add_argument("--seeds", default="0", help="of initialisation, order and dropout; default: 0")
+    parser.add_argument("--config", default=CONFIG, help=f"default: {CONFIG}")
+    parser.add_argument("--out", help="JSON report to write")
+    args = parser.parse_args(rest)
+
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    results = args.workdir / "results.jsonl"
+    rows = finished(results)
+    flags = [f"--config.{key}={value}" for key, value in overrides.items()]
+    for cell in cells(args.config, args.cells, args.seeds):
+        if any(cell == Cell({name: row[name] for name in cell.values}, row["seed"]) for row in rows):
+            continue
+        spec = args.config
+        given = {"model": args.model, "data": args.data, "length": args.length}
+        for name, value in {**cell.values, **given}.items():
+            spec = spec.replace(f"{{{name}}}", str(value))
+        rows.append(run(cell, spec, args.workdir, flags))
+        with results.open("a") as file:
+            file.write(json.dumps(rows[-1]) + "\n")
+        jax.clear_caches()
+    write_results(args.workdir, rows, args.out)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,226 @@
+"""Models by length, ours and their peers in turns: what encode.py and train_step.py have in common.
+
+Rows of ours and of each peer, one after the other. On a peer's row `ratio` is how many times as fast ours is
+(`cpu_ratio`: in processor seconds; `public_ratio`: Model.encode), `memory_share` is our memory over the peer's, and
+`difference` how far the two are apart where they have the same weights. `gib` is all that is held: parameters, the
+optimizer's state, inputs, results and what the pass works with (`work_gib`); ours is what the compiled program says,
+the peer's what PyTorch's allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a
+large matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of --repeats turns
+counts, --enough seconds of them at most. `note` says why a row has no seconds: beyond --budget_gib or
+--budget_seconds, as the program or the next shorter length tells, or out of memory.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from common import GIB, Program, Seconds, fastest, numbers, print_table, write_report
+from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
+
+from longsum_jax.pipeline import Model
+
+OURS = "longsum_jax"
+PUBLIC = f"{OURS}, Model.encode"
+Rows = list[dict[str, Any]]
+
+
+class Peer(NamedTuple):
+    """Something else that does the same."""
+
+    call: Callable[[], Any]
+    held_bytes: int  # before the call
+
+
+class Case(ABC):
+    """One model at one length.
+
+    Attributes:
+        tokens: that a call reads.
+        program: ours, compiled for shapes alone.
+        flops: that a call asks for.
+        tolerance: how far results from the same weights may be apart.
+    """
+
+    tokens: int
+    flops: float
+    tolerance = 1e-3
+    param_dtype = "float32"
+
+    def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
+        self.name, self.length, self.args = name, length, args
+        options = {
+            "dtype": args.dtype,
+            "dropout": getattr(args, "dropout", 0.0),
+            "remat": getattr(args, "remat", False),
+        }
+        self.family, self.config = make_config(name, args.size, length, **options)
+
+    @cached_property
+    def model(self) -> Model:
+        return make_model(self.family, self.config, self.param_dtype)
+
+    @property
+    @abstractmethod
+    def program(self) -> Program: ...
+
+    @abstractmethod
+    def ours(self) -> dict[str, Callable[[], Any]]:
+        """Calls of ours by what their rows say; the first one is ``program``."""
+
+    @abstractmethod
+    def peer(self, name: str) -> Peer | None:
+        """The peer, None where there is none under these flags."""
+
+    def difference(self, ours: Any, theirs: Any) -> float:
+        """Of results, relative."""
+        theirs = theirs.float().cpu() if hasattr(theirs, "cpu") else theirs
+        ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
+        return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
+
+
+def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
+    """Flags of both scripts."""
+    parser.add_argument(
+        "--models", default=DEFAULT, help=f"comma-separated, of {', '.join(MODELS)}; default: {DEFAULT}"
+    )
+    parser.add_argument("--lengths", default=lengths, help=f"tokens of a document; default: {lengths}")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--batch", type=int, default=1, help="documents; default: 1")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU")
+    parser.add_argument("--peers", help="of a model's peers only these, comma-separated; none: ours alone")
+    parser.add_argument("--compiled_only", action="store_true", help="memory of the compiled programs; nothing is run")
+    parser.add_argument("--budget_gib", type=float, help="memory that a row may take; default: 0.8 of the device's")
+    parser.add_argument("--budget_seconds", type=float, default=120.0, help="that a call may take; default: 120")
+    parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
+    parser.add_argument("--enough", type=float, default=30.0, help="seconds of calls that are enough; default: 30")
+    parser.add_argument("--out", help="JSON report to write")
+
+
+def run(args: argparse.Namespace, make_case: type[Case]) -> None:
+    """Measures, prints and writes."""
+    args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
+    args.budget_gib = args.budget_gib or 0.8 * _device_bytes() / GIB
+    peak = None if args.compiled_only else peak_flops(args.dtype)
+    rows: Rows = []
+    for name in args.models.split(","):
+        for length in sorted(numbers(args.lengths)):
+            new = measure(make_case(name, length, args), rows, peak)
+            gc.collect()
+            for row in new:
+                print(json.dumps(row), file=sys.stderr, flush=True)
+            rows += new
+            if args.out:
+                settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch, "peak_flops": peak}
+                write_report(args.out, rows, **settings, load=os.getloadavg()[0])
+    print_table(rows)
+
+
+def measure(case: Case, before: Rows, peak: float | None) -> Rows:
+    """The rows of one case; ``before`` are those of shorter lengths, too."""
+    first = {"model": case.name, "length": case.length, "by": OURS, "compile_seconds": case.program.compile_seconds}
+    first |= _memory(case.program.held_bytes, case.program.work_bytes)
+    if case.args.compiled_only:
+        return [first]
+    if note := _beyond(case, first, before):
+        return [first | {"note": note}]
+    calls: dict[str, Callable[[], Any]] = {}
+    rows = {OURS: first}
+    try:
+        calls = case.ours()
+        results = {by: call() for by, call in calls.items()}
+    except Exception as error:
+        return [first | {"note": _out_of_memory(error)}]
+    rows |= {by: {"model": case.name, "length": case.length, "by": by} for by in calls if by != OURS}
+    for name in _peers(case):
+        by = f"PyTorch {name}"
+        row = {"model": case.name, "length": case.length, "by": by}
+        if note := _beyond(case, row, before):
+            rows[by] = row | {"note": note}
+            continue
+        try:
+            if (peer := case.peer(name)) is None:
+                continue
+            memory, result = _first_call(peer, first)
+        except Exception as error:
+            rows[by] = row | {"note": _out_of_memory(error)}
+            continue
+        rows[by], calls[by] = row | memory, peer.call
+        if name == case.name or name.startswith("published"):
+            rows[by]["difference"] = _checked(case, by, results[OURS], result)
+    del results
+    taken = fastest(calls, case.args.repeats, warm_ups=0, enough=case.args.enough)
+    for by, seconds in taken.items():
+        rows[by] |= _speed(case, seconds, taken[OURS], by, peak)
+        if by.startswith("PyTorch") and PUBLIC in taken:
+            rows[by]["public_ratio"] = seconds.wall / taken[PUBLIC].wall
+    return list(rows.values())
+
+
+def _peers(case: Case) -> list[str]:
+    names, chosen = MODELS[case.name].peers, case.args.peers
+    return [name for name in names if chosen is None or name in chosen.split(",")]
+
+
+def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Memory of the peer, and what its first call gives, which is the warm-up."""
+    from torch_peers import work_bytes
+
+    results = []
+    work = work_bytes(lambda: results.append(peer.call()))
+    memory = _memory(peer.held_bytes + work, work)
+    return memory | {"memory_share": first["gib"] / memory["gib"]}, results[0]
+
+
+def _speed(case: Case, seconds: Seconds, ours: Seconds, by: str, peak: float) -> dict[str, Any]:
+    row = {"seconds": seconds.wall, "cpu_seconds": seconds.cpu, "tokens_per_second": case.tokens / seconds.wall}
+    row["roofline"] = case.flops / (seconds.wall * peak)
+    return row if by == OURS else row | {"ratio": seconds.wall / ours.wall, "cpu_ratio": seconds.cpu / ours.cpu}
+
+
+def _memory(held: int, work: int) -> dict[str, float]:
+    return {"gib": held / GIB, "work_gib": work / GIB}
+
+
+def _checked(case: Case, by: str, ours: Any, theirs: Any) -> float:
+    difference = case.difference(ours, theirs)
+    if case.args.dtype == "float32" and not difference < case.tolerance:
+        raise SystemExit(f"{case.name} at {case.length}: ours and {by} differ by {difference:.2g}")
+    return difference
+
+
+def _beyond(case: Case, row: dict[str, Any], before: Rows) -> str | None:
+    """Which budget the row would exceed; memory of a peer and all seconds by how they grow with the length."""
+    shorter = [x for x in before if (x["model"], x["by"]) == (row["model"], row["by"])]
+    if not shorter:
+        return _over("gib", row.get("gib", 0.0), case.args.budget_gib)
+    last = shorter[-1]
+    if "seconds" not in last:
+        return last.get("note")
+    growth = (case.length / last["length"]) ** (2 if MODELS[case.name].dense else 1)
+    gib = row.get("gib", last["gib"] + (growth - 1) * last["work_gib"] if "gib" in last else 0.0)
+    over = _over("gib", gib, case.args.budget_gib)
+    return over or _over("seconds", last["seconds"] * growth, case.args.budget_seconds)
+
+
+def _over(what: str, value: float, budget: float) -> str | None:
+    return f"about {value:.3g} {what}, beyond {budget:.3g}" if value > budget else None
+
+
+def _out_of_memory(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, MemoryError) or any(x in text for x in ("RESOURCE_EXHAUSTED", "out of memory", "allocate")):
+        return "out of memory"
+    raise error
+
+
+def _device_bytes() -> int:
+    stats = jax.devices()[0].memory_stats()
+    return (stats or {}).get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

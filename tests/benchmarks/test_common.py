@@ -1,0 +1,47 @@
+"""Timing, compiled programs, reports."""
+
+import json
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+
+def test_calls_take_turns_after_a_warm_up(scripts):
+    order = []
+    taken = scripts("common").fastest({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    assert order == ["a", "b"] * 3
+    assert all(0 <= seconds.wall < 1 for seconds in taken.values())
+
+
+def test_a_slow_call_has_fewer_turns(scripts, monkeypatch):
+    common = scripts("common")
+    calls, seconds = {"slow": 0, "quick": 0}, {"slow": 5.0, "quick": 0.1}
+
+    def count(name):
+        calls[name] += 1
+        return common.Seconds(seconds[name] / calls[name], 0.0)
+
+    monkeypatch.setattr(common, "timed", lambda call: call())
+    taken = common.fastest({name: lambda name=name: count(name) for name in calls}, 3, warm_ups=0, enough=4.0)
+    assert calls == {"slow": 1, "quick": 3}
+    assert taken["slow"].wall == 5.0
+    assert taken["quick"].wall == pytest.approx(0.1 / 3)
+
+
+def test_a_program_tells_its_memory(scripts):
+    x = jnp.ones((256, 256), jnp.float32)
+    program = scripts("common").compiled(lambda a, b: (a @ b) @ a, x, x)
+    assert program().shape == x.shape
+    assert program.work_bytes >= x.nbytes
+    assert program.held_bytes == program.work_bytes + 3 * x.nbytes
+
+
+def test_the_command_of_a_report_has_no_folders_of_this_machine(scripts, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/benchmarks/x.py", "--data=/mine/a.jsonl", "/b", "--out=results/c"])
+    scripts("common").write_report(tmp_path / "out.json", [{"n": 1}], extra=2)
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["command"] == "python benchmarks/x.py --data=a.jsonl b --out=results/c"
+    assert report["rows"] == [{"n": 1}]
+    assert report["extra"] == 2
+    assert report["machine"]["packages"]["numpy"]

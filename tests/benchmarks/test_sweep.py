@@ -1,0 +1,129 @@
+"""Encoders and training steps beside their peers, decoding, and the models that they measure."""
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+TINY = "--size=tiny", "--repeats=1"
+
+
+def by(report):
+    return {(row["length"], row["by"]): row for row in report["rows"]}
+
+
+def test_encoders_beside_their_peers(report):
+    found = report("encode", *TINY, "--models=locost", "--lengths=64")
+    rows = by(found)
+    assert list(rows) == [
+        (64, "longsum_jax"),
+        (64, "longsum_jax, Model.encode"),
+        (64, "PyTorch published"),
+        (64, "PyTorch published_plain"),
+        (64, "PyTorch longt5"),
+    ]
+    ours, published, longt5 = (rows[64, name] for name in ("longsum_jax", "PyTorch published", "PyTorch longt5"))
+    assert published["difference"] < 1e-4
+    assert "difference" not in longt5
+    assert longt5["ratio"] == pytest.approx(longt5["seconds"] / ours["seconds"])
+    assert longt5["public_ratio"] == longt5["seconds"] / rows[64, "longsum_jax, Model.encode"]["seconds"]
+    assert longt5["memory_share"] == pytest.approx(ours["gib"] / longt5["gib"])
+    assert 0 < ours["work_gib"] < ours["gib"]
+    work = [row["roofline"] * row["seconds"] * found["peak_flops"] for row in (ours, longt5)]
+    assert work[0] == pytest.approx(work[1])  # of our model, whoever is measured
+
+
+def test_training_steps_start_from_the_same_loss(report):
+    rows = by(report("train_step", *TINY, "--models=bart", "--lengths=64", "--target=8"))
+    assert rows[64, "PyTorch bart"]["difference"] < 1e-5
+    assert rows[64, "longsum_jax"]["tokens_per_second"] == pytest.approx(72 / rows[64, "longsum_jax"]["seconds"])
+    # Weights, gradients and two moments at least.
+    assert min(row["gib"] for row in rows.values()) > 4 * 4 * 50_000 / 2**30
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "row", "note"),
+    [
+        ("led", 2048, {"gib": 3.0}, None),
+        ("led", 2048, {"gib": 5.0}, "about 5 gib, beyond 4"),
+        ("led", 4096, {"gib": 3.0}, "about 12 seconds, beyond 10"),
+        ("bart", 2048, {"gib": 3.0}, "about 12 seconds, beyond 10"),
+        ("bart", 2048, {}, "about 7 gib, beyond 4"),  # a peer: what it works with grows like its seconds
+    ],
+)
+def test_rows_beyond_the_budget_are_marked(scripts, model, length, row, note):
+    args = SimpleNamespace(budget_gib=4.0, budget_seconds=10.0)
+    before = [{"model": model, "by": "x", "length": 1024, "seconds": 3.0, "gib": 2.5, "work_gib": 1.5}]
+    row = {"model": model, "by": "x"} | row
+    found = scripts("sweep")._beyond(SimpleNamespace(name=model, length=length, args=args), row, before)
+    assert found == note
+    # What was not run once is not run at a greater length, either.
+    if note:
+        after = [{"model": model, "by": "x", "length": length, "note": note}]
+        assert scripts("sweep")._beyond(SimpleNamespace(name=model, length=2 * length, args=args), row, after) == note
+
+
+def test_memory_is_told_without_running(report, scripts, monkeypatch):
+    def never(*_):
+        raise AssertionError("made arrays")
+
+    monkeypatch.setattr(scripts("sweep"), "make_model", never)
+    rows = report("encode", *TINY, "--models=bart", "--lengths=64,128", "--compiled_only")["rows"]
+    assert [row["length"] for row in rows] == [64, 128]
+    assert rows[1]["work_gib"] > 2 * rows[0]["work_gib"]
+
+
+def test_decoding_beside_transformers(report):
+    rows = report("decode", *TINY, "--models=bart", "--lengths=16", "--beams=4", "--new_tokens=4")["rows"]
+    assert [(row["beams"], row["by"]) for row in rows] == [(4, "longsum_jax"), (4, "PyTorch bart")]
+    assert rows[1]["equal"] == 1
+    assert rows[1]["ratio"] == pytest.approx(rows[1]["seconds"] / rows[0]["seconds"])
+
+
+def products(jaxpr):
+    """Operations of all matrix products, those of a loop as often as it goes round."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            inner = math.prod(eqn.invars[0].aval.shape[axis] for axis in contracted)
+            total += 2 * math.prod(eqn.outvars[0].aval.shape) * inner
+        times = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+        total += times * sum(map(products, jaxprs_in_params(eqn.params)))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("bart", 0.99), ("lsg_bart", 0.99), ("longt5_local", 0.9), ("led", 0.7), ("locost", 0.5)]
+)
+def test_operations_are_those_of_the_program(scripts, name, least):
+    """What the program computes besides: keys that a mask hides, the kernels of state-space layers."""
+    models = scripts("models")
+    family, config = models.make_config(name, "small", 4096)
+    module, ids = family.module_class(config), jnp.zeros((1, 4096), "int32")
+    encode = lambda params: module.apply({"params": params}, ids, ids == 0, method="encode")  # noqa: E731
+    counted = products(jax.make_jaxpr(encode)(models.parameter_shapes(family, config)).jaxpr)
+    if name == "locost":
+        counted += config.num_layers * config.d_model * 3 * 2.5 * 8192 * 13  # FFTs
+    assert least < models.forward_flops(family, config, 4096) / counted < 1.01
+
+
+def test_every_model_has_every_size_and_known_peers(scripts):
+    models = scripts("models")
+    for name, entry in models.MODELS.items():
+        assert set(entry.peers) <= {*models.MODELS, *models.PUBLISHED}
+        for size in models.SIZES:
+            _, config = models.make_config(name, size, 2048)
+            assert config.max_source_length is None or config.max_source_length >= 2048
+            assert models.encoder_keys(config, 2048) > 0 if config.encoder_attention != "s4d" else name[:6] == "locost"
+
+
+def test_attentions_by_length(report):
+    [row] = report("lsg", "--kinds=full", "--lengths=64", "--repeats=1", "--train_limit=32")["rows"]
+    assert row["forward_seconds"] > 0
+    assert row["training_seconds"] is None
+    assert row["training_mib"] > row["forward_mib"] > 0
