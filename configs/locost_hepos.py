@@ -22,7 +22,9 @@ def get_config(mode, stride="4"):
     if not stride.isdecimal() or not int(stride):
         raise InputError(f"stride is {stride}; give a number from 1")
     task = mode if mode in ("arxiv", "pubmed") else "govreport"
-    hepos = {"cross_attention": "hepos", "hepos_stride": int(stride)} if int(stride) > 1 else {"cross_attention": "full"}
+    hepos = {"cross_attention": "hepos", "hepos_stride": int(stride)}
+    if int(stride) == 1:
+        hepos = {"cross_attention": "full"}
     size = "small" if mode == "small" else "base_hepos"
     config = base("locost", size, task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True, **hepos)
     if mode in ("json", "small"):

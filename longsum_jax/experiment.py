@@ -18,6 +18,7 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.streams import ExampleStream
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.groups import kinds_of
 from longsum_jax.objectives import OBJECTIVES
 from longsum_jax.objectives.base import Evaluation, EvaluationOptions, Objective
 from longsum_jax.objectives.masked_lm import MaskingOptions
@@ -179,8 +180,14 @@ class Experiment:
             )
 
     def check_mesh(self) -> None:
-        """Raises InputError unless the devices form the mesh and a batch divides over it."""
-        check_batch_size(self.data.batch_size, make_mesh(self.mesh), self.training.accumulation)
+        """Raises InputError unless the devices form the mesh, and a batch and the channels of S4D divide over it."""
+        mesh = make_mesh(self.mesh)
+        check_batch_size(self.data.batch_size, mesh, self.training.accumulation)
+        kinds, parts = dict(kinds_of(self.given_config.encoder_attention)), mesh.shape["sequence"]
+        if "s4d" in kinds and (width := self.given_config.d_model) % parts:
+            raise InputError(
+                f"config.model.d_model is {width}, which does not divide over mesh.sequence={parts}; change either"
+            )
 
     @cached_property
     def _resolved(self) -> tuple[Task, Any]:

@@ -160,6 +160,13 @@ def test_what_the_first_look_finds(config, tmp_path, section, values, ask, probl
     assert str(caught.value).startswith(problem)
 
 
+def test_channels_that_do_not_divide_over_the_parts_of_a_text(config, tmp_path, monkeypatch):
+    mesh = jax.sharding.AbstractMesh((1, 1, 1, 3), ("batch", "fsdp", "tensor", "sequence"))
+    monkeypatch.setattr("longsum_jax.experiment.make_mesh", lambda options: mesh)
+    with pytest.raises(InputError, match=r"d_model is 16, which does not divide over mesh.sequence=3; change"):
+        Experiment(config, tmp_path).check_mesh()
+
+
 def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path):
     model = json.loads((small_model / "config.json").read_text())
     fields = {key: value for key, value in model.items() if key in config["model"]}
