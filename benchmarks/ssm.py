@@ -1,14 +1,19 @@
-"""The state-space operation: kernel generation beside the materialised form, memory, error and time.
+"""The state-space operation: kernel generation beside the materialised form, memory, error and time; its two backends.
 
     python benchmarks/ssm.py --out=ssm.json
+    python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a row says otherwise:
-the materialised kernel would not fit at full width, so both of its forms are timed at half of it.
+the materialised kernel would not fit at full width, so both of its forms are timed at half of it. The table that
+``ops.ssm_conv.choose_backend`` looks things up in comes from the rows of "backends"; channels do not affect one
+another, so these have few. ``cpu_seconds`` are those of all threads, which other work on the machine disturbs less.
 """
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +29,8 @@ KERNEL_CHANNELS, KERNEL_LENGTH = 384, 4096
 MEMORY_LENGTHS = (4096, 65_536, 262_144, 2**20)
 ERROR_LENGTHS = (4096, 65_536)
 TIME_LENGTHS = (4096, 16_384)
+BACKEND_CHANNELS, BACKEND_BATCHES, BACKEND_LENGTHS = 96, (1, 8), tuple(4**n for n in range(4, 10))
+BACKEND_TOKENS = 2**19  # batch times length, at most
 GIB = 2**30
 
 Row = dict[str, Any]
@@ -42,19 +49,19 @@ def random_ssm(channels: int, decay: float = 0.5) -> DiagonalSSM:
     )
 
 
-def seconds(fn: Callable, *args: Any, repeats: int) -> float:
+def seconds(fn: Callable, *args: Any, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """The fastest of ``repeats`` calls, after one that is not counted."""
     times = []
     for _ in range(repeats + 1):
-        start = time.perf_counter()
+        start = clock()
         jax.block_until_ready(fn(*args))
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times[1:])
 
 
-def convolution_gradient(u: jax.Array, ssm: DiagonalSSM, D: jax.Array) -> Any:
+def convolution_gradient(u: jax.Array, ssm: DiagonalSSM, D: jax.Array, **options: Any) -> Any:
     """Forward and backward, with respect to input and parameters."""
-    y, pull_back = jax.vjp(ssm_convolution, u, ssm, D)
+    y, pull_back = jax.vjp(partial(ssm_convolution, **options), u, ssm, D)
     return pull_back(y)
 
 
@@ -117,14 +124,44 @@ def time_rows(repeats: int) -> Iterator[Row]:
             yield {"table": "time", "what": what, "channels": CHANNELS, "length": length, "seconds": taken}
 
 
+def backend_rows(repeats: int) -> Iterator[Row]:
+    """Both backends beside each other; ``ratio`` above 1: the FFT takes longer."""
+    ssm, D = random_ssm(BACKEND_CHANNELS), jnp.ones(BACKEND_CHANNELS)
+    platform = jax.default_backend()
+    clock, unit = (time.process_time, "cpu_seconds") if platform == "cpu" else (time.perf_counter, "seconds")
+    for batch, length in itertools.product(BACKEND_BATCHES, BACKEND_LENGTHS):
+        if batch * length > BACKEND_TOKENS:
+            continue
+        u = jax.random.normal(jax.random.key(0), (batch, length, BACKEND_CHANNELS))
+        for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
+            row = {"table": "backends", "platform": platform, "what": what, "channels": BACKEND_CHANNELS}
+            row |= {"batch": batch, "length": length}
+            for backend in ("fft", "matmul"):
+                compiled = jax.jit(partial(fn, backend=backend))
+                row[f"{backend}_{unit}"] = seconds(compiled, u, ssm, D, repeats=repeats, clock=clock)
+            yield row | {"ratio": row[f"fft_{unit}"] / row[f"matmul_{unit}"]}
+
+
+# Name to rows, made by a number of timed calls.
+TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
+    "kernel": kernel_rows,
+    "memory": lambda repeats: memory_rows(),
+    "error": lambda repeats: error_rows(),
+    "time": time_rows,
+    "backends": backend_rows,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", help="JSON report to write")
     parser.add_argument("--repeats", type=int, default=5, help="timed calls, of which the fastest counts; default: 5")
+    default = ",".join(list(TABLES)[:-1])
+    parser.add_argument("--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last")
     args = parser.parse_args()
     rows = []
-    for table in (kernel_rows(args.repeats), memory_rows(), error_rows(), time_rows(args.repeats)):
-        part = list(table)
+    for name in args.tables.split(","):
+        part = list(TABLES[name](args.repeats))
         print_table(part)
         print(flush=True)
         rows += part

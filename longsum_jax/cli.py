@@ -2,17 +2,24 @@
 
 import argparse
 import contextlib
+import hashlib
 import os
+import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Runs ``main(argv)`` and exits: 0 if it worked, 2 with one sentence for bad input, else 1 with a traceback."""
+    """Runs ``main(argv)`` and exits: 0 if it worked, 2 with one sentence for bad input, else 1 with a traceback.
+
+    Compiled programs are kept for the next command, see ``keep_compiled_programs``.
+    """
+    keep_compiled_programs(os.environ)
     try:
         code = main(sys.argv[1:]) or 0
     except InputError as error:
@@ -25,6 +32,34 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
+
+
+def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
+    """Has JAX, not imported yet, keep compiled programs in the user's cache directory, unless told otherwise.
+
+    Args:
+        environment: what JAX will read. JAX_COMPILATION_CACHE_DIR in it names another directory,
+            JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
+    """
+    off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("false", "0")
+    if off or "JAX_COMPILATION_CACHE_DIR" in environment:
+        return
+    with contextlib.suppress(OSError, RuntimeError):  # no home, or none that can be written: nothing is kept
+        cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        directory = cache / "longsum_jax" / "compiled" / _processor()
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+
+
+def _processor() -> str:
+    """A name of this kind of processor: programs for it may not run on others that share the directory."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    kind = "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    return f"{platform.machine()}-{hashlib.blake2b(kind.encode(), digest_size=4).hexdigest()}"
 
 
 def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:

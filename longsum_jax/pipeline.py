@@ -21,6 +21,7 @@ from longsum_jax.checkpoints.lsg import to_lsg, with_lsg_options
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate, trim
 from longsum_jax.errors import InputError
+from longsum_jax.kept_kernels import KeptKernels
 from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.transformer import DecoderCache
 from longsum_jax.registry import Family, longest_source
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Overflow = Literal["truncate", "error"]
 _INPUTS = ("global_attention_mask", "token_type_ids")  # of encoders that take more than ids and a mask
+KEPT_KERNEL_BYTES = 2**31  # of state-space kernels that a loaded model keeps, see ``kept_kernels``
 TRAINING_MODEL = "model"  # inside a training workdir: the model directory, its weights being in checkpoints/
 
 
@@ -106,7 +108,7 @@ class Model:
         """
         ids, mask = self._inputs(input_ids, attention_mask)
         padded = self.padded(ids, mask, inputs)
-        states = self._encode(self.params, *padded)
+        states = self._encode(self._variables(padded), *padded)
         padding = padded[0].shape[1] - ids.shape[1]
         return states[:, : states.shape[1] - padding].astype(jnp.float32)
 
@@ -123,7 +125,8 @@ class Model:
         if len(decoder_ids) != len(ids):
             raise InputError(f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must agree")
         _check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
-        return self._logits(self.params, *self.padded(ids, mask, inputs), decoder_ids)
+        padded = self.padded(ids, mask, inputs)
+        return self._logits(self._variables(padded), *padded, decoder_ids)
 
     def _encoder_logits(self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]) -> Array:
         if decoder_ids is not None:
@@ -132,7 +135,8 @@ class Model:
             raise InputError("this model gives a score to every sentence of a document; use extract")
         if self.config.head not in ("masked_lm", "classification"):
             raise InputError("this model has no head, so it gives no logits; use encode")
-        logits = self._logits(self.params, *self.padded(ids, mask, inputs))
+        padded = self.padded(ids, mask, inputs)
+        logits = self._logits(self._variables(padded), *padded)
         return logits[:, : ids.shape[1]] if self.config.head == "masked_lm" else logits
 
     def generate(self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any) -> np.ndarray:
@@ -354,10 +358,10 @@ class Model:
         seed: int,
         inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> Generated:
-        ids, mask, inputs = self.padded(*self._inputs(input_ids, attention_mask), inputs)
+        padded = self.padded(*self._inputs(input_ids, attention_mask), inputs)
         # One key per row, the same for each: what a row draws does not depend on its place in a batch.
-        keys = jnp.broadcast_to(jax.random.key(seed), (ids.shape[0],)) if options.do_sample else None
-        return self._generate(self.params, ids, mask, inputs, keys, options=options)
+        keys = jnp.broadcast_to(jax.random.key(seed), (len(padded[0]),)) if options.do_sample else None
+        return self._generate(self._variables(padded), *padded, keys, options=options)
 
     def _inputs(self, input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
         ids = self._checked(input_ids, "input_ids")
@@ -397,6 +401,14 @@ class Model:
                 raise InputError(f"{name} is given, but {self.family.name} with this attention does not take it")
         return np.pad(ids, extra, constant_values=self.config.pad_token_id), np.pad(mask, extra), further
 
+    def _variables(self, padded: tuple[np.ndarray, ...]) -> Mapping[str, Any]:
+        """What the module is applied to: parameters, and the kernels that are kept for this length."""
+        return {"params": self.params, **self._kernels(self.params, padded[0].shape[1])}
+
+    @cached_property
+    def _kernels(self) -> KeptKernels:
+        return KeptKernels(self.module, KEPT_KERNEL_BYTES)
+
     @cached_property
     def _by_segments(self) -> "SegmentSummarizer":
         from longsum_jax.segment_summaries import SegmentSummarizer
@@ -406,15 +418,13 @@ class Model:
     @cached_property
     def _encode(self) -> Callable[..., Array]:
         return jax.jit(
-            lambda params, ids, mask, inputs: self.module.apply(
-                {"params": params}, ids, mask, method="encode", **inputs
-            )
+            lambda variables, ids, mask, inputs: self.module.apply(variables, ids, mask, method="encode", **inputs)
         )
 
     @cached_property
     def _logits(self) -> Callable[..., Array]:
         return jax.jit(
-            lambda params, ids, mask, inputs, *rest: self.module.apply({"params": params}, ids, mask, *rest, **inputs)
+            lambda variables, ids, mask, inputs, *rest: self.module.apply(variables, ids, mask, *rest, **inputs)
         )
 
     @cached_property
@@ -424,7 +434,7 @@ class Model:
 
 def _encode_and_decode(
     module: Any,
-    params: Params,
+    variables: Mapping[str, Any],
     ids: Array,
     mask: Array,
     inputs: Mapping[str, Array],
@@ -433,7 +443,7 @@ def _encode_and_decode(
     options: GenerationOptions,
 ) -> Generated:
     """One compiled program from ids to sequences."""
-    apply = partial(module.apply, {"params": params})
+    apply = partial(module.apply, variables)
     states = apply(ids, mask, method="encode", **inputs)
     cache = apply(states, mask, options.decoder_beams, options.max_new_tokens, method="init_cache")
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)

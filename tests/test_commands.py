@@ -87,7 +87,8 @@ def read_lines(path):
 
 def in_a_shell(name, *arguments, cwd):
     """Runs a command in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = os.environ | own
     command = [sys.executable, "-W", "error", "-m", f"longsum_jax.{name}", *map(str, arguments)]
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120)
 

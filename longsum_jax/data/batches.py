@@ -56,8 +56,8 @@ class Batches(Iterator[NumpyBatch]):
         label_pad_id: fills ``labels``; the loss ignores it.
 
     Raises:
-        InputError: batch_size not divisible by host_count, an empty store, buckets that are not
-            ascending, an example longer than the last bucket or than the target length.
+        InputError: batch_size not divisible by host_count, more hosts than prepared shards, an empty store, buckets
+            that are not ascending, an example longer than the last bucket or than the target length.
     """
 
     def __init__(
@@ -195,6 +195,12 @@ class Batches(Iterator[NumpyBatch]):
             raise InputError(f"batch_size={size} is not a positive multiple of host_count={hosts}")
         if not 0 <= self._host_index < hosts:
             raise InputError(f"host_index={self._host_index} is not below host_count={hosts}")
+        shards = getattr(self._store, "num_shards", hosts)
+        if shards < hosts:
+            raise InputError(
+                f"the data are prepared in {shards} shards, fewer than the {hosts} hosts that read them; prepare them "
+                f"again with --num_shards={hosts} or more"
+            )
         buckets = self._source_lengths
         if not buckets or buckets[0] < 1 or list(buckets) != sorted(set(buckets)):
             raise InputError(f"source_lengths={buckets} must be positive and ascending")

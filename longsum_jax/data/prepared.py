@@ -116,6 +116,10 @@ class PreparedExamples(Sequence[Example]):
             for shard, path in enumerate(paths)
         ]
 
+    @property
+    def num_shards(self) -> int:
+        return len(self._shards)
+
     def __len__(self) -> int:
         return len(self.lengths)
 

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.common import Initializer, Linear, logical, normal
-from longsum_jax.ops.attention import dot_product_attention, masked_softmax, relative_position_bucket
+from longsum_jax.ops.attention import dot_product_attention, mix_states, relative_position_bucket
 from longsum_jax.typing import Array
 
 
@@ -89,10 +89,7 @@ class Attention(nn.Module):
         [B, L, H, K] arrays. For decoding over very long inputs. A bias of the keys adds the same to every score of a
         query, so it falls out of the softmax; weights sum to one, so a bias of the values is added at the end.
         """
-        q = self.unprojected_queries(x)
-        scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
-        weights = masked_softmax(scores, mask).astype(states.dtype)
-        return self.project_mixed(jnp.einsum("bhtl,bld->bthd", weights, states), mask)
+        return self.project_mixed(mix_states(self.unprojected_queries(x), states, mask, scale=self.scale), mask)
 
     def unprojected_queries(self, x: Array) -> Array:
         """[B, T, D] -> [B, T, H, D], to be multiplied with states in the place of keys."""

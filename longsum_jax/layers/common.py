@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from longsum_jax.ops.parts import Cut
 from longsum_jax.typing import Array
 
 Initializer = Callable[..., Array]
+CPU_ROWS = 512  # rows of a dense map at a time, see ``map_over_length``
 
 
 def normal(scale: float) -> Initializer:
@@ -43,6 +45,20 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
         devices = math.prod(mesh.shape[axis] for axis in axes)
         spec.append(axes if axes and size % devices == 0 else None)
     return PartitionSpec(*spec)
+
+
+def text_cut(rows: int) -> Cut | None:
+    """How the mesh in use cuts texts, in batches of ``rows``; None if each is whole on one device."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or not mesh.auto_axes:
+        return None
+    found = [(axes,) if isinstance(axes, str) else axes or () for axes in nn.logical_to_mesh_axes(("batch", "length"))]
+    batch, length = (tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in found)
+    if not length:
+        return None
+    if rows % math.prod(mesh.shape[axis] for axis in batch):
+        batch = ()
+    return Cut(batch, length, math.prod(mesh.shape[axis] for axis in length))
 
 
 def constrain(x: Array, *names: str | None) -> Array:
@@ -164,30 +180,47 @@ class FeedForward(nn.Module):
 def map_over_length(module: nn.Module, fn: Callable[..., Array], chunk: int, *arrays: Array) -> Array:
     """``fn(module, *arrays)`` for a ``fn`` that treats positions alike, one piece of ``chunk`` positions at a time.
 
+    Where a mesh cuts the positions, every device goes through its own, ``chunk`` at a time.
+
     Args:
         module: whose parameters ``fn`` uses.
         fn: (module, *arrays [B, C, ...]) -> [B, C, D]; it must reach parameters and dropout through its argument.
-        chunk: positions per piece; 0 or at least L does all of them at once.
+        chunk: most positions of a piece; 0 or at least L does all of them at once. On a CPU pieces have CPU_ROWS rows
+            at most, so that what is between two maps stays in its caches.
         arrays: [B, L, ...].
 
     Returns:
         [B, L, D].
     """
-    length = arrays[0].shape[1]
-    if not chunk or length <= chunk or module.is_initializing():
+    rows, length = arrays[0].shape[:2]
+    cut = text_cut(rows)
+    parts = cut.parts if cut and length % cut.parts == 0 else 1
+    chunk = _piece_length(chunk, rows, length // parts)
+    if length <= chunk * parts or module.is_initializing():
         return fn(module, *arrays)
-    pieces = [_split(x, chunk) for x in arrays]
+    pieces = [_split(x, chunk, parts) for x in arrays]
     scan = nn.scan(
         lambda module, carry, xs: (carry, fn(module, *xs)),
         variable_broadcast="params",
         split_rngs={"params": False, "dropout": True},
     )
     _, out = scan(module, (), tuple(pieces))
-    out = out.swapaxes(0, 1)
-    return out.reshape(out.shape[0], -1, *out.shape[3:])[:, :length]
+    out = out.reshape(*out.shape[:2], parts, chunk, *out.shape[3:])
+    out = jnp.moveaxis(out, 0, 2).reshape(rows, parts, -1, *out.shape[4:])
+    return out[:, :, : length // parts].reshape(rows, length, *out.shape[3:])
 
 
-def _split(x: Array, chunk: int) -> Array:
-    """[B, L, ...] -> [N, B, C, ...], padded with zeros."""
-    x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % chunk)) + ((0, 0),) * (x.ndim - 2))
-    return x.reshape(x.shape[0], -1, chunk, *x.shape[2:]).swapaxes(0, 1)
+def _piece_length(chunk: int, rows: int, length: int) -> int:
+    """Positions per piece, such that pieces are about equal."""
+    if jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1:
+        chunk = min(chunk or length, max(1, CPU_ROWS // rows))
+    count = -(-length // chunk) if chunk else 1
+    return -(-length // count)
+
+
+def _split(x: Array, chunk: int, parts: int) -> Array:
+    """[B, P L, ...] -> [N, B, P C, ...]: C of every one of P parts at a time, padded with zeros."""
+    x = x.reshape(x.shape[0], parts, -1, *x.shape[2:])
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3))
+    x = jnp.moveaxis(x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:]), 2, 0)
+    return x.reshape(*x.shape[:2], parts * chunk, *x.shape[4:])

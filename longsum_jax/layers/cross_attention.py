@@ -1,21 +1,74 @@
 """What a decoder reads the encoder with: every cross-attention by name, each a part that fits every decoder."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention import Attention
-from longsum_jax.layers.common import Linear
+from longsum_jax.layers.common import Linear, text_cut
 from longsum_jax.layers.linformer import CompressedAttention
 from longsum_jax.layers.stack import CrossAttentionOptions, StackConfig
-from longsum_jax.ops.attention import dot_product_attention, largest_scores, masked_softmax
+from longsum_jax.ops.attention import dot_product_attention, largest_scores, masked_softmax, mix_states
+from longsum_jax.ops.blocks import to_blocks
 from longsum_jax.ops.hepos import mix_strided, project_strided, strided_key_mask, strided_length
+from longsum_jax.ops.key_sets import Dropout
+from longsum_jax.ops.parts import over_parts
 from longsum_jax.typing import Array
 
 
-class HeposAttention(Attention):
+class SourceAttention(Attention):
+    """Every position of a source that a mesh may cut: devices attend to their parts, one softmax merges what they find.
+
+    Keys, values and states stay where they are; queries and their results are on every device.
+    """
+
+    def attend(
+        self,
+        x: Array,
+        k: Array,
+        v: Array,
+        *,
+        mask: Array | None = None,
+        bias: Array | None = None,
+        deterministic: bool = True,
+    ) -> Array:
+        """As in ``Attention``; without a bias where the mesh cuts the source."""
+        if text_cut(x.shape[0]) is None or bias is not None:
+            return super().attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
+        rate = 0.0 if deterministic else self.dropout_rate
+
+        def attend(q: Array, k: Array, v: Array, mask: Array, rng: Array | None = None, **options: Any) -> Array:
+            dropout = None if rng is None else Dropout(rng, rate)
+            return dot_product_attention(q, k, v, mask=mask, scale=self.scale, dropout=dropout, **options)
+
+        rng = self.make_rng("dropout") if rate else None
+        return self.o(_over_source(attend, self.q(x), mask, {"k": k, "v": v}, rng))
+
+    def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
+        """As in ``Attention``."""
+        if text_cut(x.shape[0]) is None:
+            return super().attend_unprojected(x, states, mask=mask)
+        mix = lambda **arrays: mix_states(**arrays, scale=self.scale)  # noqa: E731
+        return self.project_mixed(_over_source(mix, self.unprojected_queries(x), mask, {"states": states}), mask)
+
+
+def _over_source(
+    attend: Callable[..., Array], q: Array, mask: Array | None, source: dict[str, Array], rng: Array | None = None
+) -> Array:
+    """``attend(q=, mask=, **source, axes=)`` [B, T, ...], by every device for its part of ``source`` [B, M, ...]."""
+    rows, keys = next(iter(source.values())).shape[:2]
+    mask = jnp.ones((rows, 1, 1, keys), bool) if mask is None else mask
+
+    def run(mask: Array, **arrays: Any) -> Array:
+        return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
+
+    text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
+    return over_parts(run, text_cut(rows), text=text, rows={"q": q}, rng=rng, outputs="rows")
+
+
+class HeposAttention(SourceAttention):
     """Head h reads every ``stride``-th position from h on (Huang et al. 2021, equation 1); no new parameters."""
 
     stride: int = 4
@@ -35,8 +88,14 @@ class HeposAttention(Attention):
 
     def attend_unprojected(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
         """As in ``Attention``; ``mask`` is what ``CROSS_ATTENTIONS["hepos"]`` prepares."""
-        q = self.unprojected_queries(x)
-        return self.project_mixed(mix_strided(q, states, mask, self.stride, scale=self.scale), mask)
+        q, options = self.unprojected_queries(x), {"stride": self.stride, "scale": self.scale}
+        if text_cut(x.shape[0]) is None:
+            return self.project_mixed(mix_strided(q, states, mask, **options), mask)
+
+        def mix(rows: Array, **arrays: Any) -> Array:
+            return mix_strided(states=rows.reshape(rows.shape[0], -1, rows.shape[-1]), **arrays, **options)
+
+        return self.project_mixed(_over_source(mix, q, mask, {"rows": to_blocks(states, self.stride)}), mask)
 
 
 class LinformerCrossAttention(CompressedAttention):
@@ -119,7 +178,7 @@ def _prepare_linformer(stack: StackConfig, states: Array, mask: Array) -> tuple[
 
 CROSS_ATTENTIONS: dict[str, CrossAttention] = {
     "full": CrossAttention(
-        lambda stack: Attention(**stack.attention_fields),
+        lambda stack: SourceAttention(**stack.attention_fields),
         lambda stack, states, mask: (states, mask[:, None, None, :]),
         lambda stack, length: length,
     ),

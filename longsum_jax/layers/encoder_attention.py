@@ -1,4 +1,12 @@
-"""What an encoder can look with: every encoder attention by name, each a part that fits every encoder."""
+"""What an encoder can look with: every encoder attention by name, each a part that fits every encoder.
+
+What devices exchange where a mesh cuts texts (preset "fsdp+sequence"; ``ops.parts``, ``ops.ssm_conv``):
+
+    local, transient_global, longformer, lsg, block_staggered,    neighbouring blocks, and sums of few rows
+    window, adaptive_span, global, and these joined by "+"
+    s4d                                                           length for channels and back
+    full, bigbird, linformer, stride, random, lsh, sinkhorn       what the partitioner chooses: it may gather all keys
+"""
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.encoder_attentions.base import EncoderAttention

@@ -9,10 +9,18 @@ import jax.numpy as jnp
 
 from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
-from longsum_jax.ops.ssm_conv import Backend, ssm_convolution, ssm_convolution_sharded
+from longsum_jax.ops.ssm_conv import (
+    Backend,
+    convolve_with_spectrum,
+    keeps_spectrum,
+    ssm_convolution,
+    ssm_convolution_sharded,
+    ssm_spectrum,
+)
 from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
+KERNELS = "kernels"  # the collection of variables that ``S4D`` reads kept kernels from
 
 
 class S4D(nn.Module):
@@ -20,6 +28,9 @@ class S4D(nn.Module):
 
     Only the keys are masked, after their projection because of its bias; positions outside the mask give values that
     nothing real depends on.
+
+    Kernels depend on parameters and length alone. Applied with the collection ``KERNELS`` mutable, a layer puts its own
+    there, for the length of the input; where the collection holds one, it is used and not computed again.
 
     Attributes:
         d_state: real state size; M = d_state / 2 complex modes.
@@ -102,9 +113,18 @@ class S4D(nn.Module):
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))
         options = {"discretization": self.discretization, "backend": self.backend, "operands": self.operands}
-        if spec is None:
-            return ssm_convolution(k, ssm, self.D, **options)
-        return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
+        if spec is not None:
+            return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
+        spectrum = self._kept_spectrum(k.shape[1])
+        return ssm_convolution(k, ssm, self.D, **options) if spectrum is None else convolve_with_spectrum(k, spectrum)
+
+    def _kept_spectrum(self, length: int) -> Array | None:
+        if self.is_initializing() or not keeps_spectrum(jax.default_backend(), self.backend):
+            return None
+        if self.is_mutable_collection(KERNELS):
+            spectrum = ssm_spectrum(self.ssm(), self.D, length, discretization=self.discretization)
+            self.put_variable(KERNELS, "spectrum", spectrum)
+        return self.get_variable(KERNELS, "spectrum")
 
 
 def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:

@@ -19,6 +19,7 @@ from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.groups import LayerGroup, LayerKind, layer_groups, layer_kinds
 from longsum_jax.layers.memory import MemoryState, memory_layers
 from longsum_jax.layers.residual import Layer, StackMemory, empty_memory, layers_like
+from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention import with_further_keys
 from longsum_jax.ops.key_sets import KeySet, attend_key_sets
@@ -119,7 +120,7 @@ class Encoder(nn.Module):
             layer = nn.remat(EncoderLayer, static_argnums=(4,), prevent_cse=False)
         return nn.scan(
             layer,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, KERNELS: 0},
             split_rngs={"params": True, "dropout": True},
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.ops.parts import Axes, sum_over
 from longsum_jax.typing import Array
 
 
@@ -19,6 +20,7 @@ def dot_product_attention(
     bias: Array | None = None,
     scale: float = 1.0,
     dropout: Callable[[Array], Array] | None = None,
+    axes: Axes = (),
 ) -> Array:
     """softmax(scale q k + bias) v with float32 scores; a query that may see nothing gets zeros.
 
@@ -28,6 +30,7 @@ def dot_product_attention(
         bias: float, broadcastable to [B, H, T, L].
         scale: factor of the products; T5 uses 1, most others K**-0.5.
         dropout: applied to the weights.
+        axes: of keys that are cut over devices, see ``ops.parts``; every device gets the result for all keys.
 
     Returns:
         [B, T, H, K] in the type of ``v``.
@@ -35,10 +38,17 @@ def dot_product_attention(
     scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
-    weights = masked_softmax(scores, mask).astype(v.dtype)
+    weights = masked_softmax(scores, mask, axes).astype(v.dtype)
     if dropout is not None:
         weights = dropout(weights)
-    return jnp.einsum("bhtl,blhk->bthk", weights, v)
+    return sum_over(jnp.einsum("bhtl,blhk->bthk", weights, v), axes)
+
+
+def mix_states(q: Array, states: Array, mask: Array | None = None, *, scale: float = 1.0, axes: Axes = ()) -> Array:
+    """``dot_product_attention`` of [B, T, H, D] with ``states`` [B, L, D] as keys and values of every head."""
+    scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * scale
+    weights = masked_softmax(scores, mask, axes).astype(states.dtype)
+    return sum_over(jnp.einsum("bhtl,bld->bthd", weights, states), axes)
 
 
 def largest_scores(scores: Array, mask: Array | None, count: int) -> Array:
@@ -69,25 +79,26 @@ def with_further_keys(
     return jnp.concatenate([further_k, k], 1), jnp.concatenate([further_v, v], 1), mask, bias
 
 
-def masked_softmax(scores: Array, mask: Array | None) -> Array:
+def masked_softmax(scores: Array, mask: Array | None, axes: Axes = ()) -> Array:
     """Softmax over the last axis where ``mask``; rows without any allowed entry are zeros, gradients included."""
-    weights, total = masked_exponentials(scores, mask)
+    weights, total = masked_exponentials(scores, mask, axes)
     return weights / total
 
 
-def masked_exponentials(scores: Array, mask: Array | None) -> tuple[Array, Array]:
+def masked_exponentials(scores: Array, mask: Array | None, axes: Axes = ()) -> tuple[Array, Array]:
     """The two halves of ``masked_softmax``: exponentials, at most 1, and their sum [..., 1], at least 1.
 
     Dividing after the product with the values saves a pass over the weights. A row without any allowed entry has
-    zeros, and 1 for their sum.
+    zeros, and 1 for their sum. Where the last axis is cut over ``axes`` (``ops.parts``) the sum is that of all parts.
     """
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    weights = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
+    largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
+    weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))
     if mask is None:
-        return weights, weights.sum(-1, keepdims=True)
+        return weights, sum_over(weights.sum(-1, keepdims=True), axes)
     weights = jnp.where(mask, weights, 0.0)
-    total = weights.sum(-1, keepdims=True)
+    total = sum_over(weights.sum(-1, keepdims=True), axes)
     return weights, jnp.where(total > 0, total, 1.0)
 
 

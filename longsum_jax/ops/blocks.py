@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from longsum_jax.ops.parts import Axes, extended
 from longsum_jax.typing import Array
 
 
@@ -16,11 +17,12 @@ def from_blocks(x: Array, length: int) -> Array:
     return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
 
 
-def neighbours(x: Array, left: int, right: int) -> Array:
+def neighbours(x: Array, left: int, right: int, axes: Axes = ()) -> Array:
     """Every block with the ``left`` blocks before and the ``right`` blocks after it, in order of position.
 
-    [B, N, C, ...] -> [B, N, (left + 1 + right) C, ...]; zeros (False) stand beyond both ends.
+    [B, N, C, ...] -> [B, N, (left + 1 + right) C, ...]; zeros (False) stand beyond both ends. ``axes``: see
+    ``ops.parts``.
     """
     blocks = x.shape[1]
-    x = jnp.pad(x, ((0, 0), (left, right)) + ((0, 0),) * (x.ndim - 2))
+    x = extended(x, left, right, axes)
     return jnp.concatenate([x[:, i : i + blocks] for i in range(left + 1 + right)], axis=2)

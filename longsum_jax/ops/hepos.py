@@ -11,6 +11,7 @@ import numpy as np
 
 from longsum_jax.ops.attention import masked_softmax
 from longsum_jax.ops.blocks import to_blocks
+from longsum_jax.ops.parts import Axes, sum_over
 from longsum_jax.typing import Array
 
 
@@ -48,12 +49,13 @@ def project_strided(x: Array, kernel: Array, stride: int) -> Array:
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, 2)
 
 
-def mix_strided(q: Array, states: Array, mask: Array, stride: int, *, scale: float = 1.0) -> Array:
+def mix_strided(q: Array, states: Array, mask: Array, stride: int, *, scale: float = 1.0, axes: Axes = ()) -> Array:
     """Each head's mean of the states that it reads, weighted by softmax(scale q states) in float32.
 
     Args:
         q: [B, T, H, D], queries in the space of the states.   states: [B, L, D].
         mask: bool [B, H, 1, ceil(L / S)], ``strided_key_mask`` with an axis for queries.
+        axes: of states that are cut over devices, in parts of whole strides; see ``ops.parts``.
 
     Returns:
         [B, T, H, D] in the type of ``states``; zeros where a head sees nothing.
@@ -64,8 +66,8 @@ def mix_strided(q: Array, states: Array, mask: Array, stride: int, *, scale: flo
     for heads, columns in _groups(q.shape[2], stride):
         grouped, seen = q[:, :, heads].reshape(batch, length, -1, columns, width), rows[:, :, :columns]
         scores = jnp.einsum("btgsd,bnsd->bgstn", grouped, seen, preferred_element_type=jnp.float32) * scale
-        weights = masked_softmax(scores, mask[:, heads].reshape(batch, -1, columns, 1, rows.shape[1]))
-        part = jnp.einsum("bgstn,bnsd->btgsd", weights.astype(states.dtype), seen)
+        weights = masked_softmax(scores, mask[:, heads].reshape(batch, -1, columns, 1, rows.shape[1]), axes)
+        part = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights.astype(states.dtype), seen), axes)
         parts.append(part.reshape(batch, length, -1, width))
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, 2)
 

@@ -20,9 +20,11 @@ from longsum_jax.ops.key_sets import (
     attend_key_sets,
     attend_partially,
     merge_partials,
+    merge_parts,
     run_bias,
 )
-from longsum_jax.ops.sparse_attention import local_block_size, local_distances
+from longsum_jax.ops.parts import Axes, count_parts, first_position
+from longsum_jax.ops.sparse_attention import gather_positions, local_block_size, local_distances, scatter_positions
 from longsum_jax.typing import Array
 
 STRIDE_BLOCK = 64  # queries of one residue class that are computed together
@@ -64,6 +66,11 @@ class KeyPattern(NamedTuple):
             return self.block_size
         return local_block_size(self.widest)
 
+    @property
+    def near(self) -> bool:
+        """Whether there are windows and global tokens alone, which a text cut over devices can have."""
+        return not self.stride and self.draws is None
+
     def in_window(self, i: Array, j: Array) -> Array:
         return jnp.zeros_like(i - j, bool) if self.radius is None else jnp.abs(i - j) <= self.radius
 
@@ -90,18 +97,24 @@ def pattern_attention(
     distance_bias: Array | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> Array:
     """Attention over the union of the patterns' keys, each key once.
 
     Args:
         q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens, padding on the right.
         distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L - 1.
+        axes: of a text cut over devices (``ops.parts``), for patterns that are ``near`` alone, in parts of whole blocks
+            (``layout``); ``distance_bias`` is of the whole text.
 
     Returns:
         [B, L, H, K] in the type of ``v``; zeros for padding and for queries without a key.
     """
     drop = [None] * 3 if dropout is None else [dropout.fold(i) for i in range(3)]
-    sets = _block_sets(k, v, mask, pattern, distance_bias)
+    if distance_bias is not None and axes:  # parts of whole blocks may end behind the text
+        total = q.shape[1] * count_parts(axes)
+        distance_bias = jnp.pad(distance_bias, ((0, 0), (total - 1 - distance_bias.shape[1] // 2,) * 2), mode="edge")
+    sets = _block_sets(k, v, mask, pattern, distance_bias, axes)
     blocks, length = to_blocks(q, pattern.layout), q.shape[1]
     if pattern.stride:
         parts = [_strided(q, k, v, mask, pattern, distance_bias, scale, drop[0])]
@@ -112,8 +125,9 @@ def pattern_attention(
     else:
         out = from_blocks(attend_key_sets(blocks, sets, scale=scale, dropout=drop[1]), length)
     if pattern.num_global:
-        rows = _global_rows(q[:, : pattern.num_global], k, v, mask, distance_bias, scale, drop[2])
-        out = jnp.concatenate([rows, out[:, pattern.num_global :]], 1)
+        first = _first_rows(q, pattern.num_global, axes)
+        rows = _global_rows(first, k, v, mask, distance_bias, scale, drop[2], axes)
+        out = _with_first_rows(out, rows, axes)
     return jnp.where(mask[..., None, None], out, 0)
 
 
@@ -137,25 +151,40 @@ def drawn_blocks(draws: Array, mask: Array, block_size: int) -> Array:
     return jnp.clip((draws * real).astype(jnp.int32), 0, jnp.maximum(real - 1, 0))
 
 
-def _block_sets(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None) -> list[KeySet]:
+def _block_sets(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, axes: Axes) -> list[KeySet]:
     """What blocks of neighbouring queries see: global tokens, window, random blocks."""
     size, blocks = p.layout, -(-k.shape[1] // p.layout)
-    i = jnp.arange(blocks * size).reshape(1, blocks, size)
+    i = jnp.arange(blocks * size).reshape(1, blocks, size) + first_position(k.shape[1], axes)
     sets = []
     if p.num_global:
-        first = slice(0, p.num_global)
-        run = None if bias is None else run_bias(bias, _zero_start(i, k.shape[1]), k[:, first].shape[1])
-        sets.append(KeySet(k[:, first], v[:, first], mask[:, None, None, None, first], run))
+        first = [_first_rows(x, p.num_global, axes) for x in (k, v, mask)]
+        run = None if bias is None else run_bias(bias, _zero_start(i, bias), first[0].shape[1])
+        sets.append(KeySet(*first[:2], first[2][:, None, None, None], run))
     if p.radius is not None:
-        sets.append(_window(k, v, mask, p, bias))
+        sets.append(_window(k, v, mask, p, bias, axes))
     if p.draws is not None:
         sets.append(_random(k, v, mask, p, bias, i))
     return sets
 
 
-def _zero_start(i: Array, length: int) -> Array:
-    """Where in a distance bias the key at position 0 is, for queries at ``i``."""
-    return jnp.maximum(length - 1 - i, 0)
+def _first_rows(x: Array, count: int, axes: Axes) -> Array:
+    """The first ``count`` rows of the whole text: [B, L, ...] -> [B, count, ...]."""
+    return gather_positions(x, _numbered(x, count), axes) if axes else x[:, :count]
+
+
+def _with_first_rows(x: Array, rows: Array, axes: Axes) -> Array:
+    if axes:
+        return scatter_positions(x, rows, _numbered(x, rows.shape[1]), axes)
+    return jnp.concatenate([rows, x[:, rows.shape[1] :]], 1)
+
+
+def _numbered(x: Array, count: int) -> Array:
+    return jnp.broadcast_to(jnp.arange(count), (x.shape[0], count))
+
+
+def _zero_start(i: Array, bias: Array) -> Array:
+    """Where in a distance bias [H, 2 L - 1] the key at position 0 is, for queries at ``i``."""
+    return jnp.maximum(bias.shape[1] // 2 - i, 0)
 
 
 def _of_distance(bias: Array, distance: Array) -> Array:
@@ -164,11 +193,11 @@ def _of_distance(bias: Array, distance: Array) -> Array:
     return bias[:, jnp.clip(distance, -last, last) + last]
 
 
-def _window(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None) -> KeySet:
+def _window(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, axes: Axes) -> KeySet:
     size = p.layout
     sides = -(-p.widest // size)
     distances = jnp.asarray(local_distances(size, p.widest))
-    window = lambda x: neighbours(to_blocks(x, size), sides, sides)  # noqa: E731
+    window = lambda x: neighbours(to_blocks(x, size), sides, sides, axes)  # noqa: E731
     near = jnp.abs(distances) <= p.radius
     added = None if bias is None else _of_distance(bias, distances)
     if p.span is not None:
@@ -176,7 +205,8 @@ def _window(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None) 
         near = near & (soft > 0)
         fade = jnp.log(jnp.where(soft > 0, soft, 1.0))
         added = fade if added is None else added + fade
-    shown = window(mask & (jnp.arange(mask.shape[1]) >= p.num_global))[:, :, None, None]
+    position = jnp.arange(mask.shape[1]) + first_position(mask.shape[1], axes)
+    shown = window(mask & (position >= p.num_global))[:, :, None, None]
     return KeySet(window(k), window(v), shown & near, None if added is None else added[None, None])
 
 
@@ -250,12 +280,16 @@ def _strided(
 
 
 def _global_rows(
-    q: Array, k: Array, v: Array, mask: Array, bias: Array | None, scale: float, dropout: Dropout | None
+    q: Array, k: Array, v: Array, mask: Array, bias: Array | None, scale: float, dropout: Dropout | None, axes: Axes
 ) -> Array:
     """Global tokens see all, with the projections of all tokens."""
     count, length = q.shape[1], k.shape[1]
     blocks = to_blocks(q, min(GLOBAL_BLOCK, count))
     i = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3])
-    run = None if bias is None else run_bias(bias, _zero_start(i, length), length)
+    start = first_position(length, axes)
+    run = None if bias is None else run_bias(bias, _zero_start(i, bias) + start, length)
     everything = KeySet(k, v, mask[:, None, None, None], run)
-    return from_blocks(attend_key_sets(blocks, [everything], scale=scale, dropout=dropout), count)
+    if not axes:
+        return from_blocks(attend_key_sets(blocks, [everything], scale=scale, dropout=dropout), count)
+    out = merge_parts(attend_partially(blocks, [everything], scale=scale, dropout=dropout), axes).out
+    return from_blocks(out.astype(v.dtype), count)

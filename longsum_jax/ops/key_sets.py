@@ -16,6 +16,7 @@ from jax import lax
 
 from longsum_jax.ops.attention import masked_exponentials
 from longsum_jax.ops.blocks import from_blocks, to_blocks
+from longsum_jax.ops.parts import Axes
 from longsum_jax.typing import Array
 
 MAX_SCORE_BYTES = 2**28  # float32 scores that may be in memory at once
@@ -131,11 +132,43 @@ def merge_partials(parts: Sequence[Partial]) -> Array:
     return sum(part.out * share[..., None] for part, share in zip(parts, shares, strict=True))
 
 
-def attend_all(q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None) -> Array:
-    """``attend_key_sets`` for queries [B, T, H, K] that all see the same keys, such as global tokens."""
+def merge_parts(part: Partial, axes: Axes) -> Partial:
+    """The softmax over the keys of all parts of a text, from that over the keys of this one; see ``ops.parts``."""
+    largest = lax.pmax(lax.stop_gradient(part.log_total), axes)
+    share = jnp.exp(part.log_total - largest)
+    out, total = lax.psum((part.out * share[..., None], share), axes)
+    return Partial(out / total[..., None], largest + jnp.log(total))
+
+
+def attend_all(
+    q: Array,
+    key_sets: Sequence[KeySet],
+    *,
+    everywhere: Sequence[KeySet] = (),
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
+    axes: Axes = (),
+) -> Array:
+    """``attend_key_sets`` for queries [B, T, H, K] that all see the same keys, such as global tokens.
+
+    Args:
+        everywhere: further keys, which in a text cut over ``axes`` (``ops.parts``) every device has, and one counts.
+    """
     length = q.shape[1]
+    if axes:
+        everywhere = [_of_first_part(key_set, axes) for key_set in everywhere]
+    key_sets = [*everywhere, *key_sets]
     size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
-    return from_blocks(attend_key_sets(to_blocks(q, size), key_sets, scale=scale, dropout=dropout), length)
+    blocks = to_blocks(q, size)
+    if not axes:
+        return from_blocks(attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout), length)
+    out = merge_parts(attend_partially(blocks, key_sets, scale=scale, dropout=dropout), axes).out
+    return from_blocks(out.astype(key_sets[-1].v.dtype), length)
+
+
+def _of_first_part(key_set: KeySet, axes: Axes) -> KeySet:
+    first = (lax.axis_index(axes) == 0).reshape(1, 1, 1, 1, 1)
+    return key_set._replace(mask=first if key_set.mask is None else key_set.mask & first)
 
 
 def run_bias(table: Array, starts: Array, width: int) -> BlockBias:

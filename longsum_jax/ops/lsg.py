@@ -20,6 +20,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.blocks import from_blocks, to_blocks
 from longsum_jax.ops.key_sets import Dropout, KeySet, attend_all, attend_key_sets, max_score_bytes
 from longsum_jax.ops.lsg_selection import SELECTIONS, Selection, SparseKeys, SparsityType, chunk_size, sparse_keys
+from longsum_jax.ops.parts import Axes, count_parts, extended, sum_over
 from longsum_jax.typing import Array
 
 MIN_PIECE_BLOCKS = 8  # in shorter pieces of a text, what they share is more than what they have alone
@@ -80,6 +81,7 @@ def lsg_attention(
     reference_quirks: bool = False,
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> tuple[Array, Array]:
     """Tokens see the globals, three blocks and sparse keys; globals see all (Condevaux and Harispe 2022, section 3).
 
@@ -97,6 +99,7 @@ def lsg_attention(
             has one, globals and sparse keys do not.
         reference_quirks: the published behaviour where it is wrong: with f = C the right sparse keys begin two blocks
             too early, ``bos_pooling`` sees padding, and outputs of padding are not zeros.
+        axes: of a text cut over devices (``ops.parts``), in parts of whole blocks; ``bias`` is [H, C, 3 C] then.
 
     Returns:
         tokens [B, L, H, K] and globals [B, G, H, K], in the type of ``v``.
@@ -109,22 +112,28 @@ def lsg_attention(
     seen = mask if key_mask is None else key_mask
     token_dropout, global_dropout = (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
     globals_ = KeySet(global_k, global_v)
-    if q.shape[1] <= 2 * block_size:
+    if q.shape[1] <= 2 * block_size and not axes:
         key_sets = [globals_, _everything(k, v, seen, bias, causal)]
         tokens = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
     else:
         runs = [_window(k, v, seen, block_size, bias, causal)]
         if selection:
-            first = {"first_query": q[:, 0], "scale": scale, "projections": projections}
+            first = {"first_query": _first_row(q, axes), "scale": scale, "projections": projections}
             padded = [from_blocks(x, x.shape[1] * block_size) for x in (to_blocks(x, block_size) for x in (k, v, seen))]
-            runs += _beside(sparse_keys(*padded, selection, **first), selection, sparse_block_size, causal)
-        tokens = from_blocks(_attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout), q.shape[1])
+            runs += _beside(sparse_keys(*padded, selection, **first), selection, sparse_block_size, causal, axes)
+        blocks = _attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout, axes)
+        tokens = from_blocks(blocks, q.shape[1])
     if not reference_quirks:
         tokens = jnp.where(mask[..., None, None], tokens, 0)
     if causal:
         return tokens, global_q.astype(tokens.dtype)
-    everything = [globals_, KeySet(k, v, seen[:, None, None, None])]
-    return tokens, attend_all(global_q, everything, scale=scale, dropout=global_dropout)
+    text = [KeySet(k, v, seen[:, None, None, None])]
+    return tokens, attend_all(global_q, text, everywhere=[globals_], scale=scale, dropout=global_dropout, axes=axes)
+
+
+def _first_row(x: Array, axes: Axes) -> Array:
+    """The first row of the whole text, [B, L, ...] -> [B, ...]."""
+    return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes) if axes else x[:, 0]
 
 
 def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: bool) -> KeySet:
@@ -153,9 +162,9 @@ class _Run(NamedTuple):
     mask: Array | None = None
     bias: Array | None = None
 
-    def of_pieces(self, size: int, pieces: int) -> list[Array]:
+    def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
         """k, v, seen of each piece of ``size`` blocks of queries: [pieces, B, size + count - 1, c, ...]."""
-        return [_overlapping(x, self.first, size, self.count - 1, pieces) for x in (self.k, self.v, self.seen)]
+        return [_overlapping(x, self.first, size, self.count - 1, pieces, axes) for x in (self.k, self.v, self.seen)]
 
     def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
         """What the queries of one piece see, by its ``of_pieces``."""
@@ -171,18 +180,23 @@ def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, caus
     return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
 
 
-def _beside(sparse: SparseKeys, selection: Selection, count: int, causal: bool) -> list[_Run]:
+def _beside(sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes) -> list[_Run]:
     """The ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
     arrays = [to_blocks(x, step) for x in sparse]
     after = 0 if selection.reference_quirks and step == 1 else 2
-    blocks = min(-(-count // step), arrays[0].shape[1] - after)  # more are beyond both ends for every block
+    total = arrays[0].shape[1] * count_parts(axes)
+    blocks = min(-(-count // step), total - after)  # more are beyond both ends for every block
+    if blocks < 1:
+        return []
     count = min(count, blocks * step)
     left = _Run(*arrays, -1 - blocks, blocks, slice(-count, None))
     return [left] if causal else [left, _Run(*arrays, after, blocks, slice(count))]
 
 
-def _attend_runs(q: Array, globals_: KeySet, runs: Sequence[_Run], scale: float, dropout: Dropout | None) -> Array:
+def _attend_runs(
+    q: Array, globals_: KeySet, runs: Sequence[_Run], scale: float, dropout: Dropout | None, axes: Axes
+) -> Array:
     """Queries [B, N, C, H, K] and what each block sees, some blocks at a time: every run is a copy of its keys."""
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -192,7 +206,7 @@ def _attend_runs(q: Array, globals_: KeySet, runs: Sequence[_Run], scale: float,
         key_sets = [globals_, *(run.key_set(*arrays[3 * i : 3 * i + 3]) for i, run in enumerate(runs))]
         return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
 
-    xs = [_overlapping(q, 0, size, 0, pieces), *(x for run in runs for x in run.of_pieces(size, pieces))]
+    xs = [_overlapping(q, 0, size, 0, pieces, axes), *(x for run in runs for x in run.of_pieces(size, pieces, axes))]
     if pieces == 1:
         return attend((0, *(x[0] for x in xs)))
     # The loop itself keeps a piece from being merged with its second computation, for gradients.
@@ -206,18 +220,19 @@ def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
     width = sum(run.k.shape[2] * run.count for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
     shared = max(run.count - 1 for run in runs)
-    return min(-(-blocks // most), blocks // shared)
+    return max(1, min(-(-blocks // most), blocks // shared))
 
 
-def _overlapping(x: Array, first: int, size: int, more: int, pieces: int) -> Array:
+def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: Axes) -> Array:
     """Pieces of the blocks from ``first`` on, each with ``more`` blocks of the next one; zeros beyond both ends.
 
     [B, N, c, ...] -> [pieces, B, size + more, c, ...]
     """
-    total = (pieces + 1) * size if more else pieces * size
-    x = x[:, max(first, 0) :][:, : total + min(first, 0)]
-    before = max(-first, 0)
-    x = jnp.pad(x, ((0, 0), (before, total - before - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    total = size + more if pieces == 1 else (pieces + 1) * size if more else pieces * size
+    x = extended(x, max(-first, 0), max(first + more, 0), axes)[:, max(first, 0) :][:, :total]
+    x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    if pieces == 1:
+        return x[None]
     x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
     return jnp.concatenate([x[:-1], x[1:, :, :more]], axis=2) if more else x
 

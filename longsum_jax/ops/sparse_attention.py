@@ -2,7 +2,8 @@
 
 All take queries, keys and values [B, L, H, K] and a mask [B, L] that is True on real tokens, for any L >= 1; padding to
 whole blocks happens inside. Padding is not seen, and its own outputs are zeros. ``scale`` is the factor of the products
-and ``dropout`` acts on the weights, see ``ops.key_sets``.
+and ``dropout`` acts on the weights, see ``ops.key_sets``. Those with ``axes`` also work on one part of a text that is
+cut over devices, if L is a multiple of the block size, see ``ops.parts``.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from jax import lax
 from longsum_jax.errors import InputError
 from longsum_jax.ops.blocks import from_blocks, neighbours, to_blocks
 from longsum_jax.ops.key_sets import Dropout, KeySet, attend_all, attend_key_sets, run_bias
+from longsum_jax.ops.parts import Axes, count_parts, extended, first_position, sum_over
 from longsum_jax.typing import Array
 
 # A window of one block and its neighbours
@@ -50,6 +52,7 @@ def local_attention(
     extra: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> Array:
     """Token i sees the real tokens j with |i - j| <= radius and the keys of ``extra``, in one softmax.
 
@@ -72,10 +75,10 @@ def local_attention(
     size = local_block_size(widest) if block_size is None else block_size
     _check_sizes(widest, size)
     distances = local_distances(size, widest)
-    sides, blocks = -(-widest // size), -(-q.shape[1] // size)
+    sides, blocks = -(-widest // size), -(-q.shape[1] // size) * count_parts(axes)
     unused = max(0, sides - (blocks - 1)) * size  # keys that lie beyond both ends for every block
     seen = slice(unused, distances.shape[1] - unused)
-    window = lambda x: neighbours(to_blocks(x, size), *[sides - unused // size] * 2)  # noqa: E731
+    window = lambda x: neighbours(to_blocks(x, size), *[sides - unused // size] * 2, axes)  # noqa: E731
     near = jnp.abs(distances[:, seen]) <= radius
     real = window(mask if key_mask is None else key_mask)[:, :, None, None]
     bias = None if bias is None else bias[None, None, :, :, seen]
@@ -128,14 +131,14 @@ def transient_blocks(mask: Array, size: int) -> tuple[Array, Array]:
     return block_ids.astype(jnp.int32), present
 
 
-def block_sums(x: Array, block_ids: Array, num_blocks: int) -> Array:
+def block_sums(x: Array, block_ids: Array, num_blocks: int, axes: Axes = ()) -> Array:
     """Sum of the vectors of each block: [B, L, D], int [B, L] -> [B, G, D] with G = ``num_blocks``, in the type of x.
 
     Ids outside 0 .. G - 1 take no part. Sums are made in float32.
     """
     ids = jnp.where(block_ids < 0, num_blocks, block_ids)
     add = lambda x, ids: jax.ops.segment_sum(x, ids, num_blocks)  # noqa: E731
-    return jax.vmap(add)(x.astype(jnp.float32), ids).astype(x.dtype)
+    return sum_over(jax.vmap(add)(x.astype(jnp.float32), ids), axes).astype(x.dtype)
 
 
 def side_distances(num_globals: int) -> np.ndarray:
@@ -162,6 +165,7 @@ def transient_global_attention(
     side_bias: Array | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> Array:
     """Tokens see a window and all transient global tokens, in one softmax (Guo et al. 2022, section 3.2).
 
@@ -178,9 +182,8 @@ def transient_global_attention(
     count = present.shape[1]
     side = None if side_bias is None else run_bias(side_bias, count - 1 - to_blocks(block_ids, size), count)
     extra = [KeySet(global_k, global_v, present[:, None, None, None], side)] if global_k.shape[1] else []
-    return local_attention(
-        q, k, v, mask, radius=radius, block_size=size, bias=bias, extra=extra, scale=scale, dropout=dropout
-    )
+    sizes = {"radius": radius, "block_size": size}
+    return local_attention(q, k, v, mask, **sizes, bias=bias, extra=extra, scale=scale, dropout=dropout, axes=axes)
 
 
 # PEGASUS-X: own block and global tokens, every other layer by half a block shifted
@@ -200,6 +203,7 @@ def block_staggered_attention(
     bias: Array | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> tuple[Array, Array]:
     """Tokens see their block and all global tokens; global tokens see all (PEGASUS-X, Phang et al. 2022, section 4.1).
 
@@ -216,38 +220,46 @@ def block_staggered_attention(
     _check_sizes(0, block_size)
     length, half = q.shape[1], block_size // 2
     shift = jnp.where(stagger, half, 0) if isinstance(stagger, jax.Array) else half * bool(stagger)
-    # The same number of blocks with and without a shift if it is not known yet.
-    longest = length + (shift if isinstance(shift, int) else half)
-    blocked = lambda x: to_blocks(_shift_right(x, shift, longest), block_size)  # noqa: E731
+    # The same number of blocks with and without a shift if it is not known yet; the next part's tokens where it is cut.
+    more = block_size if axes else shift if isinstance(shift, int) else half
+    longest = length + more
+
+    def blocked(x: Array) -> Array:
+        return to_blocks(lax.dynamic_slice_in_dim(extended(x, half, more, axes), half - shift, longest, 1), block_size)
+
     token_dropout, global_dropout = _two_dropouts(dropout)
     global_keys = KeySet(global_k, global_v)
     bias = None if bias is None else bias[None, None]
     key_sets = [global_keys, KeySet(blocked(k), blocked(v), blocked(mask)[:, :, None, None], bias)]
     tokens = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
     tokens = lax.dynamic_slice_in_dim(from_blocks(tokens, longest), shift, length, 1)
-    key_sets = [global_keys, KeySet(k, v, mask[:, None, None, None])]
-    return _only_real(tokens, mask), attend_all(global_q, key_sets, scale=scale, dropout=global_dropout)
-
-
-def _shift_right(x: Array, shift: int | Array, length: int) -> Array:
-    """[B, L, ...] -> [B, length, ...] with ``shift`` zeros first."""
-    out = jnp.zeros((x.shape[0], length, *x.shape[2:]), x.dtype)
-    return lax.dynamic_update_slice_in_dim(out, x, shift, 1)
+    text, options = [KeySet(k, v, mask[:, None, None, None])], {"scale": scale, "dropout": global_dropout}
+    return _only_real(tokens, mask), attend_all(global_q, text, everywhere=[global_keys], axes=axes, **options)
 
 
 # LED and Longformer: a window and chosen global tokens
 
 
-def gather_positions(x: Array, indices: Array) -> Array:
-    """Rows of ``x`` [B, L, ...] at ``indices`` int [B, G] -> [B, G, ...]; zeros (False) where the index is negative."""
-    indices = jnp.where(indices < 0, x.shape[1], indices)
-    return jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(x, indices)
+def gather_positions(x: Array, indices: Array, axes: Axes = ()) -> Array:
+    """Rows of ``x`` [B, L, ...] at ``indices`` int [B, G] -> [B, G, ...]; zeros (False) where the index is negative.
+
+    In a text cut over ``axes`` indices count in all of it, here and below, and every part gets the rows.
+    """
+    indices = _own_positions(indices, x.shape[1], axes)
+    rows = jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(x, indices)
+    return sum_over(rows.astype(jnp.int8), axes).astype(bool) if axes and x.dtype == bool else sum_over(rows, axes)
 
 
-def scatter_positions(x: Array, rows: Array, indices: Array) -> Array:
+def scatter_positions(x: Array, rows: Array, indices: Array, axes: Axes = ()) -> Array:
     """``x`` [B, L, ...] with ``rows`` [B, G, ...] in place of those at ``indices`` [B, G]; negative: skipped."""
-    indices = jnp.where(indices < 0, x.shape[1], indices)
+    indices = _own_positions(indices, x.shape[1], axes)
     return jax.vmap(lambda x, r, i: x.at[i].set(r.astype(x.dtype), mode="drop"))(x, rows, indices)
+
+
+def _own_positions(indices: Array, length: int, axes: Axes) -> Array:
+    """``indices`` from the beginning of this part; ``length`` for those that it does not have."""
+    own = indices - first_position(length, axes)
+    return jnp.where((own < 0) | (own >= length), length, own)
 
 
 def longformer_attention(
@@ -266,6 +278,7 @@ def longformer_attention(
     bias: Array | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
+    axes: Axes = (),
 ) -> Array:
     """Tokens see a window and the global tokens; global tokens see all, by their own projections (Beltagy et al. 2020).
 
@@ -282,15 +295,17 @@ def longformer_attention(
     Returns:
         [B, L, H, K] in the type of ``v``.
     """
-    present = gather_positions(mask, global_indices)
+    present = gather_positions(mask, global_indices, axes)
     indices = jnp.where(present, global_indices, -1)
-    key_mask = scatter_positions(mask, jnp.zeros_like(present), indices)
-    extra = KeySet(gather_positions(k, indices), gather_positions(v, indices), present[:, None, None, None])
+    key_mask = scatter_positions(mask, jnp.zeros_like(present), indices, axes)
+    extra = KeySet(*(gather_positions(x, indices, axes) for x in (k, v)), present[:, None, None, None])
     local_dropout, global_dropout = _two_dropouts(dropout)
-    sizes = {"radius": radius, "max_radius": max_radius, "block_size": block_size, "bias": bias}
-    out = local_attention(q, k, v, mask, **sizes, key_mask=key_mask, extra=[extra], scale=scale, dropout=local_dropout)
+    options = {"radius": radius, "max_radius": max_radius, "block_size": block_size, "bias": bias}
+    options |= {"key_mask": key_mask, "extra": [extra], "dropout": local_dropout}
+    out = local_attention(q, k, v, mask, **options, scale=scale, axes=axes)
     everything = [KeySet(global_k, global_v, mask[:, None, None, None])]
-    return scatter_positions(out, attend_all(global_q, everything, scale=scale, dropout=global_dropout), indices)
+    rows = attend_all(global_q, everything, scale=scale, dropout=global_dropout, axes=axes)
+    return scatter_positions(out, rows, indices, axes)
 
 
 # BigBird: a window of three blocks, the first and the last block, blocks at random

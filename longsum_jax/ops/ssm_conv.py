@@ -32,10 +32,13 @@ from longsum_jax.ops.ssm import (
 from longsum_jax.ops.ssm_matmul import CHUNK, convolve_by_matmul
 from longsum_jax.typing import Array
 
-MIN_BLOCK_BYTES = 2**26  # temporary memory that a block of channels may take, whatever the input
+# Temporary memory that a block of channels may take, whatever the input: on CPUs no more than caches hold.
+MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25}
+_MIN_BLOCK_BYTES_ELSEWHERE = 2**26
 Backend = Literal["fft", "matmul"]
-# Platform to the first length at which "matmul" is the faster one (BUILD_NOTES.md has the measurements).
-_MATMUL_FROM: Mapping[str, int] = {"tpu": 1}
+# Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always was, see
+# benchmarks/results/ssm_backends.json. TPUs are an expectation, not a measurement: XLA's FFT is slow there.
+_MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
 
 
 def ssm_convolution(
@@ -66,7 +69,7 @@ def ssm_convolution(
     """
     modes = discretize(first_direction(ssm) if causal else ssm, discretization)
     if backend == "auto":
-        backend = choose_backend(jax.default_backend(), u.shape[1])
+        backend = choose_backend(jax.default_backend(), u.shape[1], u.shape[0])
     if block is None:
         block = _channels_per_block(u.shape, modes, backend)
     return _convolve(_Plan(backend, block, operands), u, modes.decay, modes.theta, modes.Ct, D, modes.high, modes.low)
@@ -129,15 +132,16 @@ def _is_smooth(n: int) -> bool:
     return n == 1
 
 
-def choose_backend(platform: str, length: int) -> Backend:
+def choose_backend(platform: str, length: int, batch: int) -> Backend:
     """The backend that was measured (or, for TPUs, is expected) to be the faster one."""
-    first = _MATMUL_FROM.get(platform)
-    return "fft" if first is None or length < first else "matmul"
+    measured = _MATMUL_FROM.get(platform, {})
+    batches = [b for b in measured if b <= batch]
+    return "matmul" if batches and length >= measured[max(batches)] else "fft"
 
 
 def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
     """As many channels as fit the budget: an eighth of the input, at least MIN_BLOCK_BYTES."""
-    batch, length, channels = shape
+    batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
     if backend == "fft":
         inner = inner_steps(length)
@@ -146,8 +150,12 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
     else:
         tables = 4 * (2 * CHUNK**2 + 8 * sets * groups * size * CHUNK)
         per_channel = tables + 4 * batch * length * (4 + 4 * size / CHUNK)
-    budget = max(MIN_BLOCK_BYTES, batch * length * channels // 2)
-    return max(1, min(channels, int(budget // per_channel)))
+    return _channels_within(per_channel, shape)
+
+
+def _channels_within(per_channel: float, shape: tuple[int, ...]) -> int:
+    least = MIN_BLOCK_BYTES.get(jax.default_backend(), _MIN_BLOCK_BYTES_ELSEWHERE)
+    return max(1, min(shape[2], int(max(least, math.prod(shape) // 2) // per_channel)))
 
 
 def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Array:
@@ -176,10 +184,18 @@ def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
 
 def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
     """A block of channels: float32 [B, L, H] -> the same."""
+    return _convolve_with(_spectrum_of(modes, D, u.shape[1]), u)
+
+
+def _spectrum_of(modes: Modes, D: Array, length: int) -> Array:
+    """complex64 [H, F / 2 + 1] of the circular kernel."""
+    return jnp.fft.rfft(circular_kernel(modes, D, length, smooth_length(length)))
+
+
+def _convolve_with(spectrum: Array, u: Array) -> Array:
     length = u.shape[1]
     fft_length = smooth_length(length)
-    kernel = circular_kernel(modes, D, length, fft_length)
-    product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * jnp.fft.rfft(kernel)
+    product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
     return jnp.fft.irfft(product, n=fft_length)[..., :length].swapaxes(1, 2)
 
 
@@ -235,6 +251,46 @@ def _convolve_backward(plan, inputs, dy):
 
 
 _convolve.defvjp(_convolve_forward, _convolve_backward)
+
+
+def ssm_spectrum(ssm: DiagonalSSM, D: Array, length: int, *, discretization: Discretization = "zoh") -> Array:
+    """All of ``ssm_convolution`` that does not depend on the input, to be kept where parameters do not change.
+
+    Args:
+        ssm, D, discretization: as for ``ssm_convolution``.
+        length: of the inputs to come, L.
+
+    Returns:
+        complex64 [H, F / 2 + 1], spectra of the circular kernels, F = ``smooth_length(L)``: 8 L bytes a channel.
+    """
+    modes, channels = discretize(ssm, discretization), ssm.log_dt.shape[1]
+    block = _channels_per_block((1, length, channels), modes, "fft")
+
+    def body(start: Array | int, spectrum: Array) -> Array:
+        own = slice_channels(modes, start, block), lax.dynamic_slice_in_dim(D, start, block)
+        return _write(spectrum, _spectrum_of(*own, length), start, 0)
+
+    return _over_blocks(block, channels, body, jnp.zeros((channels, smooth_length(length) // 2 + 1), jnp.complex64))
+
+
+def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
+    """``ssm_convolution`` by FFT with what ``ssm_spectrum`` gave for this length: [B, L, H] -> the same."""
+    batch, length, channels = u.shape
+    fft_length = smooth_length(length)
+    if spectrum.shape != (channels, fft_length // 2 + 1):
+        raise ValueError(f"the spectrum has shape {spectrum.shape}; it was made for inputs other than {u.shape}")
+    block = _channels_within(16 * fft_length * batch, u.shape)
+
+    def body(start: Array | int, y: Array) -> Array:
+        piece = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
+        return _write(y, _convolve_with(lax.dynamic_slice_in_dim(spectrum, start, block), piece), start, 2)
+
+    return _over_blocks(block, channels, body, jnp.zeros_like(u))
+
+
+def keeps_spectrum(platform: str, backend: Backend | Literal["auto"]) -> bool:
+    """Whether a layer of ``backend`` would use a kept spectrum: "auto" would but where FFTs lose at any length."""
+    return backend == "fft" or (backend == "auto" and choose_backend(platform, 1, 1) == "fft")
 
 
 def ssm_convolution_direct(u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh") -> Array:

@@ -175,6 +175,7 @@ def fit(
             seed=options.seed,
             shardings=shardings_of(abstract),
         )
+        compilations = _Compilations(train_step)
         reporter = stack.enter_context(_Reporter(workdir, options, start, on_metrics))
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
@@ -190,6 +191,7 @@ def fit(
             state, metrics = train_step(state, put_batch(batch, mesh, options.accumulation))
             step += 1
             reporter.push(step, metrics)
+            compilations.check(step, batch)
             signal_name, scores = interrupts.wanted(step), None
             if evaluate and not signal_name and _due(step, options.eval_every, options.steps):
                 scores = _evaluate(evaluate, state, step, options, reporter)
@@ -205,6 +207,25 @@ def fit(
         reporter.flush()
         checkpoints.wait()
         return FitResult(state, step, stopped_by, train_step._cache_size())
+
+
+class _Compilations:
+    """Says so when a step was compiled again for batches of a shape that it had been compiled for: once is enough."""
+
+    def __init__(self, train_step: Any) -> None:
+        self._step, self._shapes, self._unexpected = train_step, set(), 0
+
+    def check(self, step: int, batch: NumpyBatch) -> None:
+        """To be called after step ``step``, which took ``batch``."""
+        self._shapes.add(tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items())))
+        unexpected = self._step._cache_size() - len(self._shapes)
+        if unexpected > self._unexpected and jax.process_index() == 0:
+            print(
+                f"step {step} was compiled again, although batches of its shape had been there; something of the "
+                "state changed its type or its place, please report it",
+                file=sys.stderr,
+            )
+        self._unexpected = max(self._unexpected, unexpected)
 
 
 def _due(step: int, every: int, last: int) -> bool:

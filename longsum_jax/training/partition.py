@@ -48,7 +48,7 @@ class MeshOptions:
     Attributes:
         preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer state cut
             along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and channels cut as well) or
-            "fsdp+sequence" (the encoder's positions cut, for documents that fit no single device).
+            "fsdp+sequence" (the encoder's positions cut, for documents that fit no single device; ``ops.parts``).
         batch, fsdp, tensor, sequence: devices along each mesh axis; one of them may be -1, the rest of the devices.
     """
 
@@ -80,10 +80,13 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
     """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of devices, or "tensor" and
-            "sequence" axes that reach over several hosts (which would then share rows, and each feeds its own).
+        InputError: more than one -1, sizes whose product is not the number of devices, a device twice, or "tensor"
+            and "sequence" axes that reach over several hosts (which would then share rows, and each feeds its own).
     """
     devices = jax.devices() if devices is None else devices
+    if len(set(devices)) < len(devices):
+        twice = next(device for device in devices if devices.count(device) > 1)
+        raise InputError(f"mesh: device {twice} is listed twice; list every device once")
     sizes = [getattr(options, axis) for axis in MESH_AXES]
     if sizes.count(-1) > 1:
         raise InputError(f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}")

@@ -46,7 +46,7 @@ def report_task(reports):
 def stores(report_task, tokenizer, tmp_path_factory):
     """Name to function; each call gives a fresh store with the same 25 examples."""
     directory = tmp_path_factory.mktemp("prepared") / "train"
-    write_prepared(directory, report_task, tokenizer, "train", num_shards=3, progress=False)
+    write_prepared(directory, report_task, tokenizer, "train", num_shards=4, progress=False)
     return {
         "list": lambda: load_examples(report_task, tokenizer, "train"),
         "prepared": lambda: PreparedExamples(directory, tokenizer.fingerprint),

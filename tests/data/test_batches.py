@@ -125,6 +125,11 @@ def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
                 np.testing.assert_array_equal(host_batch[name], value[host::host_count])
 
 
+def test_more_hosts_than_prepared_shards_are_refused(stores):
+    with pytest.raises(InputError, match="prepared in 4 shards, fewer than the 5 hosts"):
+        Batches(stores["prepared"](), **OPTIONS | {"batch_size": 5}, host_count=5)
+
+
 def test_a_run_resumes_on_another_number_of_hosts_and_from_another_store(stores):
     options = {**OPTIONS, "shuffle": 8, "epochs": 2}
     two_hosts = Batches(stores["stream"](), **options, host_index=1, host_count=2)

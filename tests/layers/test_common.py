@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.common import FeedForward, Linear, RMSNorm, map_over_length, normal, torch_uniform
+from longsum_jax.layers.common import (
+    FeedForward,
+    Linear,
+    RMSNorm,
+    _piece_length,
+    map_over_length,
+    normal,
+    torch_uniform,
+)
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(2, 11, 6)), jnp.float32)
@@ -111,3 +119,10 @@ def test_dropout_differs_from_piece_to_piece():
         assert not np.allclose(a, b)
     np.testing.assert_array_equal(run(0), run(0))
     assert not np.allclose(run(0), run(1))
+
+
+def test_pieces_are_about_equal_and_small_on_cpus(monkeypatch):
+    sizes = [(0, 1, 4096), (16384, 8, 4096), (0, 1, 4160), (100, 1, 250), (300, 1, 250), (0, 1000, 3)]
+    assert [_piece_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert [_piece_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]

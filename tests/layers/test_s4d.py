@@ -1,4 +1,4 @@
-import functools
+from functools import partial
 
 import flax.traverse_util
 import jax
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.s4d import S4D
+from longsum_jax.layers.s4d import KERNELS, S4D
+from longsum_jax.ops.ssm_conv import smooth_length
 
 LAYERS = {
     "b_layer_bidir_L50": {},
@@ -35,7 +36,7 @@ def parameters(arrays):
     return {"params": flax.traverse_util.unflatten_dict(flat, sep="/")}
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def output_and_gradients(layer, variables, u, mask, cotangent):
     """(out, gradients by path, gradient of u) of sum(out * cotangent)."""
     out, pull_back = jax.vjp(lambda variables, u: layer.apply(variables, u, mask), variables, u)
@@ -162,3 +163,29 @@ def test_discretization_of_the_paper(case):
     paper = jax.jit(golden_layer(discretization="none").apply)(variables, u, mask)
     published = jax.jit(golden_layer().apply)(undone, u, mask)
     np.testing.assert_allclose(paper, published, rtol=0, atol=1e-5 * np.abs(paper).max())
+
+
+@pytest.mark.parametrize("options", [{}, {"discretization": "none"}])
+def test_kept_kernels_change_nothing(case, options):
+    variables, u, mask, cotangent = case
+    layer = golden_layer(**options)
+    _, kept = jax.jit(partial(layer.apply, mutable=[KERNELS]))(variables, u)
+    assert kept[KERNELS]["spectrum"].shape == (16, smooth_length(u.shape[1]) // 2 + 1)
+    # Kernels are read, not made: made of these parameters they would be NaN.
+    broken = variables["params"] | {name: jnp.nan * variables["params"][name] for name in ("log_dt", "A_imag", "C")}
+
+    @jax.jit
+    def output_and_gradient(variables, u):
+        out, pull_back = jax.vjp(lambda u: layer.apply(variables, u, mask), u)
+        return out, *pull_back(cotangent)
+
+    exact, found = output_and_gradient(variables, u), output_and_gradient({"params": broken, **kept}, u)
+    for x, y in zip(found, exact, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.abs(y).max())
+
+
+def test_kernels_are_kept_for_the_fft_alone(case):
+    variables, u, *_ = case
+    assert KERNELS not in jax.eval_shape(golden_layer().init, jax.random.key(0), u)
+    _, kept = jax.eval_shape(partial(golden_layer(backend="matmul").apply, mutable=[KERNELS]), variables, u)
+    assert not kept

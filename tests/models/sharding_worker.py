@@ -3,6 +3,7 @@
 Run by test_sharding.py in a process of its own, because the number of devices is fixed when JAX starts.
 """
 
+import dataclasses
 import functools
 import json
 import os
@@ -12,14 +13,16 @@ import re
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from longsum_jax.layers import transformer
 from longsum_jax.models.locost import LocostConfig
-from longsum_jax.models.t5 import T5
+from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm import DiagonalSSM
 from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
@@ -91,7 +94,19 @@ def check_plain_jit():
 CONFIG = LocostConfig(
     vocab_size=96, d_model=32, d_state=8, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=4
 )
-MODEL = T5(CONFIG)
+SIZES = {name: getattr(CONFIG, name) for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads")}
+SIZES |= {"num_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
+LSG = T5Config(
+    encoder_attention="lsg",
+    block_size=4,
+    sparse_block_size=4,
+    num_global_tokens=3,
+    cross_attention="hepos",
+    hepos_stride=2,
+    length_chunk=2,
+    **SIZES,
+)
+LONG = MeshOptions("fsdp+sequence", batch=2, fsdp=1, sequence=4)
 PRESETS = {
     "replicated": MeshOptions("replicated"),
     "fsdp+tensor": MeshOptions("fsdp+tensor", batch=2, fsdp=2, tensor=2),
@@ -99,30 +114,31 @@ PRESETS = {
 }
 
 
-def init(key):
+def init(model, key):
     ids = jnp.zeros((1, 2), jnp.int32)
-    return MODEL.init(key, ids, ids, ids)["params"]
+    return model.init(key, ids, ids, ids)["params"]
 
 
-def loss(params, batch):
+def loss(model, params, batch):
     decoder_ids = shift_right(batch["labels"], start_id=0, pad_id=0)
-    logits = MODEL.apply({"params": params}, batch["input_ids"], batch["attention_mask"], decoder_ids)
+    logits = model.apply({"params": params}, batch["input_ids"], batch["attention_mask"], decoder_ids)
     total, weight = token_cross_entropy(logits, batch["labels"])
     return total / weight
 
 
-def check_models():
+def check_model(config, presets, length):
     """Loss and gradients of a whole model, created and run on a mesh, against one device."""
     rng = np.random.default_rng(0)
     batch = {
-        "input_ids": rng.integers(2, 96, (8, 24)),
-        "attention_mask": np.arange(24) < rng.integers(5, 25, (8, 1)),
+        "input_ids": rng.integers(2, 96, (8, length)),
+        "attention_mask": np.arange(length) < rng.integers(5, length + 1, (8, 1)),
         "labels": rng.integers(2, 96, (8, 6)),
     }
-    step, expected, report = jax.value_and_grad(loss), None, {}
-    for name, options in PRESETS.items():
+    model = T5(config)
+    step, expected, report = jax.value_and_grad(functools.partial(loss, model)), None, {}
+    for name, options in presets.items():
         mesh = make_mesh(options)
-        params, _ = create_sharded(init, mesh, options.rules, jax.random.key(0))
+        params, _ = create_sharded(functools.partial(init, model), mesh, options.rules, jax.random.key(0))
         if expected is None:
             expected = jax.jit(step)(jax.device_get(params), batch)
         with activate(mesh, options.rules):
@@ -134,7 +150,59 @@ def check_models():
     return report
 
 
+def check_decoding(cross_attention, cache_bytes):
+    """A step of decoding over a source that a mesh cuts, from kept keys or from the states themselves."""
+    transformer.MAX_CROSS_CACHE_BYTES = cache_bytes
+    model = T5(T5Config(encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES))
+    mesh = make_mesh(LONG)
+    params, _ = create_sharded(functools.partial(init, model), mesh, LONG.rules, jax.random.key(0))
+    apply = functools.partial(model.apply, {"params": jax.tree.map(jnp.asarray, jax.device_get(params))})
+    ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
+    mask = jnp.arange(64) < jnp.array([[64], [37]])
+
+    def cached(ids, mask):
+        return apply(apply(ids, mask, method="encode"), mask, 2, 3, method="init_cache")
+
+    def step(ids, cache):
+        return apply(ids, cache, method="decode_step")[0]
+
+    wanted = jax.jit(step)(ids[:, :2], jax.jit(cached)(ids, mask))
+    with activate(mesh, LONG.rules):
+        batch = put_batch({"ids": ids, "mask": mask}, mesh)
+        cache = jax.jit(cached)(batch["ids"], batch["mask"])
+        compiled = jax.jit(step).lower(batch["ids"][:, :2], cache).compile()
+        found = compiled(batch["ids"][:, :2], cache)
+    kept = cache.cross_k[0] if cache.states is None else cache.states
+    return {
+        "difference": largest_difference(found, wanted),
+        "gathered": collectives(compiled)["all-gather"],
+        "share": kept.sharding.shard_shape(kept.shape)[1] / kept.shape[1],
+    }
+
+
+def check_memory(length=4096):
+    """Temporary bytes of one device for the gradients of an encoder, on one device and on eight."""
+    model = T5(T5Config(encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2}))
+    shapes = jax.eval_shape(lambda key: nn.meta.unbox(init(model, key)), jax.random.key(0))
+
+    def total(params, ids, mask):
+        return (model.apply({"params": params}, ids, mask, method="encode") ** 2).sum()
+
+    found = []
+    for devices in (1, 8):
+        options = dataclasses.replace(LONG, batch=1, sequence=devices)
+        mesh = make_mesh(options, jax.devices()[:devices])
+        ids, mask = (jax.ShapeDtypeStruct((1, length), dtype) for dtype in (jnp.int32, jnp.bool_))
+        with activate(mesh, options.rules):
+            compiled = jax.jit(jax.grad(total)).lower(shapes, ids, mask).compile()
+        found.append(compiled.memory_analysis().temp_size_in_bytes)
+    return found
+
+
 if __name__ == "__main__":
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
-    report |= {"plain jit": check_plain_jit()} | check_models()
+    report |= {"plain jit": check_plain_jit(), "memory": check_memory()} | check_model(CONFIG, PRESETS, 24)
+    report |= {f"lsg {name}": found for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()}
+    report["decoding from keys"] = check_decoding("full", 2**31)
+    report["decoding from states"] = check_decoding("hepos", 0)
     print(json.dumps(report))

@@ -47,8 +47,26 @@ def test_plain_jit_gathers(report):
     assert report["plain jit"]["all-gather"] > 0
 
 
-@pytest.mark.parametrize("preset", ["replicated", "fsdp+tensor", "fsdp+sequence"])
-def test_whole_model_on_a_mesh_equals_one_device(report, preset):
-    found = report[f"model {preset}"]
+# LSG pads its text to whole blocks on every device, and its global tokens are shared out.
+MODELS = ["model replicated", "model fsdp+tensor", "model fsdp+sequence", "lsg model fsdp+sequence"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_whole_model_on_a_mesh_equals_one_device(report, model):
+    found = report[model]
     assert found["loss_difference"] < 1e-5
     assert found["gradient_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("kept", ["keys", "states"])
+def test_decoding_leaves_the_source_where_it_is(report, kept):
+    found = report[f"decoding from {kept}"]
+    assert found["difference"] < 1e-5
+    assert found["gathered"] == 0
+    assert found["share"] == 1 / 4
+
+
+def test_memory_of_a_device_falls_as_there_are_more(report):
+    """By 8; a tenth on top is for halos and for what does not grow with the length."""
+    one, eight = report["memory"]
+    assert one / 8 * 0.9 < eight < one / 8 * 1.1

@@ -1,4 +1,6 @@
+import json
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -91,19 +93,52 @@ def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
     modes = discretize(make_ssm(6, 4))
     backends = "fft", "matmul"
     assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [6, 6]
-    monkeypatch.setattr(ssm_conv, "MIN_BLOCK_BYTES", 1)
+    monkeypatch.setattr(ssm_conv, "MIN_BLOCK_BYTES", {"cpu": 1})
     assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [1, 1]
 
 
-def test_the_backend_is_chosen_by_platform_and_length(make_ssm, monkeypatch):
-    assert ssm_conv.choose_backend("tpu", 16) == "matmul"
-    assert ssm_conv.choose_backend("unheard-of", 2**20) == "fft"
+def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
+    assert ssm_conv.choose_backend("tpu", 16, 1) == "matmul"
+    assert ssm_conv.choose_backend("unheard-of", 2**20, 1) == "fft"
+    monkeypatch.setattr(ssm_conv, "_MATMUL_FROM", {"cpu": {1: 64, 8: 256}})
+    lengths = {(1, 63): "fft", (1, 64): "matmul", (7, 64): "matmul", (8, 255): "fft", (64, 256): "matmul"}
+    assert {key: ssm_conv.choose_backend("cpu", *key[::-1]) for key in lengths} == lengths
     chosen = []
     monkeypatch.setattr(ssm_conv, "choose_backend", lambda *key: chosen.append(key) or "matmul")
     u, ssm, D, _ = inputs(make_ssm, 8)
     text = jax.jit(ssm_convolution).lower(u, ssm, D).as_text()
-    assert chosen == [("cpu", 8)]
+    assert chosen == [("cpu", 8, 2)]
     assert "fft" not in text
+
+
+def test_the_table_of_backends_is_what_was_measured():
+    """Where it sends a length and a batch, forward and backward together, the other backend was not much faster."""
+    report = json.loads((Path(__file__).parents[2] / "benchmarks/results/ssm_backends.json").read_text())
+    assert len(report["rows"]) >= 20
+    for row in report["rows"]:
+        chosen = ssm_conv.choose_backend(row["platform"], row["length"], row["batch"])
+        lost = 1 / row["ratio"] if chosen == "matmul" else row["ratio"]
+        assert lost < 1.1 or row["what"] == "forward", row
+
+
+@pytest.mark.parametrize(("length", "directions", "block"), [(1, 2, None), (64, 1, None), (LONGEST, 2, 2)])
+def test_a_kept_spectrum_gives_what_its_parameters_give(make_ssm, length, directions, block, monkeypatch):
+    if block:  # channels in blocks, the last of which overlaps
+        monkeypatch.setattr(ssm_conv, "_channels_within", lambda per_channel, shape: block)
+    u, ssm, D, cotangent = inputs(make_ssm, length, directions)
+
+    def convolve(u, ssm, D):
+        return ssm_conv.convolve_with_spectrum(u, ssm_conv.ssm_spectrum(ssm, D, length))
+
+    y, gradients = value_and_gradients(convolve, u, ssm, D, cotangent)
+    assert_close((y, gradients), of_twin(ssm_scan, u, ssm, D, cotangent))
+
+
+def test_a_spectrum_of_another_length_is_refused(make_ssm):
+    u, ssm, D, _ = inputs(make_ssm, 33)
+    spectrum = jax.eval_shape(lambda: ssm_conv.ssm_spectrum(ssm, D, 64))
+    with pytest.raises(ValueError, match="made for inputs other than"):
+        jax.eval_shape(ssm_conv.convolve_with_spectrum, u, spectrum)
 
 
 def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):

@@ -11,7 +11,7 @@ import pytest
 
 from longsum_jax.checkpoints.training import read_meta, restore_params
 from longsum_jax.errors import InputError
-from longsum_jax.training.loop import LoopOptions, TrainingDiverged
+from longsum_jax.training.loop import LoopOptions, TrainingDiverged, _Compilations
 from longsum_jax.training.step import LossOutput
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -53,6 +53,58 @@ def test_run_of_all_steps(whole, toy):
         {"step": 8, "eval": {"mean_rouge": 0.2}},
         {"step": 9, "eval": {"mean_rouge": 0.3}},
     ]
+
+
+class Buckets:
+    """Batches of ``lengths``, one after the other."""
+
+    def __init__(self, lengths):
+        self.lengths = iter(lengths)
+
+    def __next__(self):
+        ids = np.ones((4, next(self.lengths)), np.int32)
+        return {"ids": ids, "labels": ids}
+
+    def state(self):
+        return {}
+
+    def restore(self, state):
+        pass
+
+
+def test_a_steady_run_compiles_once_for_every_length(toy, tmp_path, capsys):
+    compiled = []
+
+    def count(event, seconds, fun_name="", **_):
+        compiled.append(fun_name) if event.endswith("backend_compile_duration") else None
+
+    lengths = [4, 6, 4, 6, 6, 8, 4, 8]
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        result = toy.toy_fit(tmp_path, steps=len(lengths), batches=Buckets(lengths), checkpoint_every=0)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert (result.step, result.compilations) == (8, 3)
+    assert sum("step" in name for name in compiled) == 3, compiled
+    assert "compiled again" not in capsys.readouterr().err
+
+
+def test_a_step_that_is_compiled_again_is_told(capsys):
+    class Step:
+        compiled = 0
+
+        def _cache_size(self):
+            return self.compiled
+
+    step = Step()
+    watched, batch = _Compilations(step), {"x": np.ones((2, 3))}
+    for number, step.compiled in enumerate((1, 1, 2, 2), 1):
+        watched.check(number, batch)
+    step.compiled = 3
+    watched.check(5, {"x": np.ones((2, 4))})
+    told = capsys.readouterr().err
+    assert told.count("compiled again") == 1
+    assert told.startswith("step 3 was compiled again")
 
 
 def test_latest_and_best_checkpoints_are_kept(whole):

@@ -23,6 +23,7 @@ from longsum_jax.training.partition import (
 
 AXES = (AxisType.Auto,) * len(MESH_AXES)
 MESH = AbstractMesh((2, 4, 2, 1), MESH_AXES, axis_types=AXES)  # shapes only, no devices needed
+LONG = AbstractMesh((2, 4, 1, 2), MESH_AXES, axis_types=AXES)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +37,12 @@ MESH = AbstractMesh((2, 4, 2, 1), MESH_AXES, axis_types=AXES)  # shapes only, no
         ("fsdp+tensor", ("embed", "heads", "kv"), (16, 6, 5), P("fsdp", "tensor")),
         ("fsdp+tensor", ("layers", "channels", "modes"), (12, 16, 64), P(None, "tensor")),
         ("fsdp+tensor", ("buckets", None), (32, 16), P()),
+        ("fsdp+sequence", ("vocab", "embed"), (32, 16), P(None, "fsdp")),
+        ("fsdp+sequence", ("batch", "length", "act_embed"), (32, 8, 16), P(("batch", "fsdp"), "sequence")),
     ],
 )
 def test_place_follows_the_preset(preset, names, shape, spec):
-    placement = place(names, shape, MESH, PRESETS[preset])
+    placement = place(names, shape, LONG if preset == "fsdp+sequence" else MESH, PRESETS[preset])
     assert placement.sharding.spec == spec
     assert placement.note == ""
 
@@ -95,6 +98,12 @@ def test_create_sharded_unboxes_and_keeps_the_values():
     expected = nn.meta.unbox(toy_init(jax.random.key(5)))
     np.testing.assert_allclose(params["dense"]["kernel"], expected["dense"]["kernel"], rtol=1e-6)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda s: s.shape, layout.shapes)
+
+
+def test_a_device_that_is_listed_twice_is_named():
+    device = jax.devices()[0]
+    with pytest.raises(InputError, match=r"mesh: device .* is listed twice"):
+        make_mesh(MeshOptions(), [device, device])
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,18 @@ the text) and takes back what it added. Its layer holds the projections and comp
 normalised stream, the context and what belongs to this layer alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention import Attention, RelativePositionBias
+from longsum_jax.layers.common import constrain, text_cut
 from longsum_jax.layers.groups import LayerGroup
 from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.ops.key_sets import Dropout
+from longsum_jax.ops.parts import over_parts
 from longsum_jax.ops.sparse_attention import local_block_size, local_distances
 from longsum_jax.typing import Array
 
@@ -58,6 +60,72 @@ class SparseAttention(Attention):
         if deterministic or not self.dropout_rate:
             return {"scale": self.scale}
         return {"scale": self.scale, "dropout": Dropout(self.make_rng("dropout"), self.dropout_rate)}
+
+    def over_text(
+        self,
+        attention: Callable[..., Any],
+        deterministic: bool,
+        *,
+        text: Mapping[str, Any],
+        rows: Mapping[str, Any] | None = None,
+        shared: Mapping[str, Any] | None = None,
+        block: int = 1,
+        outputs: tuple[str, ...] | str = "text",
+    ) -> Any:
+        """``attention`` of the text; where a mesh cuts it, by every device for its part (``ops.parts.over_parts``)."""
+        options = self.sparse_options(deterministic)
+        cut = text_cut(next(iter(text.values())).shape[0])
+        if cut is None:
+            return attention(**text, **(rows or {}), **(shared or {}), **options)
+        dropout = options.pop("dropout", None)
+
+        def run(rng: Array | None = None, **arrays: Any) -> Any:
+            more = {} if rng is None else {"dropout": dropout._replace(rng=rng)}
+            return attention(**arrays, **options, **more)
+
+        rng = None if dropout is None else dropout.rng
+        return over_parts(run, cut, text=text, rows=rows, shared=shared, block=block, rng=rng, outputs=outputs)
+
+
+def whole_parts(x: Array, block: int) -> Array:
+    """[B, L, ...] -> the same, or longer by zeros (False), so that a mesh cuts it into parts of whole blocks."""
+    cut = text_cut(x.shape[0])
+    extra = 0 if cut is None else -x.shape[1] % (cut.parts * block)
+    return jnp.pad(x, ((0, 0), (0, extra)) + ((0, 0),) * (x.ndim - 2)) if extra else x
+
+
+def join_tokens(tokens: Array, text: Array) -> Array:
+    """[B, G, ...] in front of [B, L, ...]; where a mesh cuts the text, each part of it has its share of the tokens.
+
+    The text must be ``whole_parts`` then. A device's share is ceil(G / parts) of the tokens, the last ones zeros.
+    """
+    cut = text_cut(text.shape[0])
+    if cut is None:
+        return jnp.concatenate([tokens, text], 1)
+    extra = -tokens.shape[1] % cut.parts
+    tokens = jnp.pad(tokens, ((0, 0), (0, extra)) + ((0, 0),) * (tokens.ndim - 2))
+    tokens, text = (_in_parts(x, cut.parts) for x in (tokens, text))
+    return _in_line(jnp.concatenate([tokens, text], 2))
+
+
+def split_tokens(x: Array, count: int) -> tuple[Array, Array]:
+    """The ``count`` tokens and the text of ``join_tokens``."""
+    cut = text_cut(x.shape[0])
+    if cut is None:
+        return x[:, :count], x[:, count:]
+    share = -(-count // cut.parts)
+    x = _in_parts(x, cut.parts)
+    return _in_line(x[:, :, :share])[:, :count], _in_line(x[:, :, share:])
+
+
+def _in_parts(x: Array, parts: int) -> Array:
+    x = x.reshape(x.shape[0], parts, -1, *x.shape[2:])
+    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
+
+
+def _in_line(x: Array) -> Array:
+    x = x.reshape(x.shape[0], -1, *x.shape[3:])
+    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
 
 
 def window_bias(relative_bias: RelativePositionBias | None, radius: int, block_size: int = 0) -> Array | None:

@@ -69,8 +69,17 @@ class CombinedAttention(SparseAttention):
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         mask, bias = context
         pattern = self._pattern(*layer_input, x.shape[1], deterministic)
-        arrays = (self.q(x), *self.keys_values(x), mask)
-        return self.o(pattern_attention(*arrays, pattern, distance_bias=bias, **self.sparse_options(deterministic)))
+        text = dict(zip(("q", "k", "v", "mask"), (self.q(x), *self.keys_values(x), mask), strict=True))
+        if not pattern.near:
+            options = self.sparse_options(deterministic)
+            return self.o(pattern_attention(**text, pattern=pattern, distance_bias=bias, **options))
+
+        def attend(fields: dict[str, Array], **arrays: Any) -> Array:
+            return pattern_attention(**arrays, pattern=pattern._replace(**fields))
+
+        fields = {name: value for name, value in pattern._asdict().items() if isinstance(value, jax.Array)}
+        shared = {"distance_bias": bias, "fields": fields}
+        return self.o(self.over_text(attend, deterministic, text=text, shared=shared, block=pattern.layout))
 
     def _pattern(self, radius: Array, layer: Array, length: int, deterministic: bool) -> KeyPattern:
         o, parts = self.options, parts_of(self.options.encoder_attention)

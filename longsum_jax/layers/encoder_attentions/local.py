@@ -1,11 +1,12 @@
 """LongT5's attentions: a window, and a window with one global token for every block (Guo et al. 2022)."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention import RelativePositionBias
-from longsum_jax.layers.common import RMSNorm
+from longsum_jax.layers.common import RMSNorm, text_cut
 from longsum_jax.layers.encoder_attentions.base import (
     Context,
     EncoderAttention,
@@ -14,9 +15,11 @@ from longsum_jax.layers.encoder_attentions.base import (
     window_bias,
 )
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.parts import over_parts
 from longsum_jax.ops.sparse_attention import (
     block_sums,
     local_attention,
+    local_block_size,
     side_distances,
     transient_blocks,
     transient_global_attention,
@@ -38,8 +41,11 @@ class LocalAttention(SparseAttention):
 
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         mask, bias = context
-        options = self.sparse_options(deterministic)
-        return self.o(local_attention(self.q(x), *self.keys_values(x), mask, radius=self.radius, bias=bias, **options))
+        k, v = self.keys_values(x)
+        text, shared = {"q": self.q(x), "k": k, "v": v, "mask": mask}, {"bias": bias}
+        attend = functools.partial(local_attention, radius=self.radius)
+        block = local_block_size(self.radius)
+        return self.o(self.over_text(attend, deterministic, text=text, shared=shared, block=block))
 
 
 class TransientGlobalContext(LocalContext):
@@ -73,12 +79,25 @@ class TransientGlobalAttention(LocalAttention):
 
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         mask, block_ids, present, bias, side_bias = context
-        sums = self.global_norm(block_sums(x, block_ids, present.shape[1]))
-        arrays = (self.q(x), *self.keys_values(x), mask, block_ids, present, *self.keys_values(sums))
-        options = self.sparse_options(deterministic)
-        return self.o(
-            transient_global_attention(*arrays, radius=self.radius, bias=bias, side_bias=side_bias, **options)
+        k, v = self.keys_values(x)
+        global_k, global_v = self.keys_values(self.global_norm(self._sums(x, block_ids, present.shape[1])))
+        attend = functools.partial(transient_global_attention, radius=self.radius)
+        out = self.over_text(
+            attend,
+            deterministic,
+            text={"q": self.q(x), "k": k, "v": v, "mask": mask, "block_ids": block_ids},
+            rows={"present": present, "global_k": global_k, "global_v": global_v},
+            shared={"bias": bias, "side_bias": side_bias},
+            block=local_block_size(self.radius),
         )
+        return self.o(out)
+
+    def _sums(self, x: Array, block_ids: Array, count: int) -> Array:
+        cut = text_cut(x.shape[0])
+        if cut is None:
+            return block_sums(x, block_ids, count)
+        sums = functools.partial(block_sums, num_blocks=count)
+        return over_parts(sums, cut, text={"x": x, "block_ids": block_ids}, outputs="rows")
 
 
 def _make_transient_global(stack: StackConfig) -> TransientGlobalAttention:

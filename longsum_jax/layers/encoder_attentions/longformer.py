@@ -1,9 +1,11 @@
 """LED and Longformer: a window, and chosen tokens that see and are seen everywhere (Beltagy et al. 2020)."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 
+from longsum_jax.layers.common import text_cut
 from longsum_jax.layers.encoder_attentions.base import (
     Context,
     EncoderAttention,
@@ -11,7 +13,8 @@ from longsum_jax.layers.encoder_attentions.base import (
     from_stack,
     window_bias,
 )
-from longsum_jax.ops.sparse_attention import gather_positions, longformer_attention
+from longsum_jax.ops.parts import over_parts
+from longsum_jax.ops.sparse_attention import gather_positions, local_block_size, longformer_attention
 from longsum_jax.typing import Array
 
 
@@ -41,10 +44,23 @@ class LongformerAttention(SparseAttention):
         widest = max(self.attention_window) // 2
         # One window for all layers is known while compiling, and needs no mask by layer.
         same = len(set(self.attention_window)) == 1
-        sizes = {"radius": widest} if same else {"radius": layer_input, "max_radius": widest}
-        globals_ = self.q_global(gather_positions(x, indices)), self.k_global(x), self.v_global(x)
-        arrays = (self.q(x), *self.keys_values(x), *globals_, mask, indices)
-        return self.o(longformer_attention(*arrays, bias=bias, **sizes, **self.sparse_options(deterministic)))
+        k, v = self.keys_values(x)
+        text = {"q": self.q(x), "k": k, "v": v, "global_k": self.k_global(x), "global_v": self.v_global(x)}
+        out = self.over_text(
+            functools.partial(longformer_attention, **{"radius": widest} if same else {"max_radius": widest}),
+            deterministic,
+            text=text | {"mask": mask},
+            rows={"global_q": self.q_global(self._chosen(x, indices)), "global_indices": indices},
+            shared={"bias": bias} if same else {"bias": bias, "radius": layer_input},
+            block=local_block_size(widest),
+        )
+        return self.o(out)
+
+    def _chosen(self, x: Array, indices: Array) -> Array:
+        cut = text_cut(x.shape[0])
+        if cut is None:
+            return gather_positions(x, indices)
+        return over_parts(gather_positions, cut, text={"x": x}, rows={"indices": indices}, outputs="rows")
 
 
 LONGFORMER = EncoderAttention(

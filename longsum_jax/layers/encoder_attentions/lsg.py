@@ -1,5 +1,6 @@
 """LSG: global tokens, a window of blocks, sparse keys beyond it (Condevaux and Harispe 2022)."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -7,8 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import logical, normal
-from longsum_jax.layers.encoder_attentions.base import Context, EncoderAttention, SparseAttention, window_bias
+from longsum_jax.layers.common import logical, normal, text_cut
+from longsum_jax.layers.encoder_attentions.base import (
+    Context,
+    EncoderAttention,
+    SparseAttention,
+    join_tokens,
+    split_tokens,
+    whole_parts,
+    window_bias,
+)
 from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
 from longsum_jax.ops.lsg import lsg_attention, lsg_selection
 from longsum_jax.ops.lsg_selection import Selection, lsh_projections
@@ -61,21 +70,23 @@ class LsgContext(Context):
         if o.reference_quirks and length > 2 * o.block_size:  # as published; it shows where padding is seen
             extra = (0, -length % o.block_size)
             x, mask = jnp.pad(x, ((0, 0), extra, (0, 0))), jnp.pad(mask, ((0, 0), extra))
+        x, mask = whole_parts(x, o.block_size), whole_parts(mask, o.block_size)
         key_mask = mask & (jnp.arange(mask.shape[1]) > 0) if o.mask_first_token else mask
-        context = mask, key_mask, self._bias(relative_bias, length)
-        tokens = self._tokens(x, embedding_norm, deterministic)
-        return jnp.concatenate([tokens, x], 1), context, tuple(lsh_projections) or self._projections(deterministic)
+        whole = text_cut(x.shape[0]) is None
+        context = mask, key_mask, self._bias(relative_bias, length, dense=whole and length <= 2 * o.block_size)
+        x = join_tokens(self._tokens(x, embedding_norm, deterministic), x)
+        return x, context, tuple(lsh_projections) or self._projections(deterministic)
 
     def end(self, x: Array, length: int) -> Array:
         """Without the globals in front, the first of which may stand in for the first token; or with them."""
         o = self.stack.options
-        count = o.num_global_tokens
-        x = x[:, : count + length]
+        tokens, text = split_tokens(x, o.num_global_tokens)
+        text = text[:, :length]
         if o.pass_global_tokens_to_decoder:
-            return x
+            return jnp.concatenate([tokens, text], 1)
         if o.pool_with_global or o.mask_first_token:
-            x = x.at[:, count].set(x[:, 0])
-        return x[:, count:]
+            text = jnp.where(jnp.arange(length)[:, None] == 0, tokens[:, :1], text)
+        return text
 
     def _tokens(self, x: Array, embedding_norm: nn.Module | None, deterministic: bool) -> Array:
         tokens = self.global_embeddings[: self.stack.options.num_global_tokens].astype(x.dtype)
@@ -83,10 +94,10 @@ class LsgContext(Context):
         tokens = jnp.broadcast_to(tokens, (x.shape[0], *tokens.shape))
         return self.dropout(tokens, deterministic=deterministic)
 
-    def _bias(self, relative_bias: Any, length: int) -> Array | None:
-        """T5's bias inside the window of three blocks; globals and sparse keys have none."""
+    def _bias(self, relative_bias: Any, length: int, dense: bool) -> Array | None:
+        """T5's bias inside the window of three blocks, or everywhere; globals and sparse keys have none."""
         size = self.stack.options.block_size
-        if relative_bias is None or length > 2 * size:
+        if relative_bias is None or not dense:
             return window_bias(relative_bias, size, size)
         position = jnp.arange(length)
         return relative_bias.of_distances(position - position[:, None])
@@ -110,22 +121,27 @@ class LsgAttention(SparseAttention):
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
         o, (mask, key_mask, bias) = self.options, context
         # Cut before they are projected: one copy of the text instead of three.
-        tokens, text = x[:, : o.num_global_tokens], x[:, o.num_global_tokens :]
-        text, tokens = lsg_attention(
-            *(self.q(text), *self.keys_values(text)),
-            *(self.q(tokens), *self.keys_values(tokens)),
-            mask,
-            key_mask=key_mask,
+        tokens, text = split_tokens(x, o.num_global_tokens)
+        arrays = dict(zip("qkv", (self.q(text), *self.keys_values(text)), strict=True))
+        rows = (self.q(tokens), *self.keys_values(tokens))
+        attend = functools.partial(
+            lsg_attention,
             block_size=o.block_size,
             sparse_block_size=o.sparse_block_size,
             sparsity_factor=o.sparsity_factor,
             sparsity_type=o.sparsity_type,
-            projections=layer_input,
-            bias=bias,
             reference_quirks=o.reference_quirks,
-            **self.sparse_options(deterministic),
         )
-        return self.o(jnp.concatenate([tokens, text], 1))
+        text, tokens = self.over_text(
+            attend,
+            deterministic,
+            text=arrays | {"mask": mask, "key_mask": key_mask},
+            rows=dict(zip(("global_q", "global_k", "global_v"), rows, strict=True)),
+            shared={"bias": bias, "projections": layer_input},
+            block=o.block_size,
+            outputs=("text", "rows"),
+        )
+        return self.o(join_tokens(tokens, text))
 
 
 def _make_lsg(stack: StackConfig) -> LsgAttention:

@@ -1,5 +1,6 @@
 """PEGASUS-X: staggered blocks and learned global tokens (Phang et al. 2022)."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -7,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.layers.common import logical, normal
-from longsum_jax.layers.encoder_attentions.base import Context, EncoderAttention, SparseAttention, from_stack
+from longsum_jax.layers.encoder_attentions.base import (
+    Context,
+    EncoderAttention,
+    SparseAttention,
+    from_stack,
+    join_tokens,
+    split_tokens,
+    whole_parts,
+)
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.sparse_attention import block_staggered_attention
 from longsum_jax.typing import Array
@@ -27,14 +36,15 @@ class StaggeredContext(Context):
         stagger = np.arange(self.stack.num_layers) % 2 == 1
         if not self.stack.options.stagger_local_blocks:
             stagger[:] = False
-        return jnp.concatenate([tokens, x], 1), (mask, bias), jnp.asarray(stagger)
+        x, mask = (whole_parts(y, self.stack.options.block_size) for y in (x, mask))
+        return join_tokens(tokens, x), (mask, bias), jnp.asarray(stagger)
 
     def _distances(self) -> Array:
         place = jnp.arange(self.stack.options.block_size)
         return place - place[:, None]
 
     def end(self, x: Array, length: int) -> Array:
-        return x[:, self.stack.options.num_global_tokens :]
+        return split_tokens(x, self.stack.options.num_global_tokens)[1][:, :length]
 
 
 class StaggeredNorm(nn.Module):
@@ -44,9 +54,8 @@ class StaggeredNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        count = self.stack.options.num_global_tokens
-        parts = self.stack.make_norm(name="globals")(x[:, :count]), self.stack.make_norm(name="text")(x[:, count:])
-        return jnp.concatenate(parts, 1)
+        tokens, text = split_tokens(x, self.stack.options.num_global_tokens)
+        return join_tokens(self.stack.make_norm(name="globals")(tokens), self.stack.make_norm(name="text")(text))
 
 
 class StaggeredAttention(SparseAttention):
@@ -56,13 +65,19 @@ class StaggeredAttention(SparseAttention):
     num_global_tokens: int = 32
 
     def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
-        count = self.num_global_tokens
-        projections = (self.q(x), *self.keys_values(x))
-        text, tokens = ([y[:, part] for y in projections] for part in (slice(count, None), slice(count)))
         mask, bias = context
-        options = {"block_size": self.block_size, "stagger": layer_input, **self.sparse_options(deterministic)}
-        text, tokens = block_staggered_attention(*text, *tokens, mask, bias=bias, **options)
-        return self.o(jnp.concatenate([tokens, text], 1))
+        projections = (self.q(x), *self.keys_values(x))
+        tokens, text = zip(*(split_tokens(y, self.num_global_tokens) for y in projections), strict=True)
+        text, tokens = self.over_text(
+            functools.partial(block_staggered_attention, block_size=self.block_size),
+            deterministic,
+            text=dict(zip("qkv", text, strict=True)) | {"mask": mask},
+            rows=dict(zip(("global_q", "global_k", "global_v"), tokens, strict=True)),
+            shared={"bias": bias, "stagger": layer_input},
+            block=self.block_size,
+            outputs=("text", "rows"),
+        )
+        return self.o(join_tokens(tokens, text))
 
 
 BLOCK_STAGGERED = EncoderAttention(

@@ -1,0 +1,36 @@
+"""Memory of one pass over a long document, from compiled programs."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def totals(scripts):
+    """GB of every program of a small model, by length."""
+    million = scripts("million_tokens")
+    config = million.dataclasses.replace(million.PRESETS["tiny"], length_chunk=1024, num_layers=1, num_decoder_layers=1)
+
+    def at(length):
+        return {row["program"]: row["total_gb"] for row in million.memory_rows(config, length, 4)}
+
+    return {length: at(length) for length in (32_768, 65_536)}
+
+
+def test_memory_grows_with_the_length_and_no_faster(totals):
+    short, long = totals.values()
+    for program, total in long.items():
+        assert 1.2 < total / short[program] < 2.1, program
+
+
+def test_a_token_takes_what_a_few_streams_take(totals):
+    stream = 65_536 * 64 * 4 / 1e9
+    assert totals[65_536]["encode"] < 12 * stream
+    assert totals[65_536]["generate"] < 20 * stream
+
+
+def test_a_program_is_run(report):
+    rows = report("million_tokens", "--preset=tiny", "--lengths=256", "--strides=4", "--new_tokens=2", "--run=256")[
+        "rows"
+    ]
+    assert [row["program"] for row in rows] == ["encode", "decode", "generate", "generate, run"]
+    assert rows[-1]["seconds"] > 0
+    assert all(row["stride"] == 4 for row in rows)
