@@ -405,6 +405,10 @@ class Model:
         """What the module is applied to: parameters, and the kernels that are kept for this length."""
         return {"params": self.params, **self._kernels(self.params, padded[0].shape[1])}
 
+    def forget_kernels(self) -> None:
+        """Frees the memory of the state-space kernels that are kept; the next call computes its own again."""
+        self.__dict__.pop("_kernels", None)
+
     @cached_property
     def _kernels(self) -> KeptKernels:
         return KeptKernels(self.module, KEPT_KERNEL_BYTES)

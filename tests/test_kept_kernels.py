@@ -97,3 +97,11 @@ def test_the_program_that_makes_kernels_runs_no_encoder(make):
     params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32), params)
     large = Model(model.family, more, params)._kernels._make.trace(params, 64).lower().compile()
     assert large.cost_analysis()["flops"] < 1.01 * program.cost_analysis()["flops"]
+
+
+def test_kernels_are_forgotten_when_asked_to(make):
+    model = make()
+    model.encode(IDS)
+    assert kept(model) == [128]
+    model.forget_kernels()
+    assert kept(model) == []

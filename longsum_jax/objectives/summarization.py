@@ -88,6 +88,7 @@ class Summarization(Objective):
             max_source_length=self.reading_limit,
             **{name: value for name, value in generation.items() if value is not None},
         )
+        self._model.forget_kernels()  # training goes on with other parameters and needs the memory
         summary = summary_of(rows)
         scores = dict(summary["scores"])
         scores |= {f"{name}_{key}": value for name, made in self.baselines.items() for key, value in made.items()}
