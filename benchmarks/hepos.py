@@ -42,7 +42,7 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
     cache, filling = jax.eval_shape(fill, variables, states, mask), compiled(fill, variables, states, mask)
     ids = jax.ShapeDtypeStruct((1, beams), jnp.int32)
     step = compiled(lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache)
-    kept = [x for x in (cache.cross_k, cache.cross_v, cache.states) if x is not None]
+    kept = jax.tree.leaves((cache.states, [layer.source for layer in cache.layers]))
     return {
         "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
         "fill_temp_gb": filling.work_bytes / GB,

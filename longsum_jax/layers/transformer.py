@@ -5,6 +5,7 @@ What differs is in ``StackConfig``; what an encoder layer looks at is in ``layer
 differ from one another, every run of equal ones is scanned by itself, see ``layers.groups``.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -179,29 +180,61 @@ class Encoder(nn.Module):
 MAX_CROSS_CACHE_BYTES = 2**31
 
 
-class DecoderCache(NamedTuple):
-    """What N layers keep while decoding R beams per row.
+class KeptKeys(NamedTuple):
+    """Keys and values in the order of axes that a decoding step multiplies with, so that no step transposes them."""
 
-    The encoder side is stored once per row, whatever the number of beams: as keys and values of every layer, M of
-    each head (which may be fewer than L, see ``layers.cross_attention``), or, where those would take more than
-    MAX_CROSS_CACHE_BYTES, as the encoder states alone.
+    k: Array  # [..., H, K, M]
+    v: Array  # [..., H, K, M]
+
+    @classmethod
+    def of(cls, k: Array, v: Array) -> "KeptKeys":
+        """Of [..., M, H, K] each."""
+        return cls(jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1))
+
+    def read(self) -> tuple[Array, Array]:
+        """[..., M, H, K] each."""
+        return jnp.moveaxis(self.k, -1, -3), jnp.moveaxis(self.v, -1, -3)
+
+    def written(self, k: Array, v: Array, position: Array) -> "KeptKeys":
+        """With [..., H, K] each at a position of M."""
+        write = lambda kept, x: lax.dynamic_update_slice_in_dim(kept, x[..., None], position, x.ndim)  # noqa: E731
+        return KeptKeys(write(self.k, k), write(self.v, v))
+
+
+class LayerCache(NamedTuple):
+    """What one layer keeps while decoding R beams per row.
+
+    Each layer has arrays of its own, parameters included: slices of stacked arrays would be copied at every step.
+    """
+
+    params: Any
+    own: KeptKeys  # [B, R, ...], T positions
+    source: KeptKeys | None  # [B, ...], M positions, whatever the number of beams
+    memory: tuple[KeptKeys, Array] | tuple[()]  # [B, ...], m positions, and which of them there are, bool [B, m]
+
+
+class DecoderCache(NamedTuple):
+    """What decoding keeps; parameters are those that ``init_cache`` was called with.
+
+    The encoder side is stored as keys and values of every layer, M of each head (which may be fewer than L, see
+    ``layers.cross_attention``), or, where those would take more than MAX_CROSS_CACHE_BYTES, as its states alone.
     """
 
     position: Array  # int32 [], tokens decoded so far
-    self_k: Array  # [N, B, R, T, H, K]
-    self_v: Array  # [N, B, R, T, H, K]
-    cross_k: Array | None  # [N, B, M, H, K]
-    cross_v: Array | None  # [N, B, M, H, K]
+    layers: tuple[LayerCache, ...]
     states: Array | None  # [B, L, D]
     mask: Array  # bool [B, 1 or H, 1, M], keys that may be seen
-    memory: tuple[Any, ...] = ()  # of each group of layers: keys, values [n, B, m, H, K] and bool [n, B, m], or ()
+
+    @property
+    def length(self) -> int:
+        """T, tokens that there is room for."""
+        return self.layers[0].own.k.shape[-1]
 
     def reorder(self, beams: Array) -> "DecoderCache":
         """Row b, beam r continues old beam ``beams[b, r]``; for P pages a row, ``beams`` are those of every P-th."""
-        beams = jnp.repeat(beams, self.self_k.shape[1] // len(beams), 0)
-        index = beams[None, :, :, None, None, None]
-        take = lambda x: jnp.take_along_axis(x, index, axis=2)  # noqa: E731
-        return self._replace(self_k=take(self.self_k), self_v=take(self.self_v))
+        index = jnp.repeat(beams, len(self.mask) // len(beams), 0)[:, :, None, None, None]
+        take = lambda x: jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")  # noqa: E731
+        return self._replace(layers=tuple(x._replace(own=jax.tree.map(take, x.own)) for x in self.layers))
 
 
 class DecoderLayer(Layer):
@@ -247,60 +280,64 @@ class DecoderLayer(Layer):
         x = self.after(self.ff_norm, x, y, deterministic)
         return constrain(x, "batch", "length", "act_embed"), state
 
-    def memory_keys_values(self, carry: Any, state: MemoryState) -> tuple[Any, tuple[Array, Array, Array]]:
-        """Keys and values of the memory [B, m, H, K] and which there are, bool [B, m], computed once per segment."""
-        (*_, slots), further = self.recall(state)
-        kept = self.memory.keys_values(slots) if further is None else self.self_attention.keys_values_of(further)
-        return carry, (*kept, slots.valid)
+    def empty_cache(
+        self, encoder_states: Array | None, size: tuple[int, int, int], memory: MemoryState | tuple[()]
+    ) -> tuple[KeptKeys, KeptKeys | None, tuple[KeptKeys, Array] | tuple[()]]:
+        """``LayerCache`` of ``size`` B, R, T at the start, without the parameters; without ``source`` for None."""
+        s = self.stack
+        empty = jnp.zeros((*size, s.num_heads, s.d_kv), s.dtype)
+        source = None if encoder_states is None else KeptKeys.of(*self.cross_attention.keys_values(encoder_states))
+        return KeptKeys.of(empty, empty), source, self._memory_keys(memory) if memory else ()
 
-    def encoder_keys_values(self, encoder_states: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Cross-attention keys and values [B, M, H, K], computed once per document."""
-        return encoder_states, self.cross_attention.keys_values(encoder_states)
+    def _memory_keys(self, memory: MemoryState) -> tuple[KeptKeys, Array]:
+        (*_, slots), further = self.recall(memory)
+        kept = self.memory.keys_values(slots) if further is None else self.self_attention.keys_values_of(further)
+        return KeptKeys.of(*kept), slots.valid
 
     def step(
         self,
         x: Array,
-        layer_cache: tuple[Array | None, ...],
+        cache: LayerCache,
         states: Array | None,
         bias: Array | None,
         mask: Array,
         cross_mask: Array,
         position: Array,
-    ):
-        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1 or H, 1, M]."""
-        self_k, self_v, cross_k, cross_v, memory = layer_cache
+    ) -> tuple[Array, KeptKeys]:
+        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1 or H, 1, M].
+
+        Returns x and the layer's own keys and values with those of the token.
+        """
         u = self.before(self.self_norm, x)
-        new_k, new_v = self.self_attention.keys_values(u)
-        self_k = lax.dynamic_update_slice_in_dim(self_k, new_k[:, :, None], position, 2)
-        self_v = lax.dynamic_update_slice_in_dim(self_v, new_v[:, :, None], position, 2)
+        own = cache.own.written(*self.self_attention.keys_values(u), position)
         compressive = self.stack.memory.memory == "compressive"
-        y = self._attend_beams(u, self_k, self_v, mask, bias, memory if compressive else ())
+        y = self._attend_beams(u, own, mask, bias, cache.memory if compressive else ())
         x = self.after(self.self_norm, x, y)
         # Beams stand in the place of target positions: they share one set of keys, of the memory and of the encoder.
-        if memory and not compressive:
-            y = self.memory.attention.attend(self.before(self.memory_norm, x), *memory[:2])
+        if cache.memory and not compressive:
+            y = self.memory.attention.attend(self.before(self.memory_norm, x), *cache.memory[0].read())
             x = self.after(self.memory_norm, x, y)
         u = self.before(self.cross_norm, x)
-        if states is None:
-            y = self.cross_attention.attend(u, cross_k, cross_v, mask=cross_mask)
-        else:
+        if cache.source is None:
             y = self.cross_attention.attend_unprojected(u, states, mask=cross_mask)
+        else:
+            y = self.cross_attention.attend(u, *cache.source.read(), mask=cross_mask)
         x = self.after(self.cross_norm, x, y)
         y = self.feed_forward(self.before(self.ff_norm, x))
-        return self.after(self.ff_norm, x, y), (self_k, self_v)
+        return self.after(self.ff_norm, x, y), own
 
     def _attend_beams(
-        self, u: Array, k: Array, v: Array, mask: Array, bias: Array | None, memory: tuple[Array, ...]
+        self, u: Array, own: KeptKeys, mask: Array, bias: Array | None, memory: tuple[KeptKeys, Array] | tuple[()]
     ) -> Array:
         """Self-attention of every beam to its own tokens, and of all of them to a memory."""
         rows, beams, width = u.shape
         attention = self.self_attention
         if not memory:
-            k, v = (y.reshape(rows * beams, *y.shape[2:]) for y in (k, v))
+            k, v = jax.tree.map(lambda y: y.reshape(rows * beams, *y.shape[2:]), own).read()
             return attention.attend(u.reshape(rows * beams, 1, width), k, v, mask=mask, bias=bias).reshape(u.shape)
-        *kept, valid = memory
-        own = KeySet(k, v, mask[:, None], None if bias is None else bias[:, None])
-        sets = [KeySet(*kept, valid[:, None, None, None]), own]
+        kept, valid = memory
+        tokens = KeySet(*own.read(), mask[:, None], None if bias is None else bias[:, None])
+        sets = [KeySet(*kept.read(), valid[:, None, None, None]), tokens]
         return attention.o(attend_key_sets(attention.q(u)[:, :, None], sets, scale=attention.scale)[:, :, 0])
 
 
@@ -329,19 +366,20 @@ class Decoder(nn.Module):
         layer = DecoderLayer
         if self.stack.remat:
             layer = nn.remat(DecoderLayer, static_argnums=(6,), prevent_cse=False)
-        scanned = {"variable_axes": {"params": 0}, "length": group.size}
-        scanned["metadata_params"] = {nn.PARTITION_NAME: "layers"}
-        scanned["split_rngs"] = {"params": True, "dropout": True}
         return nn.scan(
             layer,
-            methods={
-                "__call__": scanned | {"in_axes": (*(nn.broadcast,) * 5, 0, nn.broadcast)},
-                "encoder_keys_values": scanned,
-                "memory_keys_values": scanned | {"in_axes": 0},
-                # Unrolled: slices of stacked weights then happen once, outside the decoding loop.
-                "step": scanned | {"in_axes": (0, *(nn.broadcast,) * 5), "unroll": group.size},
-            },
+            variable_axes={"params": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=(*(nn.broadcast,) * 5, 0, nn.broadcast),
+            length=group.size,
+            metadata_params={nn.PARTITION_NAME: "layers"},
         )(layers_like(self.stack, group.kind))
+
+    @property
+    def _single_layers(self) -> list[DecoderLayer]:
+        """Every layer by itself, without its parameters."""
+        kinds = [group.kind for group in self.groups for _ in range(group.size)]
+        return [DecoderLayer(layers_like(self.stack, kind), parent=None) for kind in kinds]
 
     def empty_memory(self, rows: int, length: int, waiting: int = 0) -> StackMemory:
         """What the layers remember before the first segment; see ``layers.memory.empty_state``."""
@@ -383,32 +421,35 @@ class Decoder(nn.Module):
         """Cache for decoding up to ``length`` tokens with R ``beams`` per row; all beams share the memory."""
         s = self.stack
         rows, source = encoder_states.shape[:2]
-        empty = jnp.zeros((s.num_layers, rows, beams, length, s.num_heads, s.d_kv), s.dtype)
-        size = 2 * s.num_layers * rows * self.cross.num_keys(s, source) * s.num_heads * s.d_kv * empty.dtype.itemsize
+        size = 2 * s.num_layers * rows * self.cross.num_keys(s, source) * s.num_heads * s.d_kv
         encoder_states, mask = self.cross.prepare(s, encoder_states, encoder_mask)
-        cross_k = cross_v = states = None
-        if size <= MAX_CROSS_CACHE_BYTES:
-            kept = [getattr(self, group.name).encoder_keys_values(encoder_states)[1] for group in self.groups]
-            cross_k, cross_v = _joined_layers(kept)
-        else:
-            states = encoder_states
+        large = size * jnp.dtype(s.dtype).itemsize > MAX_CROSS_CACHE_BYTES
+        read, states = (None, encoder_states) if large else (encoder_states, None)
         memory = self.empty_memory(rows, 0) if memory is None else memory
-        groups = zip(self.groups, memory, strict=True)
-        read = tuple(getattr(self, g.name).memory_keys_values((), state)[1] if state else () for g, state in groups)
-        return DecoderCache(jnp.zeros((), jnp.int32), empty, empty, cross_k, cross_v, states, mask, read)
+        layers = []
+        for layer, (params, state) in zip(self._single_layers, self._by_layer(memory), strict=True):
+            kept = layer.apply({"params": params}, read, (rows, beams, length), state, method="empty_cache")
+            layers.append(LayerCache(params, *kept))
+        return DecoderCache(jnp.zeros((), jnp.int32), tuple(layers), states, mask)
+
+    def _by_layer(self, memory: StackMemory) -> Iterator[tuple[Any, MemoryState | tuple[()]]]:
+        """Parameters and memory of every layer."""
+        for group, state in zip(self.groups, memory, strict=True):
+            stacked = nn.meta.unbox(self.variables["params"][group.name]), state
+            for i in range(group.size):
+                yield jax.tree.map(lambda x: x[i], stacked)  # noqa: B023
 
     def step(self, x: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
         """Embeddings [B, R, D] of the newest token of every beam -> states [B, R, D] and the longer cache."""
-        positions = jnp.arange(cache.self_k.shape[3])
+        positions = jnp.arange(cache.length)
         bias = self._bias(cache.position[None], positions)
         seen = (positions <= cache.position)[None, None, None]
-        kept = []
-        for group, memory in zip(self.groups, cache.memory, strict=True):
-            own = (*group.rows((cache.self_k, cache.self_v, cache.cross_k, cache.cross_v)), memory)
-            x, new = getattr(self, group.name).step(x, own, cache.states, bias, seen, cache.mask, cache.position)
-            kept.append(new)
-        self_k, self_v = _joined_layers(kept)
-        return self._normalised(x), cache._replace(position=cache.position + 1, self_k=self_k, self_v=self_v)
+        arrays = cache.states, bias, seen, cache.mask, cache.position
+        layers = []
+        for layer, kept in zip(self._single_layers, cache.layers, strict=True):
+            x, own = layer.apply({"params": kept.params}, x, kept, *arrays, method="step")
+            layers.append(kept._replace(own=own))
+        return self._normalised(x), cache._replace(position=cache.position + 1, layers=tuple(layers))
 
     @property
     def cross(self) -> CrossAttention:
@@ -421,8 +462,3 @@ class Decoder(nn.Module):
 
     def _normalised(self, x: Array) -> Array:
         return self.final_norm(x) if self.stack.final_norm else x
-
-
-def _joined_layers(groups: list[Any]) -> Any:
-    """Pytrees with one row per layer of a group as one for all layers."""
-    return groups[0] if len(groups) == 1 else jax.tree.map(lambda *rows: jnp.concatenate(rows), *groups)

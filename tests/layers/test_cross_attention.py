@@ -72,7 +72,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(make, con
     _, wanted = steps(decoder, variables, mask=mask)
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
     cache, found = steps(decoder, variables, mask=mask)
-    assert cache.cross_k is None
+    assert all(layer.source is None for layer in cache.layers)
     assert cache.states.shape == STATES.shape
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
@@ -86,14 +86,16 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(make, kind, k
         lambda v: decoder.apply(v, STATES, MASK, beams, T, method="init_cache"), variables
     )
     cache = shapes()
-    assert cache.cross_k.shape == cache.cross_v.shape == (2, B, keys, H, K)
-    assert cache.self_k.shape == (2, B, beams, T, H, K)
+    assert len(cache.layers) == 2
+    for layer in cache.layers:
+        assert (layer.source.k.shape, layer.source.v.shape) == ((B, H, K, keys),) * 2
+        assert (layer.own.k.shape, layer.own.v.shape) == ((B, beams, H, K, T),) * 2
     assert get_cross_attention(stack.cross, H).num_keys(stack, L) == keys
-    size = cache.cross_k.size * 2 * 4
+    size = 2 * cache.layers[0].source.k.size * 2 * 4
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size)
-    assert shapes().cross_k is not None
+    assert shapes().layers[0].source is not None
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size - 1)
-    assert shapes().cross_k is None
+    assert shapes().layers[0].source is None
 
 
 @CONFIGS

@@ -1,12 +1,13 @@
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from longsum_jax.layers import transformer
-from longsum_jax.models.t5 import T5
+from longsum_jax.models.t5 import T5, T5Config
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_attending_to_the_states_themselves_changes_nothing(config, states, deco
     kept = empty_cache(config, states, 2, 5)
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
     lean = empty_cache(config, states, 2, 5)
-    assert lean.cross_k is None
+    assert all(layer.source is None for layer in lean.layers)
     assert lean.states.shape == states[1].shape
     for ids in np.random.default_rng(0).integers(0, 100, (5, 3, 2)):
         expected, kept = decode_step(variables, jnp.asarray(ids), kept)
@@ -110,3 +111,16 @@ def test_a_document_of_padding_alone_gives_finite_logits(states, decode):
     variables, encoder_states, mask = states
     ids = jnp.ones((3, 4), jnp.int32)
     assert np.isfinite(decode(variables, ids, encoder_states, mask.at[0].set(0))).all()
+
+
+def test_a_step_copies_neither_weights_nor_keys():
+    """Decoding is as fast as memory is read: what a step works in is small beside a layer and its keys."""
+    config = T5Config(vocab_size=32, d_model=128, d_kv=32, num_heads=4, d_ff=512, num_layers=1, num_decoder_layers=3)
+    model, ids = T5(config), jnp.zeros((1, 256), jnp.int32)
+    variables = nn.meta.unbox(jax.jit(model.init)(jax.random.key(0), ids, ids, ids[:, :4]))
+    cache = empty_cache(config, (variables, jnp.zeros((1, 256, 128)), ids == 0), 2, 8)
+    layer = cache.layers[0]
+    step = jax.jit(functools.partial(model.apply, method="decode_step"))
+    work = step.lower(variables, ids[:, :2], cache).compile().memory_analysis().temp_size_in_bytes
+    assert work < layer.source.k.nbytes / 2
+    assert layer.source.k.nbytes < layer.params["feed_forward"]["wo"]["kernel"].nbytes

@@ -45,7 +45,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     found = hepos.generate(*ids, **options)
     (cache,) = seen
     # 70 tokens go in at a padded length of 128.
-    assert cache.cross_k.shape == cache.cross_v.shape == (2, 3, 43, 4, 8)
+    assert [(layer.source.k.shape, layer.source.v.shape) for layer in cache.layers] == [((3, 4, 8, 43),) * 2] * 2
     assert cache.mask.shape == (3, 4, 1, 43)
     assert cache.states is None
     alone = hepos.generate(ids[0][1:2, :41], ids[1][1:2, :41], **options)[0]  # padded to 64
