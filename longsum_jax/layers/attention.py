@@ -68,6 +68,10 @@ class Attention(nn.Module):
         """Two [B, m, H, K]."""
         return self.k(further.keys), self.v(further.values)
 
+    def keys_values_for(self, x: Array) -> tuple[Array, Array]:
+        """``keys_values`` with gradients for ``x`` alone, none for the maps."""
+        return tuple(linear.without_gradients(x) for linear in (self.k, self.v))
+
     def attend(
         self,
         x: Array,

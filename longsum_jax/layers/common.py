@@ -88,10 +88,18 @@ class Linear(nn.Module):
             self.bias = self.param("bias", logical(self.bias_init, *names), shape)
 
     def __call__(self, x: Array) -> Array:
+        return self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
+
+    def without_gradients(self, x: Array) -> Array:
+        """The same with gradients for ``x`` alone."""
+        bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
+        return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
+
+    def _apply(self, x: Array, kernel: Array, bias: Array | None) -> Array:
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
         dims = ((axes, tuple(range(self.inputs))), ((), ()))
-        y = jax.lax.dot_general(x.astype(self.dtype), self.kernel.astype(self.dtype), dims)
-        return y if self.bias_init is None else y + self.bias.astype(self.dtype)
+        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), dims)
+        return y if bias is None else y + bias.astype(self.dtype)
 
 
 class RMSNorm(nn.Module):

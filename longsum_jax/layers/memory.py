@@ -20,7 +20,14 @@ from longsum_jax.layers.attention import Attention
 from longsum_jax.layers.common import Linear, constrain, logical, normal
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
 from longsum_jax.ops.attention import dot_product_attention
-from longsum_jax.ops.memory import compressive_update, gated_update
+from longsum_jax.ops.memory import (
+    Overflow,
+    compress,
+    compressive_update,
+    gated_update,
+    newest_states,
+    reconstruction_error,
+)
 from longsum_jax.typing import Array
 
 
@@ -53,6 +60,10 @@ def decoder_memory(options: MemoryOptions) -> MemoryOptions:
     return options if options.memory_decoder else dataclasses.replace(options, memory="none")
 
 
+# The collection of what layers add to the loss beside what their outputs do.
+LOSSES = "losses"
+
+
 class Slots(NamedTuple):
     """A memory: values [B, m, D] of its m slots, and which of them hold something, bool [B, m]."""
 
@@ -75,25 +86,36 @@ class MemoryState(NamedTuple):
 
 
 class Memory(nn.Module):
-    """The base of both memories: what ``write`` makes of states that wait, and what waits next."""
+    """The base of both memories: what ``write`` makes of states that wait, and what waits next.
+
+    ``self_attention`` is the layer's own.
+    """
 
     stack: StackConfig
+    self_attention: Attention
 
     def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
         """The memory after a segment with the states ``hidden`` [B, L, D]; ``valid`` bool [B, L]."""
         raise NotImplementedError
 
+    def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
+        """Called once for every segment with the arguments of ``write``; may ``sow`` a loss of its own in LOSSES."""
+
     def recall(self, state: MemoryState) -> list[Slots]:
         """The memory before and after each segment that waits; the last one is what the next segment reads."""
         found = [state.slots]
         for i in range(state.hidden.shape[1]):
-            found.append(self.write(found[-1], state.hidden[:, i], state.valid[:, i]))
+            segment = state.hidden[:, i], state.valid[:, i]
+            found.append(self.write(found[-1], *segment))
+        if len(found) > 1:
+            self.learn(found[-2], *segment)
         return found
 
     def remember(self, state: MemoryState, recalled: Sequence[Slots], hidden: Array, valid: Array) -> MemoryState:
         """The state after a segment with the states ``hidden`` [B, L, D]; ``recalled`` is what ``recall`` gave."""
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
         if not state.hidden.shape[1]:
+            self.learn(recalled[-1], hidden, valid)
             return state._replace(slots=self.write(recalled[-1], hidden, valid))
         queue = lambda old, new: jnp.concatenate([old[:, 1:], new[:, None].astype(old.dtype)], 1)  # noqa: E731
         slots = Slots(jax.lax.stop_gradient(recalled[1].values), recalled[1].valid)
@@ -110,8 +132,27 @@ class CompressiveMemory(Memory):
         self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (width,))
 
     def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        overflow = self.stack.memory.memory_overflow
-        return Slots(*compressive_update(*slots, hidden, valid, self.kernel, self.bias, overflow=overflow))
+        return Slots(*compressive_update(*slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow))
+
+    def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
+        """What the segment sees in the states that it pushes out against what it sees in their compression."""
+        if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
+            return
+        newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, valid))
+        old, old_valid = newest[:, : hidden.shape[1]], newest_valid[:, : hidden.shape[1]]
+        new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
+        q = jax.lax.stop_gradient(self.self_attention.q(hidden))
+
+        def attend(states: Array, there: Array) -> Array:
+            k, v = self.self_attention.keys_values_for(states)
+            return dot_product_attention(q, k, v, mask=there[:, None, None], scale=self.stack.attention_scale)
+
+        error = reconstruction_error(attend(new, new_valid), attend(old, old_valid), valid, old_valid)
+        self.sow(LOSSES, "reconstruction", error, reduce_fn=jnp.add, init_fn=lambda: jnp.zeros((), jnp.float32))
+
+    @property
+    def _overflow(self) -> Overflow:
+        return self.stack.memory.memory_overflow
 
 
 class AttentiveMemory(Memory):

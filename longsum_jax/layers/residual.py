@@ -35,7 +35,7 @@ class Layer(nn.Module):
         """The parts of the memory, if there is one; to be called in ``setup``."""
         kind = self.stack.memory.memory
         if kind != "none":
-            self.memory = MEMORIES[kind](self.stack)
+            self.memory = MEMORIES[kind](self.stack, self.self_attention)
         if kind == "attentive":
             self.memory_norm = self.stack.make_norm()
 
@@ -90,7 +90,8 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
         InputError: sizes out of range, layers that there are not, or an encoder attention that cannot read what it is
             to read.
     """
-    for key, least in {"memory_size": 1, "memory_compression": 1, "memory_backprop": 0, "salient_vectors": 0}.items():
+    limits = {"memory_size": 1, "memory_compression": 1, "memory_backprop": 0, "salient_vectors": 0}
+    for key, least in (limits | {"memory_reconstruction": 0}).items():
         if getattr(config, key) < least:
             raise InputError(f"{key} is {getattr(config, key)}; it must be at least {least}")
     readers = memory_layers(config, encoder_layers)

@@ -151,6 +151,8 @@ class MemoryOptions:
         memory_size: slots of one layer.
         memory_compression: states that become one (``compressive``).
         memory_overflow: see ``ops.memory.compressive_update`` (``compressive``).
+        memory_reconstruction: what the mean error of attending to compressed states instead of the states adds to the
+            loss, for every layer; trains the compression alone (``compressive``).
         memory_hidden: "normalised" memorises what the part after self-attention reads, "raw" what self-attention gave
             (``attentive``).
         memory_backprop: segments whose writing gradients go back through, 0 for all of a document.
@@ -165,6 +167,7 @@ class MemoryOptions:
     memory_size: int = 1024
     memory_compression: int = 5
     memory_overflow: Overflow = "left_pad"
+    memory_reconstruction: float = 0.0
     memory_hidden: Literal["normalised", "raw"] = "normalised"
     memory_backprop: int = 1
     salient_vectors: int = 0

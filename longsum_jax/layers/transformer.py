@@ -18,7 +18,7 @@ from longsum_jax.layers.common import Linear, constrain, map_over_length
 from longsum_jax.layers.cross_attention import CrossAttention, get_cross_attention
 from longsum_jax.layers.encoder_attention import get_encoder_attention
 from longsum_jax.layers.groups import LayerGroup, LayerKind, layer_groups, layer_kinds
-from longsum_jax.layers.memory import MemoryState, memory_layers
+from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.residual import Layer, StackMemory, empty_memory, layers_like
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
@@ -121,7 +121,7 @@ class Encoder(nn.Module):
             layer = nn.remat(EncoderLayer, static_argnums=(4,), prevent_cse=False)
         return nn.scan(
             layer,
-            variable_axes={"params": 0, KERNELS: 0},
+            variable_axes={"params": 0, KERNELS: 0, LOSSES: 0},
             split_rngs={"params": True, "dropout": True},
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
@@ -368,7 +368,7 @@ class Decoder(nn.Module):
             layer = nn.remat(DecoderLayer, static_argnums=(6,), prevent_cse=False)
         return nn.scan(
             layer,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, LOSSES: 0},
             split_rngs={"params": True, "dropout": True},
             in_axes=(*(nn.broadcast,) * 5, 0, nn.broadcast),
             length=group.size,

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.data.parts import PartShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient import kept_vectors, seen_vectors
 from longsum_jax.objectives.summarization import Summarization
@@ -62,19 +64,25 @@ def segment_loss_fn(
     """Teacher-forced cross-entropy of every segment's target; counts segments, tokens and right next-token guesses.
 
     Batches hold "input_ids" and "attention_mask" [B, S, L], "labels" [B, S, T], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.parts.PartShape``. ``deterministic`` is without dropout.
+    ``salient_vectors`` "slots" and "reads", see ``data.parts.PartShape``. ``deterministic`` is without dropout and
+    without ``memory_reconstruction``, whose error, added up over layers, is the metric "reconstruction" over "weight".
     """
+
+    reconstructs = config.memory == "compressive" and config.memory_reconstruction > 0 and not deterministic
 
     def segment_loss(params: Any, batch: Mapping[str, Array], rng: Array, memory: Any) -> LossOutput:
         labels, mask = batch["labels"], batch["attention_mask"]
-        inputs = batch, memory, deterministic
-        logits, memory = module.apply({"params": params}, *inputs, rngs={"dropout": rng}, method=_teacher_forced)
+        options = {"rngs": {"dropout": rng}, "mutable": [LOSSES] if reconstructs else [], "method": _teacher_forced}
+        (logits, memory), sown = module.apply({"params": params}, batch, memory, deterministic, **options)
         loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
         counts = {
             "tokens": mask.sum().astype(np.float32) + weight,
             "right_tokens": (logits.argmax(-1) == labels).sum().astype(np.float32),
             "segments": mask.any(-1).sum().astype(np.float32),
         }
+        if reconstructs:
+            counts["reconstruction"] = weight * sum(x.sum() for x in jax.tree.leaves(sown))
+            loss_sum += config.memory_reconstruction * counts["reconstruction"]
         return LossOutput(loss_sum, weight, memory, counts)
 
     def start(params: Any, batch: Mapping[str, Array]) -> DocumentMemory:

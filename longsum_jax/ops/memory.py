@@ -54,10 +54,8 @@ def compressive_update(
         The new memory and its validity.
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
-    states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
-    states, states_valid = right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
-    oldest, oldest_valid = states[:, :length], states_valid[:, :length]
-    new, new_valid = compress(oldest, oldest_valid, kernel, bias, overflow=overflow)
+    states, states_valid = newest_states(memory, valid, hidden, hidden_valid)
+    new, new_valid = compress(states[:, :length], states_valid[:, :length], kernel, bias, overflow=overflow)
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
     compressed, compressed_valid = right_aligned(compressed, jnp.concatenate([valid[:, :half], new_valid], 1))
     start = compressed.shape[1] - half
@@ -65,6 +63,13 @@ def compressive_update(
         jnp.concatenate([compressed[:, start:], states[:, length:]], 1),
         jnp.concatenate([compressed_valid[:, start:], states_valid[:, length:]], 1),
     )
+
+
+def newest_states(memory: Array, valid: Array, hidden: Array, hidden_valid: Array) -> tuple[Array, Array]:
+    """The states that are not compressed and those of a segment, right-aligned [B, m / 2 + L, D]; the first L leave."""
+    half = memory.shape[1] // 2
+    states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
+    return right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
 
 
 def compress(
@@ -80,6 +85,19 @@ def compress(
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
     out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
     return jnp.where(valid[..., None], out, 0), valid
+
+
+def reconstruction_error(seen: Array, wanted: Array, queries: Array, keys: Array) -> Array:
+    """How far what queries see in compressed states is from what they see in the states themselves, float32 [].
+
+    Rae et al. 2020, algorithm 2, as a mean: squares over all entries of rows that have keys at all.
+
+    Args:
+        seen, wanted: [B, L, H, K].   queries, keys: bool [B, L], which there are.
+    """
+    counted = (queries & keys.any(1, keepdims=True)).astype(jnp.float32)
+    errors = jnp.square(seen.astype(jnp.float32) - wanted.astype(jnp.float32)).mean((2, 3))
+    return (errors * counted).sum() / jnp.maximum(counted.sum(), 1.0)
 
 
 def _without_newest(x: Array, valid: Array, count: Array) -> tuple[Array, Array]:

@@ -83,6 +83,7 @@ class TwinMemory:
 
     def __init__(self, config, p):
         self.config, self.p = config, p.get("memory")
+        self.attention, self.errors = jax.lax.stop_gradient(p["self_attention"]), []
         self.slots = self.p["initial"] if config.memory == "attentive" and self.p else None
         self.compressed, self.newest = [], []
 
@@ -91,6 +92,7 @@ class TwinMemory:
 
     def write(self, hidden):
         if self.p is None or not len(hidden):
+            self.errors.append(0.0)
             return
         hidden = jax.lax.stop_gradient(hidden)
         if self.config.memory == "attentive":
@@ -104,10 +106,14 @@ class TwinMemory:
         half, r = self.config.memory_size // 2, self.config.memory_compression
         self.newest += list(hidden)
         old, self.newest = self.newest[:-half], self.newest[-half:]
-        old = [jnp.zeros_like(hidden[0])] * (-len(old) % r) + old
-        for i in range(0, len(old), r):
-            self.compressed.append(sum(old[i + j] @ self.p["kernel"][j] for j in range(r)) + self.p["bias"])
-        self.compressed = self.compressed[-half:]
+        states = [jnp.zeros_like(hidden[0])] * (-len(old) % r) + old
+        new = [
+            sum(states[i + j] @ self.p["kernel"][j] for j in range(r)) + self.p["bias"]
+            for i in range(0, len(states), r)
+        ]
+        self.compressed = [*self.compressed, *new][-half:]
+        seen = [attend(self.attention, hidden, jnp.stack(x), output=False) for x in (new, old) if old]
+        self.errors.append(jnp.square(seen[0] - seen[1]).mean() if old else 0.0)
 
 
 def twin_layer(p, config, memory, x, causal=False, states=None):
@@ -132,8 +138,11 @@ def embed(p, ids, side):
     return layer_norm(p[f"{side}_norm"], p["shared"][ids] + p[f"{side}_positions"][2 + np.arange(len(ids))])
 
 
-def twin_document(config, p, batch, row):
-    """The summed loss of a document, and the logits of each segment's target."""
+def twin_document(config, p, batch, row, errors=None):
+    """The summed loss of a document, and the logits of each segment's target.
+
+    ``errors`` is filled with the errors of compression, by layer and segment.
+    """
     encoder, decoder = layers_of(p["encoder"], 1), layers_of(p["decoder"], 1)
     read = [TwinMemory(config, layer) for layer in encoder]
     written = [TwinMemory(config, layer) for layer in decoder]
@@ -155,6 +164,8 @@ def twin_document(config, p, batch, row):
             memory.write(hidden)
         logits.append(y @ p["shared"].T + jax.lax.stop_gradient(p["final_logits_bias"]) if len(labels) else y)
         total -= sum(jax.nn.log_softmax(logits[-1])[i, label] for i, label in enumerate(labels))
+    if errors is not None:
+        errors += [memory.errors for memory in (*read, *written)]
     return total, logits
 
 
@@ -195,6 +206,37 @@ def test_one_segment_of_backpropagation():
     assert float(out.loss_sum) == pytest.approx(float(out_of_all.loss_sum), abs=1e-4)
     differing = jax.tree.map(lambda a, b: not np.allclose(a, b, atol=1e-5), grads, through)
     assert any(jax.tree.leaves(differing))  # it is a truncation
+
+
+@pytest.mark.parametrize(("backprop", "charged"), [(1, (4, 2)), (2, (4, 2)), (0, (5, 4, 2))])
+def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alone(backprop, charged):
+    """What a segment pushes out is compressed, and charged, when gradients reach it: with the segment after it."""
+    config, _, params = make(memory="compressive", memory_backprop=backprop, memory_reconstruction=0.5)
+    batch = make_batch((((6, 5), (3, 4), (5, 2)),), segments=4)
+
+    def charge(params):
+        errors = []
+        twin_document(config, params, batch, 0, errors)
+        return sum(weight * layer[i] for layer in errors for i, weight in enumerate(charged))
+
+    error, wanted = jax.jit(jax.value_and_grad(charge))(params)
+    found, out = gradients(config, params, batch)
+    plain, without = gradients(dataclasses.replace(config, memory_reconstruction=0.0), params, batch)
+    assert float(error) > 0
+    assert float(out.metrics["reconstruction"]) == pytest.approx(float(error), rel=1e-4)
+    assert float(out.loss_sum - without.loss_sum) == pytest.approx(0.5 * float(error), rel=1e-3)
+    flat, _ = jax.tree_util.tree_flatten_with_path(wanted)
+    for (path, a), b, c in zip(flat, jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+        name = jax.tree_util.keystr(path)
+        assert (np.abs(a).max() > 0) == ("['memory']" in name), name
+        np.testing.assert_allclose(b - c, 0.5 * a, atol=2e-5, rtol=1e-3, err_msg=name)
+
+
+def test_evaluation_does_not_count_the_error_of_compression():
+    config, module, params = make(memory="compressive", memory_reconstruction=0.5)
+    loss = segment_loss_fn(module, config, deterministic=True)
+    _, out = jax.jit(gradient_fn(loss))(params, make_batch(), jax.random.key(0), ())
+    assert "reconstruction" not in out.metrics
 
 
 def test_memory_of_a_step_does_not_depend_on_the_number_of_segments():
