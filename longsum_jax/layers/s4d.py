@@ -6,6 +6,7 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
@@ -21,6 +22,7 @@ from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
 KERNELS = "kernels"  # the collection of variables that ``S4D`` reads kept kernels from
+CONVOLVED = "convolved"  # the name of what convolutions give, for policies of ``jax.checkpoint``
 
 
 class S4D(nn.Module):
@@ -103,7 +105,7 @@ class S4D(nn.Module):
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
         k = map_over_length(self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask)
-        y = self._convolve(k)
+        y = checkpoint_name(self._convolve(k), CONVOLVED)
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
     def _gate(self, u: Array, y: Array) -> Array:

@@ -1,15 +1,17 @@
 """What a stack of transformer layers is made of: one description that every family fills in from its own config."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.common import NORMS, FeedForward, Initializer, normal, torch_uniform
-from longsum_jax.layers.s4d import StepInit
+from longsum_jax.layers.s4d import CONVOLVED, StepInit
 from longsum_jax.ops.lsg_selection import SparsityType
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.ssm import Discretization
@@ -183,6 +185,12 @@ def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttent
     return dataclasses.replace(options, encoder_attention=name, **plain)
 
 
+_POLICIES = jax.checkpoint_policies
+_KEPT = _POLICIES.save_from_both_policies(
+    _POLICIES.dots_with_no_batch_dims_saveable, _POLICIES.save_only_these_names(CONVOLVED)
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """Sizes, order and numbers of one encoder or decoder stack.
@@ -200,6 +208,8 @@ class StackConfig:
         options: which encoder attention; decoders do not look at it.
         cross: which cross-attention; encoders do not look at it.
         memory: what all layers of this stack keep from segment to segment.
+        remat: gradients compute layers again from their inputs; otherwise only what costs little: all but products with
+            parameters and the convolutions of S4D.
         length_chunk: positions per piece in dense maps of an encoder; 0 for all at once.
     """
 
@@ -228,6 +238,11 @@ class StackConfig:
     dtype: Any = jnp.float32
     remat: bool = False
     length_chunk: int = 0
+
+    @property
+    def kept_for_gradients(self) -> Callable[..., bool] | None:
+        """Of ``jax.checkpoint``: what of a layer its gradient finds, and does not compute again."""
+        return None if self.remat else _KEPT
 
     def make_norm(self, **names: Any) -> nn.Module:
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)

@@ -116,9 +116,7 @@ class Encoder(nn.Module):
         return layer_groups([LayerKind(attention, i in own) for i, attention in enumerate(attentions)])
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
-        layer = EncoderLayer
-        if self.stack.remat:
-            layer = nn.remat(EncoderLayer, static_argnums=(4,), prevent_cse=False)
+        layer = nn.remat(EncoderLayer, static_argnums=(4,), prevent_cse=False, policy=self.stack.kept_for_gradients)
         return nn.scan(
             layer,
             variable_axes={"params": 0, KERNELS: 0, LOSSES: 0},
@@ -363,9 +361,7 @@ class Decoder(nn.Module):
         return layer_groups([LayerKind("", i in own) for i in range(self.stack.num_layers)])
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
-        layer = DecoderLayer
-        if self.stack.remat:
-            layer = nn.remat(DecoderLayer, static_argnums=(6,), prevent_cse=False)
+        layer = nn.remat(DecoderLayer, static_argnums=(6,), prevent_cse=False, policy=self.stack.kept_for_gradients)
         return nn.scan(
             layer,
             variable_axes={"params": 0, LOSSES: 0},

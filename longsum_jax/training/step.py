@@ -103,22 +103,24 @@ def make_train_step(
         loss = out.loss_sum / out.weight
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
 
-        def choose(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+        def update(grads: Any, params: Any, opt_state: Any) -> tuple[Any, Any]:
+            updates, opt_state = optimizer.update(grads, opt_state, params)
+            return optax.apply_updates(params, updates), opt_state
 
+        # A branch writes where the old arrays were; choosing between old and new ones entry by entry needs both.
+        skip = lambda grads, *kept: kept  # noqa: E731
+        params, opt_state = jax.lax.cond(finite, update, skip, grads, state.params, state.opt_state)
         new_state = TrainState(
             step=state.step + 1,
-            params=choose(optax.apply_updates(state.params, updates), state.params),
-            opt_state=choose(opt_state, state.opt_state),
-            carry=choose(out.carry, state.carry),
+            params=params,
+            opt_state=opt_state,
+            carry=jax.tree.map(lambda a, b: jnp.where(finite, a, b), out.carry, state.carry),
             skipped=state.skipped + ~finite,
             bad_streak=jnp.where(finite, 0, state.bad_streak + 1),
         )
-        metrics = _metrics(out, loss, norm, opt_state, new_state)
-        return new_state, metrics
+        return new_state, _metrics(out, loss, norm, new_state)
 
     if shardings is None:
         return jax.jit(step, donate_argnums=0)
@@ -249,10 +251,10 @@ def _gathered(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), tree)
 
 
-def _metrics(out: LossOutput, loss: Array, norm: Array, opt_state: Any, state: TrainState) -> dict[str, Array]:
+def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> dict[str, Array]:
     if clash := sorted(set(out.metrics) & set(RESERVED_METRICS)):
         raise ValueError(f"the loss function may not use the metric names {clash}")
-    rate = optax.tree_utils.tree_get(opt_state, "learning_rate")
+    rate = optax.tree_utils.tree_get(state.opt_state, "learning_rate")
     metrics = {"loss": loss, "grad_norm": norm, "weight": out.weight}
     metrics |= {"skipped": state.skipped, "bad_streak": state.bad_streak}
     return metrics | ({} if rate is None else {"learning_rate": rate}) | dict(out.metrics)
