@@ -80,7 +80,12 @@ def timed(call: Callable[[], Any]) -> Seconds:
 
 
 def fastest(
-    calls: Mapping[str, Callable[[], Any]], repeats: int, *, warm_ups: int = 1, enough: float = math.inf
+    calls: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    *,
+    warm_ups: int = 1,
+    enough: float = math.inf,
+    in_a_row: int = 1,
 ) -> dict[str, Seconds]:
     """Least seconds of each call, which take turns: other work on the machine then hits them alike.
 
@@ -88,6 +93,7 @@ def fastest(
         repeats: turns that count; there is at least one.
         warm_ups: turns before them.
         enough: seconds on the clock after which a call has no further turn.
+        in_a_row: calls of a turn, each timed.
     """
     for _ in range(warm_ups):
         for call in calls.values():
@@ -96,7 +102,7 @@ def fastest(
     for turn in range(max(repeats, 1)):
         for name, call in calls.items():
             if turn == 0 or sum(seconds.wall for seconds in taken[name]) < enough:
-                taken[name].append(timed(call))
+                taken[name] += [timed(call) for _ in range(in_a_row)]
     return {name: Seconds(*map(min, zip(*turns, strict=True))) for name, turns in taken.items()}
 
 

@@ -47,11 +47,13 @@ class Case(ABC):
         program: ours, compiled for shapes alone.
         flops: that a call asks for.
         tolerance: how far results from the same weights may be apart.
+        in_a_row: calls that a turn makes.
     """
 
     tokens: int
     flops: float
     tolerance = 1e-3
+    in_a_row = 1
     param_dtype = "float32"
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
@@ -156,7 +158,7 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         if name == case.name or name.startswith("published"):
             rows[by]["difference"] = _checked(case, by, results[OURS], result)
     del results
-    taken = fastest(calls, case.args.repeats, warm_ups=0, enough=case.args.enough)
+    taken = fastest(calls, case.args.repeats, warm_ups=0, enough=case.args.enough, in_a_row=case.in_a_row)
     for by, seconds in taken.items():
         rows[by] |= _speed(case, seconds, taken[OURS], by, peak)
         if by.startswith("PyTorch") and PUBLIC in taken:

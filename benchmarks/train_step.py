@@ -32,7 +32,9 @@ RATE = 1e-4
 
 
 class TrainStep(sweep.Case):
-    """One step over ``--batch`` documents."""
+    """One step over ``--batch`` documents; a turn makes two, as training does: memory of the one serves the next."""
+
+    in_a_row = 2
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
         super().__init__(name, length, args)

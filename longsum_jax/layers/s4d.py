@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
+from longsum_jax.layers.common import KEPT, Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
 from longsum_jax.ops.ssm_conv import (
     Backend,
@@ -22,7 +22,6 @@ from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
 KERNELS = "kernels"  # the collection of variables that ``S4D`` reads kept kernels from
-CONVOLVED = "convolved"  # the name of what convolutions give, for policies of ``jax.checkpoint``
 
 
 class S4D(nn.Module):
@@ -105,7 +104,7 @@ class S4D(nn.Module):
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
         k = map_over_length(self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask)
-        y = checkpoint_name(self._convolve(k), CONVOLVED)
+        y = checkpoint_name(self._convolve(k), KEPT)
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
     def _gate(self, u: Array, y: Array) -> Array:

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import NORMS, FeedForward, Initializer, normal, torch_uniform
-from longsum_jax.layers.s4d import CONVOLVED, StepInit
+from longsum_jax.layers.common import KEPT, NORMS, FeedForward, Initializer, normal, torch_uniform
+from longsum_jax.layers.s4d import StepInit
 from longsum_jax.ops.lsg_selection import SparsityType
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.ssm import Discretization
@@ -185,12 +185,6 @@ def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttent
     return dataclasses.replace(options, encoder_attention=name, **plain)
 
 
-_POLICIES = jax.checkpoint_policies
-_KEPT = _POLICIES.save_from_both_policies(
-    _POLICIES.dots_with_no_batch_dims_saveable, _POLICIES.save_only_these_names(CONVOLVED)
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """Sizes, order and numbers of one encoder or decoder stack.
@@ -242,7 +236,7 @@ class StackConfig:
     @property
     def kept_for_gradients(self) -> Callable[..., bool] | None:
         """Of ``jax.checkpoint``: what of a layer its gradient finds, and does not compute again."""
-        return None if self.remat else _KEPT
+        return None if self.remat else jax.checkpoint_policies.save_only_these_names(KEPT)
 
     def make_norm(self, **names: Any) -> nn.Module:
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)

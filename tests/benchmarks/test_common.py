@@ -8,10 +8,14 @@ import pytest
 
 
 def test_calls_take_turns_after_a_warm_up(scripts):
-    order = []
-    taken = scripts("common").fastest({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    order, fastest = [], scripts("common").fastest
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    taken = fastest(calls, 2)
     assert order == ["a", "b"] * 3
     assert all(0 <= seconds.wall < 1 for seconds in taken.values())
+    order.clear()
+    fastest(calls, 1, warm_ups=0, in_a_row=2)
+    assert order == ["a", "a", "b", "b"]
 
 
 def test_a_slow_call_has_fewer_turns(scripts, monkeypatch):
