@@ -90,8 +90,9 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
         InputError: sizes out of range, layers that there are not, or an encoder attention that cannot read what it is
             to read.
     """
-    limits = {"memory_size": 1, "memory_compression": 1, "memory_backprop": 0, "salient_vectors": 0}
-    for key, least in (limits | {"memory_reconstruction": 0}).items():
+    limits = {"memory_size": 1, "memory_compression": 1}
+    limits |= dict.fromkeys(("memory_backprop", "memory_reconstruction", "salient_vectors"), 0)
+    for key, least in limits.items():
         if getattr(config, key) < least:
             raise InputError(f"{key} is {getattr(config, key)}; it must be at least {least}")
     readers = memory_layers(config, encoder_layers)
