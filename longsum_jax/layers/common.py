@@ -7,14 +7,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
+from longsum_jax.ops.gradients import keep
 from longsum_jax.ops.parts import Cut
 from longsum_jax.typing import Array
 
 Initializer = Callable[..., Array]
-KEPT = "kept"  # the name of what gradients do not compute again, for policies of ``jax.checkpoint``
 CPU_ROWS = 512  # rows of a dense map at a time, see ``map_over_length``
 
 
@@ -101,7 +100,7 @@ class Linear(nn.Module):
         axes = tuple(range(x.ndim - self.inputs, x.ndim))
         dims = ((axes, tuple(range(self.inputs))), ((), ()))
         y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), dims)
-        return checkpoint_name(y if bias is None else y + bias.astype(self.dtype), KEPT)
+        return keep(y if bias is None else y + bias.astype(self.dtype))
 
 
 class RMSNorm(nn.Module):

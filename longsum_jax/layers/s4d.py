@@ -6,9 +6,9 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
-from longsum_jax.layers.common import KEPT, Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
+from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
+from longsum_jax.ops.gradients import keep
 from longsum_jax.ops.ssm import DiagonalSSM, Discretization
 from longsum_jax.ops.ssm_conv import (
     Backend,
@@ -104,7 +104,7 @@ class S4D(nn.Module):
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
         k = map_over_length(self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask)
-        y = checkpoint_name(self._convolve(k), KEPT)
+        y = keep(self._convolve(k))
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
     def _gate(self, u: Array, y: Array) -> Array:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import KEPT, NORMS, FeedForward, Initializer, normal, torch_uniform
+from longsum_jax.layers.common import NORMS, FeedForward, Initializer, normal, torch_uniform
 from longsum_jax.layers.s4d import StepInit
+from longsum_jax.ops.gradients import KEEP
 from longsum_jax.ops.lsg_selection import SparsityType
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.ssm import Discretization
@@ -236,7 +236,7 @@ class StackConfig:
     @property
     def kept_for_gradients(self) -> Callable[..., bool] | None:
         """Of ``jax.checkpoint``: what of a layer its gradient finds, and does not compute again."""
-        return None if self.remat else jax.checkpoint_policies.save_only_these_names(KEPT)
+        return None if self.remat else KEEP
 
     def make_norm(self, **names: Any) -> nn.Module:
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.ops.gradients import keep
 from longsum_jax.ops.parts import Axes, sum_over
 from longsum_jax.typing import Array
 
@@ -38,17 +39,20 @@ def dot_product_attention(
     scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
-    weights = masked_softmax(scores, mask, axes).astype(v.dtype)
+    weights, total = masked_exponentials(scores, mask, axes)
+    weights = weights.astype(v.dtype)
     if dropout is not None:
         weights = dropout(weights)
-    return sum_over(jnp.einsum("bhtl,blhk->bthk", weights, v), axes)
+    out = keep(jnp.einsum("bhtl,blhk->bthk", weights, v, preferred_element_type=jnp.float32))
+    return (sum_over(out, axes) / total.swapaxes(1, 2)).astype(v.dtype)
 
 
 def mix_states(q: Array, states: Array, mask: Array | None = None, *, scale: float = 1.0, axes: Axes = ()) -> Array:
     """``dot_product_attention`` of [B, T, H, D] with ``states`` [B, L, D] as keys and values of every head."""
     scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * scale
-    weights = masked_softmax(scores, mask, axes).astype(states.dtype)
-    return sum_over(jnp.einsum("bhtl,bld->bthd", weights, states), axes)
+    weights, total = masked_exponentials(scores, mask, axes)
+    out = jnp.einsum("bhtl,bld->bthd", weights.astype(states.dtype), states, preferred_element_type=jnp.float32)
+    return (sum_over(out, axes) / total.swapaxes(1, 2)).astype(states.dtype)
 
 
 def largest_scores(scores: Array, mask: Array | None, count: int) -> Array:
@@ -88,18 +92,18 @@ def masked_softmax(scores: Array, mask: Array | None, axes: Axes = ()) -> Array:
 def masked_exponentials(scores: Array, mask: Array | None, axes: Axes = ()) -> tuple[Array, Array]:
     """The two halves of ``masked_softmax``: exponentials, at most 1, and their sum [..., 1], at least 1.
 
-    Dividing after the product with the values saves a pass over the weights. A row without any allowed entry has
-    zeros, and 1 for their sum. Where the last axis is cut over ``axes`` (``ops.parts``) the sum is that of all parts.
+    Dividing after the product with the values saves a pass over the weights, and one over their gradients. A row
+    without any allowed entry has zeros, and 1 for their sum. Where the last axis is cut over ``axes`` (``ops.parts``)
+    the sum is that of all parts.
     """
+    least = jnp.finfo(scores.dtype).min
     if mask is not None:
-        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
+        scores = jnp.where(mask, scores, least)
+    # At least half of the least number, so that the exponential of a masked score is 0 in a row of nothing else, too.
+    largest = jnp.maximum(jax.lax.stop_gradient(scores.max(-1, keepdims=True)), least / 2)
     weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))
-    if mask is None:
-        return weights, sum_over(weights.sum(-1, keepdims=True), axes)
-    weights = jnp.where(mask, weights, 0.0)
     total = sum_over(weights.sum(-1, keepdims=True), axes)
-    return weights, jnp.where(total > 0, total, 1.0)
+    return weights, total if mask is None else jnp.where(total > 0, total, 1.0)
 
 
 def relative_position_bucket(

@@ -226,13 +226,13 @@ def _random(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, 
         return KeySet(k, v, seen)
     apart = blocks * size - i[:, :, None, :1]  # from the first query of a block to the first key of a drawn one
 
-    def of_blocks(apart: Array) -> Array:
+    def of_blocks(apart: Array, bias: Array) -> Array:
         place = jnp.arange(size)
         distance = apart[:, :, :, None] + place - place[:, None, None]  # [B, n, H, C, R, C]
         distance = distance.reshape(*distance.shape[:4], -1)
         return jax.vmap(lambda b, d: _of_distance(b[None], d)[0], in_axes=(0, 2), out_axes=2)(bias, distance)
 
-    return KeySet(k, v, seen, BlockBias(of_blocks, apart[..., None]))
+    return KeySet(k, v, seen, BlockBias(of_blocks, apart[..., None], (bias,)))
 
 
 def _strided(
@@ -259,22 +259,22 @@ def _strided(
     keys = -(-length // stride)
     blocks = to_blocks(classes(q), min(STRIDE_BLOCK, keys))
     place = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3], 1, 1)
-    table = None if bias is None else _of_distance(bias, stride * jnp.arange(1 - keys, keys))
+    table = () if bias is None else (_of_distance(bias, stride * jnp.arange(1 - keys, keys)),)
+    radius = jnp.asarray(-1 if p.radius is None else p.radius)
 
-    def hidden_or_biased(place: Array) -> Array:  # [1, n, C, 1, 1] -> [1, n, H or 1, C, keys]
+    def hidden_or_biased(place: Array, radius: Array, *table: Array) -> Array:  # -> [1, n, H or 1, C, keys]
         apart = (jnp.arange(keys) - place[..., 0]) * stride
-        near = p.in_window(apart, 0)[:, :, None]
-        if table is None:
+        near = (jnp.abs(apart) <= radius)[:, :, None]
+        if not table:
             return jnp.where(near, NEVER, 0.0)
-        run = run_bias(table, jnp.maximum(keys - 1 - place[..., 0, 0], 0), keys)
-        return jnp.where(near, NEVER, run.function(run.blocks))
+        return jnp.where(near, NEVER, run_bias(*table, jnp.maximum(keys - 1 - place[..., 0, 0], 0), keys)())
 
-    needs = p.radius is not None or table is not None
+    needs = p.radius is not None or bias is not None
     key_set = KeySet(
         classes(k),
         classes(v),
         classes(own)[:, None, None, None],
-        BlockBias(hidden_or_biased, place) if needs else None,
+        BlockBias(hidden_or_biased, place, (radius, *table)) if needs else None,
     )
     return attend_partially(blocks, [key_set], scale=scale, dropout=dropout).map(positions)
 

@@ -2,9 +2,9 @@
 
 Queries come in blocks. A set of keys is either one row of keys per block (a window, blocks chosen at random) or one
 row that all blocks share (global tokens). No array of the size [L, L] is ever formed, and blocks whose scores would
-take too much memory at once go through in pieces that are computed again for gradients. Sets of keys that want queries
-in different orders, such as windows and strides, or rounds of hashing, are attended to one by one and merged by their
-sums of exponentials.
+take too much memory at once go through in pieces. Gradients keep the result and the sums of exponentials and compute
+the scores again (Dao et al. 2022, appendix B). Sets of keys that want queries in different orders, such as windows and
+strides, or rounds of hashing, are attended to one by one and merged by their sums of exponentials.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from jax import lax
 
 from longsum_jax.ops.attention import masked_exponentials
 from longsum_jax.ops.blocks import from_blocks, to_blocks
+from longsum_jax.ops.gradients import keep
 from longsum_jax.ops.parts import Axes
 from longsum_jax.typing import Array
 
@@ -37,12 +38,17 @@ def _on_cpu() -> bool:
 class BlockBias(NamedTuple):
     """A bias made where it is needed, for bias arrays that are as large as the scores.
 
-    ``function`` gets the rows of ``blocks`` that belong to a piece, [B, n, C, ...], and returns floats that broadcast
-    to [B, n, H, C, W]; gradients flow into what it closes over.
+    ``function`` gets the rows of ``blocks`` that belong to a piece, [B, n, C, ...], and all of ``arrays``. It returns
+    floats that broadcast to [B, n, H, C, W]. Gradients flow into ``arrays``; it closes over none.
     """
 
-    function: Callable[[Array], Array]
+    function: Callable[..., Array]
     blocks: Array  # [B, N, C, ...]
+    arrays: tuple[Array, ...] = ()
+
+    def __call__(self) -> Array:
+        """The bias of all blocks."""
+        return self.function(self.blocks, *self.arrays)
 
 
 class KeySet(NamedTuple):
@@ -105,25 +111,14 @@ def attend_key_sets(
     Returns:
         [B, N, C, H, K] in the type of the values.
     """
-    dtype, pieces = key_sets[0].v.dtype, _count_pieces(q, key_sets)
-    key_sets = [_prepared(key_set) for key_set in key_sets]
-    if pieces > 1 and _on_cpu():
-        return _attend_row_by_row(q, key_sets, scale, dropout).astype(dtype)
-    attend = lambda *arguments: _attend(*arguments).out.astype(dtype)  # noqa: E731
-    if pieces == 1:
-        return attend(q, key_sets, scale, dropout)
-    return _attend_in_pieces(attend, pieces, q, key_sets, scale, dropout)
+    return _attend(q, key_sets, scale, dropout, key_sets[0].v.dtype).out
 
 
 def attend_partially(
     q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None
 ) -> Partial:
     """``attend_key_sets`` with what is needed to merge it with other sets: [B, N, C, H, K] and [B, N, C, H]."""
-    pieces = _count_pieces(q, key_sets)
-    key_sets = [_prepared(key_set) for key_set in key_sets]
-    if pieces == 1:
-        return _attend(q, key_sets, scale, dropout)
-    return _attend_in_pieces(_attend, pieces, q, key_sets, scale, dropout)
+    return _attend(q, key_sets, scale, dropout, jnp.float32)
 
 
 def merge_partials(parts: Sequence[Partial]) -> Array:
@@ -178,11 +173,11 @@ def run_bias(table: Array, starts: Array, width: int) -> BlockBias:
         table: float [H, any].   starts: int [B, N, C].   width: W.
     """
 
-    def rows(starts: Array) -> Array:
+    def rows(starts: Array, table: Array) -> Array:
         run = lambda start: lax.dynamic_slice_in_dim(table, start, width, 1)  # noqa: E731
         return jnp.moveaxis(jax.vmap(run)(starts.reshape(-1)).reshape(*starts.shape, -1, width), 3, 2)
 
-    return BlockBias(rows, starts)
+    return BlockBias(rows, starts, (table,))
 
 
 def full_attention(
@@ -215,6 +210,45 @@ def full_attention(
     return from_blocks(attend_key_sets(blocks, [*further, keys], scale=scale, dropout=dropout), length)
 
 
+def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any) -> Partial:
+    """The softmax with its gradients; ``out`` in ``dtype``."""
+    pieces, rate = _count_pieces(q, key_sets), 0.0 if dropout is None else dropout.rate
+    leaves, tree = jax.tree.flatten([_prepared(key_set) for key_set in key_sets])
+    is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions
+
+    def run(q: Array, arrays: Sequence[Array], rng: Array | None, log_total: Array | None = None) -> Partial:
+        rest = iter(arrays)
+        sets = jax.tree.unflatten(tree, [next(rest) if known else x for x, known in zip(leaves, is_array, strict=True)])
+        options = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
+        if pieces == 1:
+            return _at_once(*options)
+        return _row_by_row(*options) if _on_cpu() else _piece_by_piece(_at_once, pieces, *options)
+
+    def forward(q: Array, arrays: Sequence[Array], rng: Array | None) -> tuple[Partial, Any]:
+        part = run(q, arrays, rng)
+        part = Partial(keep(part.out.astype(dtype)), keep(part.log_total))
+        return part, (q, arrays, rng, part)
+
+    def backward(saved: Any, gradient: Partial) -> tuple[Any, ...]:
+        q, arrays, rng, part = saved
+        is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
+
+        def again(q: Array, floats: Sequence[Array]) -> Partial:
+            rest = iter(floats)
+            every = [next(rest) if known else x for x, known in zip(arrays, is_float, strict=True)]
+            return run(q, every, rng, part.log_total)
+
+        _, pull_back = jax.vjp(again, q, [x for x, known in zip(arrays, is_float, strict=True) if known])
+        out = gradient.out.astype(jnp.float32)
+        q_gradient, found = pull_back(Partial(out, gradient.log_total - (out * part.out).sum(-1)))
+        rest = iter(found)
+        return q_gradient, [next(rest) if known else None for known in is_float], None
+
+    attend = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
+    attend.defvjp(forward, backward)
+    return attend(q, [x for x, known in zip(leaves, is_array, strict=True) if known], dropout and dropout.rng)
+
+
 def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
     """In how many pieces the blocks of ``q`` go through, so that the scores of each stay below the maximum."""
     batch, blocks, size, heads, _ = q.shape
@@ -222,21 +256,24 @@ def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
     return max(1, min(blocks, -(-score_bytes // max_score_bytes())))
 
 
-def _attend_in_pieces(
-    attend: Callable[..., Any],
+def _piece_by_piece(
+    attend: Callable[..., Partial],
     pieces: int,
     q: Array,
     key_sets: Sequence[KeySet],
+    log_total: Array | None,
     scale: float,
     dropout: Dropout | None,
-) -> Any:
+) -> Partial:
     """What ``attend`` gives, arrays [B, N, C, ...], for some blocks at a time, computed again for gradients."""
     blocks = q.shape[1]
-    arrays = [q, *_rows(key_sets, 1, blocks)]
+    arrays = [q, *([] if log_total is None else [log_total]), *_rows(key_sets, 1, blocks)]
 
-    def attend_piece(piece: Any) -> Array:
+    def attend_piece(piece: Any) -> Partial:
         number, q, *arrays = piece
-        return attend(q, _with_rows(key_sets, 1, blocks, arrays), scale, dropout and dropout.fold(number))
+        known = None if log_total is None else arrays.pop(0)
+        sets = _with_rows(key_sets, 1, blocks, arrays)
+        return attend(q, sets, known, scale, dropout and dropout.fold(number))
 
     size = -(-blocks // pieces)
     xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
@@ -245,7 +282,9 @@ def _attend_in_pieces(
     return jax.tree.map(lambda x: from_blocks(x.swapaxes(0, 1), blocks), out)
 
 
-def _attend_row_by_row(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
+def _row_by_row(
+    q: Array, key_sets: Sequence[KeySet], log_total: Array | None, scale: float, dropout: Dropout | None
+) -> Partial:
     """One document, one block and one head after another, for CPUs.
 
     These are plain matrix products, which XLA spreads over all cores; products with batch dimensions inside a loop
@@ -253,32 +292,45 @@ def _attend_row_by_row(q: Array, key_sets: Sequence[KeySet], scale: float, dropo
     """
     batch = q.shape[0]
 
-    def one(row: Any) -> Array:
+    def one(row: Any) -> Partial:
         number, *arrays = row
         q, *arrays = (x[None] for x in arrays)
-        sets = _with_rows(key_sets, 0, batch, arrays)
-        return _attend_in_pieces(_attend_by_heads, q.shape[1], q, sets, scale, dropout and dropout.fold(number))[0]
+        known = None if log_total is None else arrays.pop(0)
+        # Heads of shared keys are cut out once, not in every block.
+        sets = [_cut_heads(s) for s in _with_rows(key_sets, 0, batch, arrays)]
+        out = _piece_by_piece(_by_heads, q.shape[1], q, sets, known, scale, dropout and dropout.fold(number))
+        return jax.tree.map(lambda x: x[0], out)
 
-    xs = (jnp.arange(batch), q, *_rows(key_sets, 0, batch))
-    return one([x[0] for x in xs])[None] if batch == 1 else lax.map(one, xs)
+    xs = (jnp.arange(batch), q, *([] if log_total is None else [log_total]), *_rows(key_sets, 0, batch))
+    return jax.tree.map(lambda x: x[None], one([x[0] for x in xs])) if batch == 1 else lax.map(one, xs)
 
 
-def _attend_by_heads(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Array:
-    """``_attend`` for a single block, q [1, 1, C, H, K], head by head without any batch dimension."""
+def _by_heads(
+    q: Array, key_sets: Sequence[KeySet], log_total: Array | None, scale: float, dropout: Dropout | None
+) -> Partial:
+    """``_at_once`` for a single block, q [1, 1, C, H, K], head by head without any batch dimension."""
     key_sets = [s._replace(bias=_bias(s)) for s in key_sets]
     heads = []
     for h in range(q.shape[3]):
         sets = [_of_head(s, h) for s in key_sets]
         products = [jnp.dot(q[0, 0, :, h], s.k.T, preferred_element_type=jnp.float32) * scale for s in sets]
         scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
-        heads.append(_weighted(scores, sets, dropout and dropout.fold(h), lambda w, v: w @ v).out)
-    return jnp.stack(heads, 1)[None, None]
+        known = None if log_total is None else log_total[0, 0, :, h]
+        heads.append(_weighted(scores, sets, known, dropout and dropout.fold(h), lambda w, v: w @ v))
+    return jax.tree.map(lambda *x: jnp.stack(x, 1)[None, None], *heads)
+
+
+def _cut_heads(key_set: KeySet) -> KeySet:
+    """Shared keys and values [1, H, W, K] as H arrays [W, K]."""
+    if key_set.k.ndim == 5:
+        return key_set
+    return key_set._replace(k=tuple(key_set.k[0]), v=tuple(key_set.v[0]))
 
 
 def _of_head(key_set: KeySet, head: int) -> KeySet:
     """Arrays of one head of one block: k and v [W, K], mask and bias [C or 1, W]."""
     take = lambda x: x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]  # noqa: E731
-    k, v = (x[0, 0, :, head] if x.ndim == 5 else x[0, head] for x in key_set[:2])
+    k, v = (x[head] if isinstance(x, tuple) else x[0, 0, :, head] for x in key_set[:2])
     return KeySet(k, v, take(key_set.mask), take(key_set.bias))
 
 
@@ -300,7 +352,7 @@ def _map_rows(function: Callable[[Array], Any], key_set: KeySet, axis: int, size
     def visit(x: Any) -> Any:
         if isinstance(x, BlockBias):
             return x._replace(blocks=visit(x.blocks))
-        if x is None or (axis == 1 and x.ndim == 4):  # keys that all blocks share
+        if x is None or isinstance(x, tuple) or (axis == 1 and x.ndim == 4):  # keys that all blocks share
             return x
         return function(x) if x.shape[axis] == size else x
 
@@ -317,38 +369,52 @@ def _prepared(key_set: KeySet) -> KeySet:
 
 
 def _bias(key_set: KeySet) -> Array | None:
-    bias = key_set.bias
-    return bias.function(bias.blocks) if isinstance(bias, BlockBias) else bias
+    return key_set.bias() if isinstance(key_set.bias, BlockBias) else key_set.bias
 
 
-def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None) -> Partial:
+def _at_once(
+    q: Array, key_sets: Sequence[KeySet], log_total: Array | None, scale: float, dropout: Dropout | None
+) -> Partial:
+    """``_weighted`` for all blocks and heads: [B, N, C, H, K] and [B, N, C, H]."""
+
     def mix(weights: Array, v: Array) -> Array:
         values = "bnwhk" if v.ndim == 5 else "bhwk"
         return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
 
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
-    return Partial(*(jnp.moveaxis(x, 2, 3) for x in _weighted(scores, key_sets, dropout, mix)))
+    known = None if log_total is None else log_total.swapaxes(2, 3)
+    return Partial(*(jnp.moveaxis(x, 2, 3) for x in _weighted(scores, key_sets, known, dropout, mix)))
 
 
 def _weighted(
     scores: Sequence[Array],
     key_sets: Sequence[KeySet],
+    log_total: Array | None,
     dropout: Dropout | None,
     mix: Callable[[Array, Array], Array],
 ) -> Partial:
-    """One softmax over the scores [..., C, W] of all sets: the mean of the values [..., C, K], the log sum [..., C]."""
+    """One softmax over the scores [..., C, W] of all sets: the mean of the values [..., C, K], the log sum [..., C].
+
+    With ``log_total`` [..., C] at hand: the same mean, and the sum of the weights, which is 1. Their gradients, for
+    d out and (d log_total - d out . out), are those of the softmax, and need neither maxima nor sums.
+    """
     widths = [part.shape[-1] for part in scores]
     scores, mask = jnp.concatenate(scores, -1), _union_mask(key_sets, widths)
-    weights, total = masked_exponentials(scores, mask)
-    log_total = _log_total(scores, mask, total)
-    weights = weights.astype(key_sets[0].v.dtype)
+    if log_total is None:
+        weights, total = masked_exponentials(scores, mask)
+        second = _log_total(scores, mask, total)
+    else:
+        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
+        second = weights.sum(-1)
+    weights = weights.astype(key_sets[0].v[0].dtype)
     if dropout is not None:
         weights = dropout(weights)
     out, start = 0.0, 0
     for width, key_set in zip(widths, key_sets, strict=True):
         out += mix(weights[..., start : start + width], key_set.v)
         start += width
-    return Partial(out / total, log_total)
+    return Partial(out / total, second)
 
 
 def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:

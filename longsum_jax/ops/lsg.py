@@ -18,6 +18,7 @@ from jax import lax
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.blocks import from_blocks, to_blocks
+from longsum_jax.ops.gradients import KEEP
 from longsum_jax.ops.key_sets import Dropout, KeySet, attend_all, attend_key_sets, max_score_bytes
 from longsum_jax.ops.lsg_selection import SELECTIONS, Selection, SparseKeys, SparsityType, chunk_size, sparse_keys
 from longsum_jax.ops.parts import Axes, count_parts, extended, sum_over
@@ -210,7 +211,7 @@ def _attend_runs(
     if pieces == 1:
         return attend((0, *(x[0] for x in xs)))
     # The loop itself keeps a piece from being merged with its second computation, for gradients.
-    out = lax.map(jax.checkpoint(attend, prevent_cse=False), (jnp.arange(pieces), *xs))
+    out = lax.map(jax.checkpoint(attend, prevent_cse=False, policy=KEEP), (jnp.arange(pieces), *xs))
     return from_blocks(out.swapaxes(0, 1), blocks)
 
 

@@ -6,6 +6,7 @@ chunk before it; rounds are merged by their sums of exponentials. Nothing asks w
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from longsum_jax.errors import InputError
@@ -105,13 +106,13 @@ def _own_and_before(
         return jnp.concatenate([first, x[:, :-1]], 1)
 
     other = (jnp.arange(chunks) > 0) | (last[:, None] > 0)  # a single chunk has none before it
-    own_bias = SELF_BIAS * jnp.eye(size)[None, None, None]
+    own_bias = SELF_BIAS * np.eye(size, dtype=np.float32)[None, None, None]
     before_mask = (before(seen) & other[..., None])[:, :, None, None]
     if bias is None:
         return KeySet(k, v, seen[:, :, None, None], own_bias), KeySet(before(k), before(v), before_mask)
     by_distance = [_distance_bias(*bias, positions, x) for x in (positions, before(positions))]
     own = by_distance[0]
-    own = own._replace(function=lambda blocks: by_distance[0].function(blocks) + own_bias)
+    own = own._replace(function=lambda *arrays: by_distance[0].function(*arrays) + own_bias)
     return KeySet(k, v, seen[:, :, None, None], own), KeySet(before(k), before(v), before_mask, by_distance[1])
 
 
@@ -120,12 +121,12 @@ def _distance_bias(table: Array, rows: Array, queries: Array, keys: Array) -> Bl
     last = table.shape[1] // 2
     heads = jnp.broadcast_to(rows[:, None, None], queries.shape)
 
-    def function(blocks: Array) -> Array:
+    def function(blocks: Array, table: Array) -> Array:
         queries, keys, heads = blocks[..., 0, 0], blocks[..., 1, 0], blocks[:, :, :1, 2, 0]
         distance = jnp.clip(keys[:, :, None] - queries[..., None], -last, last) + last
         return table[heads[..., None], distance][:, :, None]
 
-    return BlockBias(function, jnp.stack([queries, keys, heads], -1)[..., None])
+    return BlockBias(function, jnp.stack([queries, keys, heads], -1)[..., None], (table,))
 
 
 def draw_rotations(key: Array, heads: int, d_kv: int, rounds: int, buckets: int) -> Array:

@@ -45,7 +45,7 @@ BLOCK_IDS = np.random.default_rng(2).integers(0, 4, (B, N, C))
 
 def two_sets(k, v, shared_k, shared_v, bias, table):
     own, shared = masks()
-    lazy = BlockBias(lambda ids: jnp.moveaxis(table[:, ids], 0, 2), jnp.asarray(BLOCK_IDS))
+    lazy = BlockBias(lambda ids, table: jnp.moveaxis(table[:, ids], 0, 2), jnp.asarray(BLOCK_IDS), (table,))
     return [KeySet(k, v, jnp.asarray(own), bias), KeySet(shared_k, shared_v, jnp.asarray(shared), lazy)]
 
 
