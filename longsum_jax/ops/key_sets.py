@@ -240,7 +240,8 @@ def _attend(q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout
 
         _, pull_back = jax.vjp(again, q, [x for x, known in zip(arrays, is_float, strict=True) if known])
         out = gradient.out.astype(jnp.float32)
-        q_gradient, found = pull_back(Partial(out, gradient.log_total - (out * part.out).sum(-1)))
+        shared = jnp.einsum("bnchk,bnchk->bnch", out, part.out.astype(jnp.float32))
+        q_gradient, found = pull_back(Partial(out, gradient.log_total - shared))
         rest = iter(found)
         return q_gradient, [next(rest) if known else None for known in is_float], None
 
