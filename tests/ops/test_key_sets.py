@@ -8,6 +8,7 @@ import pytest
 
 from longsum_jax.ops import key_sets
 from longsum_jax.ops.attention import dot_product_attention
+from longsum_jax.ops.gradients import KEEP
 from longsum_jax.ops.key_sets import (
     NEVER,
     BlockBias,
@@ -145,6 +146,44 @@ def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
     assert memory() > score_bytes
     monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", score_bytes // 16)
     assert memory() < score_bytes / 2
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_gradients_from_kept_sums_are_those_of_the_forward_pass(rate):
+    """Of the means and of the log sums, for all inputs, dropped weights included."""
+    dropout = Dropout(jax.random.key(3), rate)
+
+    def plain(q, sets):
+        return key_sets._at_once(q, [key_sets._prepared(s) for s in sets], None, 0.7, dropout)
+
+    def ours(q, sets):
+        return attend_partially(q, sets, scale=0.7, dropout=dropout)
+
+    def run(attend, q, *inputs):
+        def loss(q, *inputs):
+            out, log_total = attend(q, two_sets(*inputs))
+            seen = jnp.where(log_total == NEVER, 0.0, log_total)
+            return (out * jnp.cos(jnp.arange(out.size)).reshape(out.shape)).sum() + jnp.sin(seen).sum()
+
+        return jax.jit(jax.value_and_grad(loss, range(7)))(q, *inputs)
+
+    for found, wanted in zip(*(jax.tree.leaves(run(f, *tensors())) for f in (ours, plain)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_kept_results_spare_a_second_forward_pass(pieces, monkeypatch):
+    """Products of the scores and with the values, which a layer that computes itself again would repeat."""
+    q, k = jnp.ones((1, 4, 16, 2, 4)), jnp.ones((1, 32, 2, 4))
+    monkeypatch.setattr(key_sets, "_on_cpu", lambda: False)
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 4 * q.size // 4 * 32 // pieces)
+
+    def products(**checkpoint):
+        loss = jax.checkpoint(lambda q, k: (attend_key_sets(q, [KeySet(k, k)]) ** 2).sum(), **checkpoint)
+        return jax.jit(jax.value_and_grad(loss, (0, 1))).lower(q, k).as_text().count("stablehlo.dot_general")
+
+    kept, again = products(policy=KEEP), products()
+    assert (kept, again) == (kept, kept + 2)
 
 
 def test_a_key_in_two_sets_counts_twice():
