@@ -68,6 +68,11 @@ def constrain(x: Array, *names: str | None) -> Array:
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
+def _is_on_one_device() -> bool:
+    """Whether no mesh in use can have cut an activation."""
+    return jax.sharding.get_abstract_mesh().size <= 1
+
+
 class Linear(nn.Module):
     """x W + b over the last ``inputs`` axes of x.
 
@@ -97,9 +102,15 @@ class Linear(nn.Module):
         return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
 
     def _apply(self, x: Array, kernel: Array, bias: Array | None) -> Array:
-        axes = tuple(range(x.ndim - self.inputs, x.ndim))
-        dims = ((axes, tuple(range(self.inputs))), ((), ()))
-        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), dims)
+        x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+        if _is_on_one_device():
+            # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of the kernel.
+            width = math.prod(self.shape[: self.inputs])
+            y = jnp.dot(x.reshape(-1, width), kernel.reshape(width, -1))
+            y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
+        else:
+            axes = tuple(range(x.ndim - self.inputs, x.ndim))
+            y = jax.lax.dot_general(x, kernel, ((axes, tuple(range(self.inputs))), ((), ())))
         return keep(y if bias is None else y + bias.astype(self.dtype))
 
 
