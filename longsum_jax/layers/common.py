@@ -68,9 +68,8 @@ def constrain(x: Array, *names: str | None) -> Array:
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
-def _is_on_one_device() -> bool:
-    """Whether no mesh in use can have cut an activation."""
-    return jax.sharding.get_abstract_mesh().size <= 1
+def _is_on_one_cpu() -> bool:
+    return jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
 
 
 class Linear(nn.Module):
@@ -103,8 +102,9 @@ class Linear(nn.Module):
 
     def _apply(self, x: Array, kernel: Array, bias: Array | None) -> Array:
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
-        if _is_on_one_device():
-            # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of the kernel.
+        if _is_on_one_cpu():
+            # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of the kernel. Gradients
+            # of ``map_over_length`` keep x in both shapes for it.
             width = math.prod(self.shape[: self.inputs])
             y = jnp.dot(x.reshape(-1, width), kernel.reshape(width, -1))
             y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
@@ -240,7 +240,7 @@ def map_over_length(module: nn.Module, fn: Callable[..., Array], chunk: int, *ar
 
 def _piece_length(chunk: int, rows: int, length: int) -> int:
     """Positions per piece, such that pieces are about equal."""
-    if jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1:
+    if _is_on_one_cpu():
         chunk = min(chunk or length, max(1, CPU_ROWS // rows))
     count = -(-length // chunk) if chunk else 1
     return -(-length // count)

@@ -8,6 +8,7 @@ strides, or rounds of hashing, are attended to one by one and merged by their su
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -310,6 +311,7 @@ def _by_heads(
     q: Array, key_sets: Sequence[KeySet], log_total: Array | None, scale: float, dropout: Dropout | None
 ) -> Partial:
     """``_at_once`` for a single block, q [1, 1, C, H, K], head by head without any batch dimension."""
+    mix = partial(jnp.dot, preferred_element_type=jnp.float32)
     key_sets = [s._replace(bias=_bias(s)) for s in key_sets]
     heads = []
     for h in range(q.shape[3]):
@@ -317,7 +319,7 @@ def _by_heads(
         products = [jnp.dot(q[0, 0, :, h], s.k.T, preferred_element_type=jnp.float32) * scale for s in sets]
         scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
         known = None if log_total is None else log_total[0, 0, :, h]
-        heads.append(_weighted(scores, sets, known, dropout and dropout.fold(h), lambda w, v: w @ v))
+        heads.append(_weighted(scores, sets, known, dropout and dropout.fold(h), mix))
     return jax.tree.map(lambda *x: jnp.stack(x, 1)[None, None], *heads)
 
 

@@ -76,7 +76,7 @@ def value_and_gradients(inputs, **options):
 
     def run(*inputs):
         out, pull_back = jax.vjp(functools.partial(attend, **options), *inputs)
-        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape).astype(out.dtype))
 
     return jax.jit(run)(*inputs)
 
@@ -209,6 +209,17 @@ def test_bfloat16_has_float32_scores():
     wide = [x.astype(jnp.float32) for x in (4 * q, 4 * k, v)]
     exact = attend_key_sets(wide[0], [KeySet(*wide[1:])])
     np.testing.assert_allclose(np.asarray(out, np.float32), exact, rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize("maximum", [2**28, 1])
+def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
+    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    monkeypatch.setattr(key_sets, "_on_cpu", lambda: on_cpu)
+    found = value_and_gradients([x.astype(jnp.bfloat16) for x in tensors()])
+    for value, expected in zip(found, whole, strict=True):
+        assert value.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.asarray(value, np.float32), expected, rtol=0, atol=2e-2 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("maximum", [2**28, 400])
