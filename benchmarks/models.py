@@ -1,4 +1,5 @@
-"""The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work that they ask for."""
+"""The models that train_step.py, encode.py and decode.py measure: sizes, parameters, and the work
+that they ask for."""
 
 import os
 from collections.abc import Mapping
@@ -14,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from common import fastest
 
-from longsum_jax.pipeline import Model
-from longsum_jax.registry import Family, get_family
+from longsum_jax.inference.model import Model
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import get_family
 
 
 class Entry(NamedTuple):
@@ -23,8 +25,9 @@ class Entry(NamedTuple):
 
     Attributes:
         family, options: of ours; options go over the size's fields.
-        peers: names of ``MODELS`` whose PyTorch class is the peer (the model's own name: same weights, and the results
-            must agree), and for encoders "published" and "published_plain" (torch_encoder.py).
+        peers: names of ``MODELS`` whose PyTorch class is the peer (the model's own name: same
+            weights, and the results must agree), and for encoders "published" and "published_plain"
+            (torch_encoder.py).
         dense: whether its attention grows with the square of the length.
     """
 
@@ -36,7 +39,12 @@ class Entry(NamedTuple):
 
 PUBLISHED = ("published", "published_plain")
 HEPOS = {"cross_attention": "hepos", "hepos_stride": 4}
-LSG = {"encoder_attention": "lsg", "block_size": 256, "sparsity_type": "none", "num_global_tokens": 1}
+LSG = {
+    "encoder_attention": "lsg",
+    "block_size": 256,
+    "sparsity_type": "none",
+    "num_global_tokens": 1,
+}
 GLOBAL = {"encoder_attention": "transient_global"}
 MODELS: dict[str, Entry] = {
     "locost": Entry("locost", {}, (*PUBLISHED, "longt5")),
@@ -47,13 +55,16 @@ MODELS: dict[str, Entry] = {
     "led": Entry("led", {"attention_window": (1024,)}, ("led",)),
     "bart": Entry("bart", {}, ("bart",), dense=True),
     "bart_hepos": Entry("bart", HEPOS, ("bart",), dense=True),
-    "t5": Entry("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, ("t5",), dense=True),
+    "t5": Entry(
+        "t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, ("t5",), dense=True
+    ),
     "bert": Entry("bert", {}, ("bert",), dense=True),
     "pegasus_x": Entry("pegasus_x", {}, ("pegasus_x",)),
     "bigbird_pegasus": Entry("bigbird_pegasus", {}, ("bigbird_pegasus",)),
 }
 DEFAULT = "locost,longt5,lsg_bart,led,bart,locost_hepos"
-# Size -> width, heads, vocabulary; then layers, inner width and modes' size of T5s, layers and inner width of BARTs.
+# Size -> width, heads, vocabulary; then layers, inner width and modes' size of T5s, layers and
+# inner width of BARTs.
 SIZES = {
     "base": ((768, 12, 32128), (12, 2048, 512), (6, 3072)),
     "small": ((256, 4, 32128), (6, 704, 128), (4, 1024)),
@@ -63,22 +74,43 @@ TARGET_ROWS = 1024  # positions of decoders that have a table of them
 
 
 def make_config(
-    name: str, size: str, length: int, *, dtype: str = "float32", dropout: float = 0.0, remat: bool = False
+    name: str,
+    size: str,
+    length: int,
+    *,
+    dtype: str = "float32",
+    dropout: float = 0.0,
+    remat: bool = False,
 ):
     """Family and config of a model with positions for ``length`` tokens."""
     entry = MODELS[name]
     (width, heads, vocabulary), (layers, inner, modes), (bart_layers, bart_inner) = SIZES[size]
     values: dict[str, Any] = {"vocab_size": vocabulary, "dtype": dtype, "remat": remat}
     if entry.family in ("locost", "t5", "longt5"):
-        values |= {"d_model": width, "num_heads": heads, "d_kv": width // heads, "d_ff": inner, "num_layers": layers}
+        values |= {
+            "d_model": width,
+            "num_heads": heads,
+            "d_kv": width // heads,
+            "d_ff": inner,
+            "num_layers": layers,
+        }
         values |= {"num_decoder_layers": layers, "dropout_rate": dropout}
         values |= {"d_state": modes} if entry.family == "locost" else {}
     elif entry.family == "bert":
         values |= {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers}
-        values |= {"intermediate_size": bart_inner, "max_position_embeddings": length, "hidden_dropout_prob": dropout}
+        values |= {
+            "intermediate_size": bart_inner,
+            "max_position_embeddings": length,
+            "hidden_dropout_prob": dropout,
+        }
         values |= {"attention_probs_dropout_prob": dropout}
     else:
-        values |= {"d_model": width, "encoder_layers": bart_layers, "decoder_layers": bart_layers, "dropout": dropout}
+        values |= {
+            "d_model": width,
+            "encoder_layers": bart_layers,
+            "decoder_layers": bart_layers,
+            "dropout": dropout,
+        }
         for side in ("encoder", "decoder"):
             values |= {f"{side}_ffn_dim": bart_inner, f"{side}_attention_heads": heads}
     family = get_family(entry.family)
@@ -95,30 +127,36 @@ def parameter_shapes(family: Family, config: Any, dtype: str = "float32") -> Any
 
 
 def make_model(family: Family, config: Any, dtype: str = "float32") -> Model:
-    """A model with random parameters, as ``longsum_jax.load`` would give it with ``param_dtype=dtype``."""
+    """A model with random parameters, as ``longsum_jax.load`` would give it with
+    ``param_dtype=dtype``."""
     tree = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
     return Model(family, config, _typed(family, config, tree, dtype, lambda x, to: x.astype(to)))
 
 
 def _typed(family: Family, config: Any, tree: Any, dtype: str, cast: Any) -> Any:
-    table, flat = family.name_table(config), flax.traverse_util.flatten_dict(tree, sep="/")
+    table, flat = family.weight_map(config), flax.traverse_util.flatten_dict(tree, sep="/")
     flat = {path: cast(x, table.dtype(path, dtype)) for path, x in flat.items()}
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
 def make_ids(config: Any, batch: int, length: int, seed: int = 0) -> np.ndarray:
     """Random ids int32 [batch, length], none of them special."""
-    return np.random.default_rng(seed).integers(5, config.vocab_size, (batch, length), dtype=np.int32)
+    return np.random.default_rng(seed).integers(
+        5, config.vocab_size, (batch, length), dtype=np.int32
+    )
 
 
 def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> float:
     """Multiplications and additions that one document asks for; ``target`` 0 is the encoder alone.
 
-    Dense maps by the shapes of their kernels, attention by the keys that a query sees, the convolution of a state-space
-    layer by three real FFTs of twice the length, its kernels not counted (a loaded model needs them once).
+    Dense maps by the shapes of their kernels, attention by the keys that a query sees, the
+    convolution of a state-space layer by three real FFTs of twice the length, its kernels not
+    counted (a loaded model needs them once).
     """
     shapes = family.parameter_shapes(config)
-    maps = {path: float(np.prod(shape)) for path, shape in shapes.items() if path.endswith("/kernel")}
+    maps = {
+        path: float(np.prod(shape)) for path, shape in shapes.items() if path.endswith("/kernel")
+    }
     encoder = config.encoder_stack
     inner = encoder.num_heads * encoder.d_kv
     total = 2 * source * sum(n for path, n in maps.items() if path.startswith("encoder/"))
@@ -129,11 +167,15 @@ def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> 
     if not target:
         return total
     decoder = config.decoder_stack
-    of_source = [n for path, n in maps.items() if "cross_attention/k" in path or "cross_attention/v" in path]
+    of_source = [
+        n for path, n in maps.items() if "cross_attention/k" in path or "cross_attention/v" in path
+    ]
     rest = sum(n for path, n in maps.items() if path.startswith("decoder/")) - sum(of_source)
     stride = config.hepos_stride if config.cross_attention == "hepos" else 1
     keys = target / 2 + source / stride
-    total += 2 * target * (rest + config.d_model * config.vocab_size) + 2 * source / stride * sum(of_source)
+    total += 2 * target * (rest + config.d_model * config.vocab_size) + 2 * source / stride * sum(
+        of_source
+    )
     return total + decoder.num_layers * 4 * target * decoder.num_heads * decoder.d_kv * keys
 
 
@@ -152,7 +194,8 @@ def encoder_keys(config: Any, length: int) -> float:
 
 
 def peak_flops(dtype: str) -> float:
-    """Operations per second of the larger of two matrix products, ours and PyTorch's, on the device in use."""
+    """Operations per second of the larger of two matrix products, ours and PyTorch's, on the device
+    in use."""
     import torch
     from torch_peers import device, synchronized
 
@@ -160,5 +203,8 @@ def peak_flops(dtype: str) -> float:
     a = jnp.ones((size, size), dtype)
     product = jax.jit(jnp.matmul)
     b = torch.ones((size, size), dtype=getattr(torch, dtype), device=device())
-    calls = {"jax": lambda: product(a, a).block_until_ready(), "torch": lambda: synchronized(lambda: b @ b)}
+    calls = {
+        "jax": lambda: product(a, a).block_until_ready(),
+        "torch": lambda: synchronized(lambda: b @ b),
+    }
     return 2 * size**3 / min(seconds.wall for seconds in fastest(calls, 5).values())

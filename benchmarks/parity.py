@@ -1,10 +1,11 @@
-"""Every family beside transformers' PyTorch class on small random models: the table of BUILD_NOTES.md.
+"""Every family beside transformers' PyTorch class on small random models: the table of
+BUILD_NOTES.md.
 
     python benchmarks/parity.py --out=parity.json
 
-The models are those of tests/parity/reference.py: every parameter far from its initial value, float32, three rows of
-77, 41 and 3 tokens. Errors are the largest difference over the largest value. "round trip" says whether the directory
-that ours saves loads in PyTorch to the same tensors.
+The models are those of tests/parity/reference.py: every parameter far from its initial value,
+float32, three rows of 77, 41 and 3 tokens. Errors are the largest difference over the largest
+value. "round trip" says whether the directory that ours saves loads in PyTorch to the same tensors.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def error(ours: Any, theirs: Any) -> float:
 def same_tensors(theirs: Any, ours: Any, directory: str) -> bool:
     ours.save(directory)
     again = type(theirs).from_pretrained(directory).state_dict()
-    close = lambda key, x: torch.allclose(again[key], x, rtol=0, atol=1e-6 if "embed_positions" in key else 0)  # noqa: E731
+    close = lambda key, x: torch.allclose(
+        again[key], x, rtol=0, atol=1e-6 if "embed_positions" in key else 0
+    )
     return all(key in again and close(key, x) for key, x in theirs.state_dict().items())
 
 
@@ -57,7 +60,9 @@ def compare(name: str) -> dict[str, Any]:
         inputs["global_attention_mask"] = (torch.arange(LENGTH) == 0).long().expand(len(ids), -1)
     decoder_ids = rng.integers(5, 99, (len(ids), TARGET))
     out = theirs(**inputs, decoder_input_ids=torch.tensor(decoder_ids))
-    row["states_error"] = error(np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state[mask])
+    row["states_error"] = error(
+        np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state[mask]
+    )
     row["logits_error"] = error(ours.logits(ids, mask, decoder_ids), out.logits)
     for kind, options in (("greedy", {}), ("beam", BEAM)):
         wanted = theirs.generate(**inputs, max_new_tokens=16, **options).numpy()
@@ -78,7 +83,9 @@ def compare_encoder(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()

@@ -1,11 +1,12 @@
-"""How fast documents are cut into segments and their summaries are dealt out to these, on one thread.
+"""How fast documents are cut into segments and their summaries are dealt out to these, on one
+thread.
 
     python benchmarks/segments.py --tokenizer=spiece.model --out=segments.json
 
-Synthetic documents of 10,000 and of 80,000 words in sentences of 12 to 28, drawn from a Zipf law over 20,000 words;
-the summary is a sentence of 30 words for every 500 of the document. Tokens are given, a word being one and a half, so
-that splitting, vectors, algorithm 1 and ROUGE are measured; tokenizing by --tokenizer has rows of its own. Seconds are
-processor time.
+Synthetic documents of 10,000 and of 80,000 words in sentences of 12 to 28, drawn from a Zipf law
+over 20,000 words; the summary is a sentence of 30 words for every 500 of the document. Tokens are
+given, a word being one and a half, so that splitting, vectors, algorithm 1 and ROUGE are measured;
+tokenizing by --tokenizer has rows of its own. Seconds are processor time.
 """
 
 import argparse
@@ -18,10 +19,10 @@ from common import print_table, write_report
 from rouge_score.rouge_scorer import RougeScorer
 
 from longsum_jax.text.oracle import greedy_oracle
-from longsum_jax.text.segments import SegmentedDocument, segment_document
+from longsum_jax.text.segment_targets import segment_targets
+from longsum_jax.text.segmentation import SegmentedDocument, segment_document
 from longsum_jax.text.sentences import split_sentences
-from longsum_jax.text.targets import segment_targets
-from longsum_jax.text.tokenizers import load_tokenizer
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 NUM_WORDS = 20_000
 SIZES = (10_000, 80_000)  # words of a document
@@ -48,7 +49,9 @@ def synthetic(words: int, rng: np.random.Generator) -> Synthetic:
     def sentences(lengths: Sequence[int]) -> str:
         return " ".join(" ".join(drawn.pop() for _ in range(n)).capitalize() + "." for n in lengths)
 
-    return Synthetic(sentences(rng.integers(12, 29, words // 20).tolist()), sentences([30] * (words // 500)))
+    return Synthetic(
+        sentences(rng.integers(12, 29, words // 20).tolist()), sentences([30] * (words // 500))
+    )
 
 
 def slow_targets(document: SegmentedDocument, summary: str) -> list[int]:
@@ -56,7 +59,14 @@ def slow_targets(document: SegmentedDocument, summary: str) -> list[int]:
     scorer = RougeScorer(["rouge1", "rouge2"])
     segments = [document.segment_text(index) for index in range(len(document.segments))]
     return [
-        int(np.argmax([sum(s.precision for s in scorer.score(segment, sentence).values()) for segment in segments]))
+        int(
+            np.argmax(
+                [
+                    sum(s.precision for s in scorer.score(segment, sentence).values())
+                    for segment in segments
+                ]
+            )
+        )
         for sentence in split_sentences(summary)
     ]
 
@@ -77,7 +87,9 @@ def rows_of(words: int, count: int, seed: int, tokenizer: Any) -> list[dict[str,
     pairs = list(zip(segmented, documents, strict=True))
 
     def targets(pair: tuple[SegmentedDocument, Synthetic]) -> list[str]:
-        return segment_targets([pair[0].segment_text(i) for i in range(len(pair[0].segments))], pair[1].summary)
+        return segment_targets(
+            [pair[0].segment_text(i) for i in range(len(pair[0].segments))], pair[1].summary
+        )
 
     def both(x: Synthetic) -> list[str]:
         return targets((segment_document(x.document, GivenTokens()), x))
@@ -86,22 +98,37 @@ def rows_of(words: int, count: int, seed: int, tokenizer: Any) -> list[dict[str,
         "segments and targets": (both, documents),
         "segments": (lambda x: segment_document(x.document, GivenTokens()), documents),
         "targets": (targets, pairs),
-        "targets by rouge-score": (lambda pair: slow_targets(pair[0], pair[1].summary), pairs[: max(count // 50, 1)]),
+        "targets by rouge-score": (
+            lambda pair: slow_targets(pair[0], pair[1].summary),
+            pairs[: max(count // 50, 1)],
+        ),
         "greedy oracle": (lambda pair: greedy_oracle(pair[0].sentences, pair[1].summary), pairs),
     }
     if tokenizer is not None:
-        parts["tokenizing the sentences"] = (lambda x: tokenizer.encode_batch(x.sentences), segmented)
+        parts["tokenizing the sentences"] = (
+            lambda x: tokenizer.encode_batch(x.sentences),
+            segmented,
+        )
     return [
-        {"part": name, "words": words, "documents_per_second": per_second(*part), "documents": len(part[1])}
+        {
+            "part": name,
+            "words": words,
+            "documents_per_second": per_second(*part),
+            "documents": len(part[1]),
+        }
         for name, part in parts.items()
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", help="JSON report to write")
     parser.add_argument("--tokenizer", help=".model file or directory, to measure tokenizing, too")
-    parser.add_argument("--documents", type=int, default=100, help="of 10,000 words; an eighth of 80,000")
+    parser.add_argument(
+        "--documents", type=int, default=100, help="of 10,000 words; an eighth of 80,000"
+    )
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     tokenizer = load_tokenizer(flags.tokenizer) if flags.tokenizer else None

@@ -1,12 +1,14 @@
-"""The state-space operation: kernel generation beside the materialised form, memory, error and time; its two backends.
+"""The state-space operation: kernel generation beside the materialised form, memory, error and
+time; its two backends.
 
     python benchmarks/ssm.py --out=ssm.json
     python benchmarks/ssm.py --tables=backends --repeats=2 --out=ssm_backends.json
 
-Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a row says otherwise:
-the materialised kernel would not fit at full width, so both of its forms are timed at half of it. The table that
-``ops.ssm_conv.choose_backend`` looks things up in comes from the rows of "backends"; channels do not affect one
-another, so these have few. ``cpu_seconds`` are those of all threads, which other work on the machine disturbs less.
+Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
+row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
+timed at half of it. The table that ``ops.ssm.convolution.choose_backend`` looks things up in comes
+from the rows of "backends"; channels do not affect one another, so these have few. ``cpu_seconds``
+are those of all threads, which other work on the machine disturbs less.
 """
 
 import argparse
@@ -21,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from common import print_table, write_report
 
-from longsum_jax.ops.ssm import DiagonalSSM, ssm_kernel, ssm_kernel_direct
-from longsum_jax.ops.ssm_conv import ssm_convolution
+from longsum_jax.ops.ssm.convolution import ssm_convolution
+from longsum_jax.ops.ssm.kernel import DiagonalSSM, ssm_kernel, ssm_kernel_direct
 
 CHANNELS, MODES = 768, 256
 KERNEL_CHANNELS, KERNEL_LENGTH = 384, 4096
@@ -49,7 +51,9 @@ def random_ssm(channels: int, decay: float = 0.5) -> DiagonalSSM:
     )
 
 
-def seconds(fn: Callable, *args: Any, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds(
+    fn: Callable, *args: Any, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """The fastest of ``repeats`` calls, after one that is not counted."""
     times = []
     for _ in range(repeats + 1):
@@ -93,14 +97,22 @@ def memory_rows() -> Iterator[Row]:
 
 
 def error_rows(channels: int = 4) -> Iterator[Row]:
-    """Relative L2 distance of float32 kernels from float64 ones, with usual and with slowly decaying modes."""
+    """Relative L2 distance of float32 kernels from float64 ones, with usual and with slowly
+    decaying modes."""
     for decay in (0.5, 0.02):
         ssm = random_ssm(channels, decay)
         exact = kernel_float64(ssm, max(ERROR_LENGTHS))
         for length in ERROR_LENGTHS:
             kernel = np.asarray(ssm_kernel(ssm, length), np.float64)
-            error = np.linalg.norm(kernel - exact[..., :length]) / np.linalg.norm(exact[..., :length])
-            row = {"table": "error", "what": f"A_real = -{decay}", "channels": channels, "length": length}
+            error = np.linalg.norm(kernel - exact[..., :length]) / np.linalg.norm(
+                exact[..., :length]
+            )
+            row = {
+                "table": "error",
+                "what": f"A_real = -{decay}",
+                "channels": channels,
+                "length": length,
+            }
             yield {**row, "relative_l2": error}
 
 
@@ -112,7 +124,9 @@ def kernel_float64(ssm: DiagonalSSM, length: int) -> np.ndarray:
     coefficient = (B[..., 0] + 1j * B[..., 1]) * (C[..., 0] + 1j * C[..., 1]) * np.expm1(dt_A) / A
     chunks = np.split(np.arange(length), range(1024, length, 1024))
     powers = (np.exp(dt_A[..., None] * lags) for lags in chunks)
-    return np.concatenate([2 * np.einsum("chm,hml->chl", coefficient, power).real for power in powers], -1)
+    return np.concatenate(
+        [2 * np.einsum("chm,hml->chl", coefficient, power).real for power in powers], -1
+    )
 
 
 def time_rows(repeats: int) -> Iterator[Row]:
@@ -121,24 +135,39 @@ def time_rows(repeats: int) -> Iterator[Row]:
         u = jax.random.normal(jax.random.key(0), (1, length, CHANNELS))
         for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
             taken = seconds(jax.jit(fn), u, ssm, D, repeats=repeats)
-            yield {"table": "time", "what": what, "channels": CHANNELS, "length": length, "seconds": taken}
+            yield {
+                "table": "time",
+                "what": what,
+                "channels": CHANNELS,
+                "length": length,
+                "seconds": taken,
+            }
 
 
 def backend_rows(repeats: int) -> Iterator[Row]:
     """Both backends beside each other; ``ratio`` above 1: the FFT takes longer."""
     ssm, D = random_ssm(BACKEND_CHANNELS), jnp.ones(BACKEND_CHANNELS)
     platform = jax.default_backend()
-    clock, unit = (time.process_time, "cpu_seconds") if platform == "cpu" else (time.perf_counter, "seconds")
+    clock, unit = (
+        (time.process_time, "cpu_seconds") if platform == "cpu" else (time.perf_counter, "seconds")
+    )
     for batch, length in itertools.product(BACKEND_BATCHES, BACKEND_LENGTHS):
         if batch * length > BACKEND_TOKENS:
             continue
         u = jax.random.normal(jax.random.key(0), (batch, length, BACKEND_CHANNELS))
         for what, fn in (("forward", ssm_convolution), ("forward+backward", convolution_gradient)):
-            row = {"table": "backends", "platform": platform, "what": what, "channels": BACKEND_CHANNELS}
+            row = {
+                "table": "backends",
+                "platform": platform,
+                "what": what,
+                "channels": BACKEND_CHANNELS,
+            }
             row |= {"batch": batch, "length": length}
             for backend in ("fft", "matmul"):
                 compiled = jax.jit(partial(fn, backend=backend))
-                row[f"{backend}_{unit}"] = seconds(compiled, u, ssm, D, repeats=repeats, clock=clock)
+                row[f"{backend}_{unit}"] = seconds(
+                    compiled, u, ssm, D, repeats=repeats, clock=clock
+                )
             yield row | {"ratio": row[f"fft_{unit}"] / row[f"matmul_{unit}"]}
 
 
@@ -153,11 +182,20 @@ TABLES: dict[str, Callable[[int], Iterator[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", help="JSON report to write")
-    parser.add_argument("--repeats", type=int, default=5, help="timed calls, of which the fastest counts; default: 5")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=5,
+        help="timed calls, of which the fastest counts; default: 5",
+    )
     default = ",".join(list(TABLES)[:-1])
-    parser.add_argument("--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last")
+    parser.add_argument(
+        "--tables", default=default, help=f"of {','.join(TABLES)}; default: all but the last"
+    )
     args = parser.parse_args()
     rows = []
     for name in args.tables.split(","):

@@ -1,21 +1,26 @@
-"""A study: one config trained at every cell of a grid on the same data, with bits per token, ROUGE and memory of each.
+"""A study: one config trained at every cell of a grid on the same data, with bits per token, ROUGE
+and memory of each.
 
     python benchmarks/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \\
-        [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json] [--config.KEY=VALUE ...]
-    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl' --cells=se3/true,attentive/false \\
+        [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json]
+        [--config.KEY=VALUE ...]
+    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl'
+    --cells=se3/true,attentive/false \\
         '--config=configs/awesome.py:small,variant={variant},decoder_memory={decoder_memory},data={data}'
 
-The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention and cross-attention.
---config names another config; {model}, {data} and {length} in it are filled in, every other name in braces is a column
-of the table, and --cells gives their values, joined by "/". Every cell and seed is trained one after the other in
-directories of --workdir. The first cell trains the tokenizer if none is given, all others use it. Each row goes to
-WORKDIR/results.jsonl as soon as its cell is finished; started again, the study skips what is there and takes up a cell
-where it stopped. At the end WORKDIR/table.md holds the table, and study.png the picture of attentions.
+The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention
+and cross-attention. --config names another config; {model}, {data} and {length} in it are filled
+in, every other name in braces is a column of the table, and --cells gives their values, joined by
+"/". Every cell and seed is trained one after the other in directories of --workdir. The first cell
+trains the tokenizer if none is given, all others use it. Each row goes to WORKDIR/results.jsonl as
+soon as its cell is finished; started again, the study skips what is there and takes up a cell where
+it stopped. At the end WORKDIR/table.md holds the table, and study.png the picture of attentions.
 
-`bits` are bits per token of the reference summaries of all validation documents under teacher forcing, `bits_other` the
-same with the source of another document: where both are equal, the model does not make use of what it reads, and the
-study says nothing of the parts compared. ROUGE is of config.evaluation.examples generated summaries, with its stemmer.
-`step_mib` is what one training step holds of the device's memory, as its compiled program says.
+`bits` are bits per token of the reference summaries of all validation documents under teacher
+forcing, `bits_other` the same with the source of another document: where both are equal, the model
+does not make use of what it reads, and the study says nothing of the parts compared. ROUGE is of
+config.evaluation.examples generated summaries, with its stemmer. `step_mib` is what one training
+step holds of the device's memory, as its compiled program says.
 """
 
 import argparse
@@ -31,22 +36,31 @@ import jax
 import numpy as np
 from common import markdown_table, print_table, write_report
 
-from longsum_jax import cli, plotting, train
-from longsum_jax.config_files import read_config, split_overrides
+from longsum_jax.analysis import figures as plotting
+from longsum_jax.analysis.device_memory import step_bytes
+from longsum_jax.commands import console, train
 from longsum_jax.data.batches import Batches
-from longsum_jax.data.examples import load_examples
+from longsum_jax.data.stores import load_examples
 from longsum_jax.errors import InputError
-from longsum_jax.experiment import Experiment
-from longsum_jax.objectives.segments import segment_loss_fn
+from longsum_jax.experiment.config_files import read_config, split_overrides
+from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.objectives.segments import segment_loss_fn
+from longsum_jax.inference.loading import TRAINING_MODEL, load
+from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.pipeline import TRAINING_MODEL, Model, load
-from longsum_jax.training.memory_use import step_bytes
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.step import whole_documents
 
 CONFIG = "configs/attention_study.py:encoder={encoder},cross={cross},model={model},data={data},length={length}"
 ENCODERS = ("full", "window", "window+global", "window+stride", "window+random", "adaptive_span")
-ENCODERS += ("adaptive_span+global", "adaptive_span+stride", "adaptive_span+random", "linformer", "lsh", "sinkhorn")
+ENCODERS += (
+    "adaptive_span+global",
+    "adaptive_span+stride",
+    "adaptive_span+random",
+    "linformer",
+    "lsh",
+    "sinkhorn",
+)
 CROSSES = ("full", "hepos", "linformer")
 ROUGE = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
 
@@ -67,10 +81,20 @@ class Cell(NamedTuple):
 
 def cells(config: str, names: str | None, seeds: str) -> list[Cell]:
     """The runs that --cells and --seeds ask for; without names all of the paper's table."""
-    columns = [name for name in dict.fromkeys(re.findall(r"{(\w+)}", config)) if name not in (*GIVEN, "split")]
+    columns = [
+        name
+        for name in dict.fromkeys(re.findall(r"{(\w+)}", config))
+        if name not in (*GIVEN, "split")
+    ]
     if not names and columns != ["encoder", "cross"]:
-        raise InputError(f"--cells is missing; give values of {'/'.join(columns)}, separated by commas")
-    chosen = names.split(",") if names else [f"{encoder}/{cross}" for encoder in ENCODERS for cross in CROSSES]
+        raise InputError(
+            f"--cells is missing; give values of {'/'.join(columns)}, separated by commas"
+        )
+    chosen = (
+        names.split(",")
+        if names
+        else [f"{encoder}/{cross}" for encoder in ENCODERS for cross in CROSSES]
+    )
     for name in chosen:
         if name.count("/") != len(columns) - 1:
             raise InputError(f'--cells: "{name}" is no {"/".join(columns)}; give a value for each')
@@ -84,7 +108,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     flags = [*flags, f"--config.training.seed={cell.seed}"]
     if tokenizer := next(workdir.glob(f"*/{TRAINING_MODEL}/*.model"), None):
         flags = [f"--config.tokenizer.path={tokenizer.parent}", *flags]
-    cli.say(f"== {cell.directory}")
+    console.print_stderr(f"== {cell.directory}")
     if train.main([f"--config={spec}", f"--workdir={directory}", *flags]):
         raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
     seconds = time.perf_counter() - start
@@ -114,16 +138,20 @@ def _evaluated(directory: Path, steps: int) -> bool:
 
 
 def bits_per_token(model: Model, experiment: Experiment, batch_size: int = 10) -> dict[str, float]:
-    """Teacher-forced bits per token of the summaries of the task's validation documents, without dropout.
+    """Teacher-forced bits per token of the summaries of the task's validation documents, without
+    dropout.
 
     Returns:
-        "bits", and "bits_other" with the source of the next document of the batch in place of the own.
+        "bits", and "bits_other" with the source of the next document of the batch in place of the
+        own.
     """
     loss = _segment_loss(model) if experiment.objective.parts else _whole_loss(model)
     totals, tokens = {"bits": 0.0, "bits_other": 0.0}, 0.0
     for batch in _batches(model, experiment, batch_size):
         for name, shift in (("bits", 0), ("bits_other", 1)):
-            sources = {key: np.roll(value, shift, 0) for key, value in batch.items() if key != "labels"}
+            sources = {
+                key: np.roll(value, shift, 0) for key, value in batch.items() if key != "labels"
+            }
             found, weight = loss(sources | {"labels": batch["labels"]})
             totals[name] += float(found)
         tokens += float(weight)
@@ -139,7 +167,9 @@ def _whole_loss(model: Model) -> Loss:
 
     def loss(batch: dict[str, np.ndarray]) -> tuple[Any, Any]:
         labels = batch["labels"]
-        shifted = shift_right(labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
+        shifted = shift_right(
+            labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
+        )
         logits = model.logits(batch["input_ids"], batch["attention_mask"], np.asarray(shifted))
         return token_cross_entropy(logits, labels)
 
@@ -154,7 +184,9 @@ def _segment_loss(model: Model) -> Loss:
     return lambda batch: compiled(model.params, batch)
 
 
-def _batches(model: Model, experiment: Experiment, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+def _batches(
+    model: Model, experiment: Experiment, batch_size: int
+) -> Iterator[dict[str, np.ndarray]]:
     return Batches(
         load_examples(experiment.task, model.tokenizer, "validation"),
         batch_size=batch_size,
@@ -195,13 +227,23 @@ def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None
 
 def main(argv: Sequence[str]) -> None:
     rest, overrides = split_overrides(argv)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the study")
-    parser.add_argument("--data", default="data/{split}.jsonl", help="JSON lines, see configs/attention_study.py")
-    parser.add_argument("--model", default="", help="checkpoint that all cells start from; default: none")
+    parser.add_argument(
+        "--data", default="data/{split}.jsonl", help="JSON lines, see configs/attention_study.py"
+    )
+    parser.add_argument(
+        "--model", default="", help="checkpoint that all cells start from; default: none"
+    )
     parser.add_argument("--length", type=int, default=1024, help="source tokens; default: 1024")
-    parser.add_argument("--cells", help="such as lsh/hepos,lsh/full; default: all of the paper's table")
-    parser.add_argument("--seeds", default="0", help="of initialisation, order and dropout; default: 0")
+    parser.add_argument(
+        "--cells", help="such as lsh/hepos,lsh/full; default: all of the paper's table"
+    )
+    parser.add_argument(
+        "--seeds", default="0", help="of initialisation, order and dropout; default: 0"
+    )
     parser.add_argument("--config", default=CONFIG, help=f"default: {CONFIG}")
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(rest)
@@ -211,7 +253,9 @@ def main(argv: Sequence[str]) -> None:
     rows = finished(results)
     flags = [f"--config.{key}={value}" for key, value in overrides.items()]
     for cell in cells(args.config, args.cells, args.seeds):
-        if any(cell == Cell({name: row[name] for name in cell.values}, row["seed"]) for row in rows):
+        if any(
+            cell == Cell({name: row[name] for name in cell.values}, row["seed"]) for row in rows
+        ):
             continue
         spec = args.config
         given = {"model": args.model, "data": args.data, "length": args.length}
@@ -225,4 +269,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    console.run(main)

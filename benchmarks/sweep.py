@@ -1,13 +1,15 @@
 """Models by length, ours and their peers in turns: what encode.py and train_step.py have in common.
 
-Rows of ours and of each peer, one after the other. On a peer's row `ratio` is how many times as fast ours is
-(`cpu_ratio`: in processor seconds; `public_ratio`: Model.encode), `memory_share` is our memory over the peer's, and
-`difference` how far the two are apart where they have the same weights. `gib` is all that is held: parameters, the
-optimizer's state, inputs, results and what the pass works with (`work_gib`); ours is what the compiled program says,
-the peer's what PyTorch's allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a
-large matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of --repeats turns
-counts, --enough seconds of them at most. `note` says why a row has no seconds: beyond --budget_gib or
---budget_seconds, as the program or the next shorter length tells, or out of memory.
+Rows of ours and of each peer, one after the other. On a peer's row `ratio` is how many times as
+fast ours is (`cpu_ratio`: in processor seconds; `public_ratio`: Model.encode), `memory_share` is
+our memory over the peer's, and `difference` how far the two are apart where they have the same
+weights. `gib` is all that is held: parameters, the optimizer's state, inputs, results and what the
+pass works with (`work_gib`); ours is what the compiled program says, the peer's what PyTorch's
+allocator counted. `roofline` is the model's own operations (models.forward_flops) over what a large
+matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of
+--repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
+beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, or out of
+memory.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import numpy as np
 from common import GIB, Program, Seconds, fastest, numbers, print_table, write_report
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
-from longsum_jax.pipeline import Model
+from longsum_jax.inference.model import Model
 
 OURS = "longsum_jax"
 PUBLIC = f"{OURS}, Model.encode"
@@ -91,18 +93,36 @@ class Case(ABC):
 def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
     """Flags of both scripts."""
     parser.add_argument(
-        "--models", default=DEFAULT, help=f"comma-separated, of {', '.join(MODELS)}; default: {DEFAULT}"
+        "--models",
+        default=DEFAULT,
+        help=f"comma-separated, of {', '.join(MODELS)}; default: {DEFAULT}",
     )
-    parser.add_argument("--lengths", default=lengths, help=f"tokens of a document; default: {lengths}")
+    parser.add_argument(
+        "--lengths", default=lengths, help=f"tokens of a document; default: {lengths}"
+    )
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch", type=int, default=1, help="documents; default: 1")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU")
-    parser.add_argument("--peers", help="of a model's peers only these, comma-separated; none: ours alone")
-    parser.add_argument("--compiled_only", action="store_true", help="memory of the compiled programs; nothing is run")
-    parser.add_argument("--budget_gib", type=float, help="memory that a row may take; default: 0.8 of the device's")
-    parser.add_argument("--budget_seconds", type=float, default=120.0, help="that a call may take; default: 120")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
+    )
+    parser.add_argument(
+        "--peers", help="of a model's peers only these, comma-separated; none: ours alone"
+    )
+    parser.add_argument(
+        "--compiled_only",
+        action="store_true",
+        help="memory of the compiled programs; nothing is run",
+    )
+    parser.add_argument(
+        "--budget_gib", type=float, help="memory that a row may take; default: 0.8 of the device's"
+    )
+    parser.add_argument(
+        "--budget_seconds", type=float, default=120.0, help="that a call may take; default: 120"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
-    parser.add_argument("--enough", type=float, default=30.0, help="seconds of calls that are enough; default: 30")
+    parser.add_argument(
+        "--enough", type=float, default=30.0, help="seconds of calls that are enough; default: 30"
+    )
     parser.add_argument("--out", help="JSON report to write")
 
 
@@ -120,14 +140,24 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
                 print(json.dumps(row), file=sys.stderr, flush=True)
             rows += new
             if args.out:
-                settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch, "peak_flops": peak}
+                settings = {
+                    "size": args.size,
+                    "dtype": args.dtype,
+                    "batch": args.batch,
+                    "peak_flops": peak,
+                }
                 write_report(args.out, rows, **settings, load=os.getloadavg()[0])
     print_table(rows)
 
 
 def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     """The rows of one case; ``before`` are those of shorter lengths, too."""
-    first = {"model": case.name, "length": case.length, "by": OURS, "compile_seconds": case.program.compile_seconds}
+    first = {
+        "model": case.name,
+        "length": case.length,
+        "by": OURS,
+        "compile_seconds": case.program.compile_seconds,
+    }
     first |= _memory(case.program.held_bytes, case.program.work_bytes)
     if case.args.compiled_only:
         return [first]
@@ -140,7 +170,9 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         results = {by: call() for by, call in calls.items()}
     except Exception as error:
         return [first | {"note": _out_of_memory(error)}]
-    rows |= {by: {"model": case.name, "length": case.length, "by": by} for by in calls if by != OURS}
+    rows |= {
+        by: {"model": case.name, "length": case.length, "by": by} for by in calls if by != OURS
+    }
     for name in _peers(case):
         by = f"PyTorch {name}"
         row = {"model": case.name, "length": case.length, "by": by}
@@ -158,7 +190,9 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         if name == case.name or name.startswith("published"):
             rows[by]["difference"] = _checked(case, by, results[OURS], result)
     del results
-    taken = fastest(calls, case.args.repeats, warm_ups=0, enough=case.args.enough, in_a_row=case.in_a_row)
+    taken = fastest(
+        calls, case.args.repeats, warm_ups=0, enough=case.args.enough, in_a_row=case.in_a_row
+    )
     for by, seconds in taken.items():
         rows[by] |= _speed(case, seconds, taken[OURS], by, peak)
         if by.startswith("PyTorch") and PUBLIC in taken:
@@ -182,9 +216,17 @@ def _first_call(peer: Peer, first: dict[str, Any]) -> tuple[dict[str, Any], Any]
 
 
 def _speed(case: Case, seconds: Seconds, ours: Seconds, by: str, peak: float) -> dict[str, Any]:
-    row = {"seconds": seconds.wall, "cpu_seconds": seconds.cpu, "tokens_per_second": case.tokens / seconds.wall}
+    row = {
+        "seconds": seconds.wall,
+        "cpu_seconds": seconds.cpu,
+        "tokens_per_second": case.tokens / seconds.wall,
+    }
     row["roofline"] = case.flops / (seconds.wall * peak)
-    return row if by == OURS else row | {"ratio": seconds.wall / ours.wall, "cpu_ratio": seconds.cpu / ours.cpu}
+    return (
+        row
+        if by == OURS
+        else row | {"ratio": seconds.wall / ours.wall, "cpu_ratio": seconds.cpu / ours.cpu}
+    )
 
 
 def _memory(held: int, work: int) -> dict[str, float]:
@@ -199,7 +241,8 @@ def _checked(case: Case, by: str, ours: Any, theirs: Any) -> float:
 
 
 def _beyond(case: Case, row: dict[str, Any], before: Rows) -> str | None:
-    """Which budget the row would exceed; memory of a peer and all seconds by how they grow with the length."""
+    """Which budget the row would exceed; memory of a peer and all seconds by how they grow with the
+    length."""
     shorter = [x for x in before if (x["model"], x["by"]) == (row["model"], row["by"])]
     if not shorter:
         return _over("gib", row.get("gib", 0.0), case.args.budget_gib)
@@ -218,11 +261,15 @@ def _over(what: str, value: float, budget: float) -> str | None:
 
 def _out_of_memory(error: Exception) -> str:
     text = str(error)
-    if isinstance(error, MemoryError) or any(x in text for x in ("RESOURCE_EXHAUSTED", "out of memory", "allocate")):
+    if isinstance(error, MemoryError) or any(
+        x in text for x in ("RESOURCE_EXHAUSTED", "out of memory", "allocate")
+    ):
         return "out of memory"
     raise error
 
 
 def _device_bytes() -> int:
     stats = jax.devices()[0].memory_stats()
-    return (stats or {}).get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (stats or {}).get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf(
+        "SC_PHYS_PAGES"
+    )

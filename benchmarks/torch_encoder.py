@@ -1,9 +1,9 @@
 """The published LOCOST encoder's computation in plain PyTorch, with kernels that need no extension.
 
-The published code computes its kernels in a CUDA extension. Without one the plain form is the sum over the modes of all
-their powers, [H, M, L] numbers, here a few channels at a time; the fastest one is the two-level Vandermonde product.
-Both are shared by the two directions. All else follows the published model: FFTs of length 2L, dense maps with biases,
-gated tanh-gelu.
+The published code computes its kernels in a CUDA extension. Without one the plain form is the sum
+over the modes of all their powers, [H, M, L] numbers, here a few channels at a time; the fastest
+one is the two-level Vandermonde product. Both are shared by the two directions. All else follows
+the published model: FFTs of length 2L, dense maps with biases, gated tanh-gelu.
 """
 
 import math
@@ -18,10 +18,16 @@ POWERS_BYTES = 2**29  # that the plain kernel makes at a time
 
 
 class TorchEncoder:
-    """Encoder of one published state dict, evaluation only; ``plain`` takes the kernel of all powers."""
+    """Encoder of one published state dict, evaluation only; ``plain`` takes the kernel of all
+    powers."""
 
     def __init__(
-        self, state: Mapping[str, np.ndarray], num_layers: int, epsilon: float = 1e-6, *, plain: bool = False
+        self,
+        state: Mapping[str, np.ndarray],
+        num_layers: int,
+        epsilon: float = 1e-6,
+        *,
+        plain: bool = False,
     ) -> None:
         self.state = {key: torch.from_numpy(np.array(value)) for key, value in state.items()}
         self.num_layers, self.epsilon = num_layers, epsilon
@@ -33,18 +39,28 @@ class TorchEncoder:
         x = self.state["shared.weight"][torch.from_numpy(ids)]
         for i in range(self.num_layers):
             layer = f"encoder.block.{i}.layer."
-            x = x + self._ssm_layer(self._norm(x, layer + "0.layer_prenorm"), layer + "0.ssm_layer.")
-            x = x + self._feed_forward(self._norm(x, layer + "1.layer_norm"), layer + "1.DenseReluDense.")
+            x = x + self._ssm_layer(
+                self._norm(x, layer + "0.layer_prenorm"), layer + "0.ssm_layer."
+            )
+            x = x + self._feed_forward(
+                self._norm(x, layer + "1.layer_norm"), layer + "1.DenseReluDense."
+            )
         return self._norm(x, "encoder.final_layer_norm").numpy()
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.state[name + ".weight"]
+        return (
+            x
+            * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
+            * self.state[name + ".weight"]
+        )
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self.state[name + ".weight"], self.state.get(name + ".bias"))
 
     def _feed_forward(self, x: Tensor, name: str) -> Tensor:
-        hidden = F.gelu(self._linear(x, name + "wi_0"), approximate="tanh") * self._linear(x, name + "wi_1")
+        hidden = F.gelu(self._linear(x, name + "wi_0"), approximate="tanh") * self._linear(
+            x, name + "wi_1"
+        )
         return self._linear(hidden, name + "wo")
 
     def _ssm_layer(self, x: Tensor, name: str) -> Tensor:

@@ -1,4 +1,5 @@
-"""PyTorch's side of the comparisons: transformers' classes with our weights, memory, and synchronised calls."""
+"""PyTorch's side of the comparisons: transformers' classes with our weights, memory, and
+synchronised calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,8 @@ import torch
 import transformers
 from torch.profiler import ProfilerActivity, profile
 
-from longsum_jax.models.naming import to_state_dict
-from longsum_jax.pipeline import Model
+from longsum_jax.checkpoints.state_dict import to_state_dict
+from longsum_jax.inference.model import Model
 
 
 def device() -> str:
@@ -26,27 +27,37 @@ def synchronized(call: Callable[[], Any]) -> Any:
 
 
 def make_peer(model: Model, *, same_weights: bool, dtype: str = "float32") -> torch.nn.Module:
-    """transformers' class of the model's family, of the same sizes; with its weights, or random ones of its own."""
+    """transformers' class of the model's family, of the same sizes; with its weights, or random
+    ones of its own."""
     family, config = model.family, model.config
     kind = getattr(transformers, family.architecture)
     torch.manual_seed(0)
     peer = kind(kind.config_class(**family.config_json(config)))
-    peer.set_input_embeddings(peer.get_input_embeddings())  # one table for both stacks, as in checkpoints
-    if not getattr(config, "tie_word_embeddings", True):  # the class ties the output weights whatever its config says
+    peer.set_input_embeddings(
+        peer.get_input_embeddings()
+    )  # one table for both stacks, as in checkpoints
+    if not getattr(
+        config, "tie_word_embeddings", True
+    ):  # the class ties the output weights whatever its config says
         peer.lm_head.weight = torch.nn.Parameter(peer.lm_head.weight.detach().clone())
     if same_weights:
-        state = to_state_dict(model.params, family.name_table(config))
-        tensors = {key: torch.from_numpy(np.array(value, np.float32)) for key, value in state.items()}
+        state = to_state_dict(model.params, family.weight_map(config))
+        tensors = {
+            key: torch.from_numpy(np.array(value, np.float32)) for key, value in state.items()
+        }
         peer.load_state_dict(tensors, strict=False)  # results that agree are the check
     return peer.to(device(), getattr(torch, dtype)).eval()
 
 
 def inputs_of(peer: torch.nn.Module, ids: np.ndarray) -> dict[str, torch.Tensor]:
-    """Ids int [B, L], none of them padding, as the class takes them: the first token of LED is global."""
+    """Ids int [B, L], none of them padding, as the class takes them: the first token of LED is
+    global."""
     ids = torch.tensor(ids, dtype=torch.long, device=device())
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if peer.config.model_type == "led":
-        inputs["global_attention_mask"] = torch.zeros_like(ids).index_fill_(1, torch.tensor([0], device=ids.device), 1)
+        inputs["global_attention_mask"] = torch.zeros_like(ids).index_fill_(
+            1, torch.tensor([0], device=ids.device), 1
+        )
     return inputs
 
 
@@ -63,7 +74,8 @@ def tensor_bytes(tensors: Any) -> int:
 
 
 def work_bytes(call: Callable[[], Any]) -> int:
-    """The most memory that ``call`` takes at a time besides what was there before, as PyTorch's allocators count it."""
+    """The most memory that ``call`` takes at a time besides what was there before, as PyTorch's
+    allocators count it."""
     if device() == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

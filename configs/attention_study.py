@@ -1,19 +1,24 @@
-"""Which encoder attention and which cross-attention: one cell of Table 3 of the Hepos paper (Huang et al., NAACL 2021).
+"""Which encoder attention and which cross-attention: one cell of Table 3 of the Hepos paper (Huang
+et al., NAACL 2021).
 
-    python -m longsum_jax.train --config=configs/attention_study.py:encoder=lsh,cross=hepos,data=FILE --workdir=runs/lsh
-    python benchmarks/study.py --data=FILE --workdir=runs/study    # every cell, a table and a picture
+    python -m longsum_jax.train
+    --config=configs/attention_study.py:encoder=lsh,cross=hepos,data=FILE --workdir=runs/lsh
+    python benchmarks/study.py --data=FILE --workdir=runs/study    # every cell, a table and a
+    picture
 
-`encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At equal cost, as in
-section 4.3 of the paper: 1,024 source tokens, windows, spans, rows of Linformer, rounds of LSH and pairs of Sinkhorn
-blocks of 256 keys, 128 keys by stride, of global tokens or at random; Hepos and Linformer let a decoder's head read a
-quarter of the source. `length` is another number of source tokens: up to 1,024 keys become fewer in proportion, beyond
-they stay. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file of which a tenth
+`encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At
+equal cost, as in section 4.3 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,
+rounds of LSH and pairs of Sinkhorn blocks of 256 keys, 128 keys by stride, of global tokens or at
+random; Hepos and Linformer let a decoder's head read a quarter of the source. `length` is another
+number of source tokens: up to 1,024 keys become fewer in proportion, beyond they stay. `data` are
+JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file of which a tenth
 is held out.
 
-The paper fine-tunes BART large: `model=DIR` starts from a checkpoint; parameters that an attention adds are drawn anew.
-Without it a small PEGASUS starts from nothing, with a tokenizer trained on the data. (It normalises before each part. A
-small BART, which normalises after, learnt to ignore its source: after 489 steps with a learning rate of 3e-3 its
-encoder gave all tokens nearly the same state.) BUILD_NOTES.md has what was measured. `tiny` runs in seconds on a CPU.
+The paper fine-tunes BART large: `model=DIR` starts from a checkpoint; parameters that an attention
+adds are drawn anew. Without it a small PEGASUS starts from nothing, with a tokenizer trained on the
+data. (It normalises before each part. A small BART, which normalises after, learnt to ignore its
+source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens nearly the same
+    state.) BUILD_NOTES.md has what was measured. `tiny` runs in seconds on a CPU.
 """
 
 from common import base, checkpoint, own_data, shrink
@@ -25,26 +30,48 @@ MODES = ("default", "tiny")
 ROUNDS = 4  # of LSH
 
 
-def get_config(mode, encoder="full", cross="full", model="", data="data/{split}.jsonl", length="1024"):
+def get_config(
+    mode, encoder="full", cross="full", model="", data="data/{split}.jsonl", length="1024"
+):
     if not length.isdecimal() or int(length) < 64 or int(length) % 64:
         raise InputError(f"length is {length}; give a multiple of 64")
     task = own_data("summaries", data, max_source_length=int(length), max_target_length=128)
     config = checkpoint(model, task) if model else small(task)
     config.data.batch_size = 8
-    config.optimizer.update(learning_rate=1e-4 if model else 3e-3, schedule="constant", warmup_steps=50, clip_norm=1.0)
+    config.optimizer.update(
+        learning_rate=1e-4 if model else 3e-3, schedule="constant", warmup_steps=50, clip_norm=1.0
+    )
     config.training.update(steps=1000, log_every=10, eval_every=0, checkpoint_every=100)
-    config.evaluation.update(examples=50, batch_size=25, max_new_tokens=128, no_repeat_ngram_size=3, stemmer=True)
+    config.evaluation.update(
+        examples=50, batch_size=25, max_new_tokens=128, no_repeat_ngram_size=3, stemmer=True
+    )
     if mode == "tiny":
         config = shrink(config)
-    config.model.update(equal_cost(config.task.max_source_length), encoder_attention=encoder, cross_attention=cross)
+    config.model.update(
+        equal_cost(config.task.max_source_length), encoder_attention=encoder, cross_attention=cross
+    )
     return config
 
 
 def small(task):
     """1.5M parameters."""
-    sizes = {"d_model": 128, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512}
+    sizes = {
+        "d_model": 128,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_ffn_dim": 512,
+        "decoder_ffn_dim": 512,
+    }
     positions = max(task["max_source_length"], task["max_target_length"])
-    return base("pegasus", "small", task, vocab_size=4096, max_position_embeddings=positions, init_std=0.05, **sizes)
+    return base(
+        "pegasus",
+        "small",
+        task,
+        vocab_size=4096,
+        max_position_embeddings=positions,
+        init_std=0.05,
+        **sizes,
+    )
 
 
 def equal_cost(length):

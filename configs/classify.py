@@ -1,15 +1,18 @@
 """Classification of documents with BERT, RoBERTa, DistilBERT: one label each, or several.
 
-    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE --workdir=runs/labels
+    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE
+    --workdir=runs/labels
 
-`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a name on the Hub;
-without it a small BERT starts from nothing, with a tokenizer trained on the data. `data` are JSON lines {"text": ...,
-"label": ...}, `reviews/{split}.jsonl` or one file of which a tenth is held out. A label is a whole number from 0 on or
-a name, and a list of these where documents have several labels or none. The evaluation prints accuracy, micro and macro
-F1 beside the best constant answer. A head that the checkpoint does not have is new. `tiny` runs in seconds on a CPU.
+`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
+name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
+`data` are JSON lines {"text": ..., "label": ...}, `reviews/{split}.jsonl` or one file of which a
+tenth is held out. A label is a whole number from 0 on or a name, and a list of these where
+documents have several labels or none. The evaluation prints accuracy, micro and macro F1 beside the
+best constant answer. A head that the checkpoint does not have is new. `tiny` runs in seconds on a
+CPU.
 
-AdamW with learning rate 5e-5 (3e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000 steps. BUILD_NOTES.md
-has the scores measured with it.
+AdamW with learning rate 5e-5 (3e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000
+steps. BUILD_NOTES.md has the scores measured with it.
 """
 
 from common import base, checkpoint, own_data, shrink
@@ -23,12 +26,17 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
     if model:
         config = checkpoint(model, task)
     else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK] and [CLS].
+        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
+        # and [CLS].
         config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
         config.tokenizer.extra_ids = 2
     config.data.update(batch_size=16, source_lengths=buckets(config.task.max_source_length))
-    config.optimizer.update(learning_rate=5e-5 if model else 3e-4, schedule="constant", warmup_steps=100)
-    config.training.update(steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="accuracy")
+    config.optimizer.update(
+        learning_rate=5e-5 if model else 3e-4, schedule="constant", warmup_steps=100
+    )
+    config.training.update(
+        steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="accuracy"
+    )
     config.evaluation.update(examples=1000, batch_size=32)
     return shrink(config) if mode == "tiny" else config
 

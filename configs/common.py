@@ -1,4 +1,5 @@
-"""What the config files share: every section at its defaults, ready to be changed and overridden."""
+"""What the config files share: every section at its defaults, ready to be changed and
+overridden."""
 
 import dataclasses
 from typing import Any
@@ -9,9 +10,9 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.data.tasks import get_task
-from longsum_jax.experiment import default_sections
-from longsum_jax.pipeline import TRAINING_MODEL
-from longsum_jax.registry import preset
+from longsum_jax.experiment.experiment import default_sections
+from longsum_jax.inference.loading import TRAINING_MODEL
+from longsum_jax.models.registry import preset
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
@@ -24,7 +25,9 @@ def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> C
         family, preset_name: the model; ``model`` replaces some of its keys.
         task: from ``task_section``.
     """
-    return ConfigDict(default_sections() | {"model": preset(family, preset_name, **model), "task": task})
+    return ConfigDict(
+        default_sections() | {"model": preset(family, preset_name, **model), "task": task}
+    )
 
 
 def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
@@ -39,7 +42,7 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
     described = run if (run / huggingface.CONFIG).exists() else directory
     family, values = huggingface.read_config(described)
     if described is directory:
-        values = family.refine_config(values, read_weights(directory)[0])
+        values = family.infer_from_weights(values, read_weights(directory)[0])
     task = task | {"prefix": huggingface.read_summarization(described).get("prefix", "")}
     for name in LENGTHS:
         if (table := getattr(values, name, None)) is not None:
@@ -49,31 +52,49 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
-    """The section of a task over files of one's own; one file without "{split}" gives a tenth for evaluation."""
-    return task_section(name, source=f"json:{data}", held_out=0.0 if "{split}" in data else 0.1, **values)
+    """The section of a task over files of one's own; one file without "{split}" gives a tenth for
+    evaluation."""
+    return task_section(
+        name, source=f"json:{data}", held_out=0.0 if "{split}" in data else 0.1, **values
+    )
 
 
 def task_section(name: str, **values: Any) -> dict[str, Any]:
-    """The section of a task of ``longsum_jax.data.tasks.TASKS``; what is None here is as the task has it."""
-    open_keys = ("source", "document_key", "summary_key", "query_key", "label_key", "data_dir", "cache_dir", "prefix")
+    """The section of a task of ``longsum_jax.data.tasks.TASKS``; what is None here is as the task
+    has it."""
+    open_keys = (
+        "source",
+        "document_key",
+        "summary_key",
+        "query_key",
+        "label_key",
+        "data_dir",
+        "cache_dir",
+        "prefix",
+    )
     others = ("piece_words", "held_out", "labels")
     gaps = {"gap_sentences": dataclasses.asdict(GapSentenceOptions())}
     return {"name": name, **dict.fromkeys(open_keys + LENGTHS + others), **gaps, **values}
 
 
 def shrink(config: ConfigDict) -> ConfigDict:
-    """Turns a config into its ``tiny`` mode: the embedded corpus and a model that trains in seconds on a CPU.
+    """Turns a config into its ``tiny`` mode: the embedded corpus and a model that trains in seconds
+    on a CPU.
 
     A checkpoint stays, with its own tokenizer, prefix and lengths.
     """
     objective = get_task(config.task.name).objective
-    task = task_section("embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix)
+    task = task_section(
+        "embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix
+    )
     task |= {"objective": objective} if objective in ("classify", "mlm", "extract") else {}
     task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:
-        dropout = {"dropout_rate": config.model.dropout_rate} if "dropout_rate" in config.model else {}
+        dropout = (
+            {"dropout_rate": config.model.dropout_rate} if "dropout_rate" in config.model else {}
+        )
         config.model = ConfigDict(preset(config.model.family, "tiny", **dropout))
     config.task = ConfigDict(task)
     config.data.update(reader="memory", shuffle="all", batch_size=4, source_lengths=())

@@ -1,18 +1,22 @@
-"""An extractor of important sentences over BERT, RoBERTa or DistilBERT (AWESOME, Cao & Wang 2024, appendix D).
+"""An extractor of important sentences over BERT, RoBERTa or DistilBERT (AWESOME, Cao & Wang 2024,
+appendix D).
 
-    python -m longsum_jax.train --config=configs/extractor.py:model=roberta-base,data='reports/{split}.jsonl' \
+    python -m longsum_jax.train
+    --config=configs/extractor.py:model=roberta-base,data='reports/{split}.jsonl' \
         --workdir=runs/extractor
-    python -m longsum_jax.extract --model=runs/extractor --data=reports/test.jsonl --out=short/test.jsonl
+    longsum extract --model=runs/extractor --data=reports/test.jsonl --out=short/test.jsonl
 
-`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a name on the Hub;
-without it a small BERT starts from nothing, with a tokenizer trained on the data. `data` are JSON lines {"document":
-..., "summary": ...} (and "query"), a file a split or one file of which a tenth is held out. Published: means of
-RoBERTa's states for each sentence, one self-attention over all sentences of a document, a map with one hidden layer;
-trained to tell the sentences that a greedy search by ROUGE-1 and ROUGE-2 adds. Not published, and chosen here: 8 heads,
-post-norm, no positions of sentences (model.sentence_positions=true adds them), binary cross-entropy, 128 tokens of a
-sentence, 512 sentences of a document, AdamW with learning rate 5e-5 (5e-4 from nothing) after 100 steps of warm-up, 8
-documents a step. The evaluation prints F1 against the greedy search beside as many first and random sentences. `tiny`
-runs in seconds on a CPU. BUILD_NOTES.md has the numbers measured with it.
+`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
+name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
+`data` are JSON lines {"document": ..., "summary": ...} (and "query"), a file a split or one file of
+which a tenth is held out. Published: means of RoBERTa's states for each sentence, one
+self-attention over all sentences of a document, a map with one hidden layer; trained to tell the
+sentences that a greedy search by ROUGE-1 and ROUGE-2 adds. Not published, and chosen here: 8 heads,
+post-norm, no positions of sentences (model.sentence_positions=true adds them), binary
+cross-entropy, 128 tokens of a sentence, 512 sentences of a document, AdamW with learning rate 5e-5
+(5e-4 from nothing) after 100 steps of warm-up, 8 documents a step. The evaluation prints F1 against
+the greedy search beside as many first and random sentences. `tiny` runs in seconds on a CPU.
+BUILD_NOTES.md has the numbers measured with it.
 """
 
 from common import base, checkpoint, own_data, shrink
@@ -27,10 +31,18 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
     config.model.sentence_chunk = 64
     config.data.update(batch_size=8, source_lengths=(64, 128, 256, 512))
     config.optimizer.update(
-        learning_rate=5e-5 if model else 5e-4, schedule="constant", warmup_steps=100, weight_decay=0.01
+        learning_rate=5e-5 if model else 5e-4,
+        schedule="constant",
+        warmup_steps=100,
+        weight_decay=0.01,
     )
     config.training.update(
-        steps=1000, log_every=10, eval_every=250, checkpoint_every=250, accumulation=8, best_metric="best_k_f1"
+        steps=1000,
+        log_every=10,
+        eval_every=250,
+        checkpoint_every=250,
+        accumulation=8,
+        best_metric="best_k_f1",
     )
     config.evaluation.update(examples=100, batch_size=8)
     return shrink(config) if mode == "tiny" else config

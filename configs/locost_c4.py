@@ -1,18 +1,20 @@
-"""Gap-sentence pre-training of LOCOST on C4 (Le Bronnec et al., EACL 2024, section 4.1), as published.
+"""Gap-sentence pre-training of LOCOST on C4 (Le Bronnec et al., EACL 2024, section 4.1), as
+published.
 
     python -m longsum_jax.train --config=configs/locost_c4.py --workdir=runs/locost_c4 \
         --config.tokenizer.path=spiece.model
 
-Published configuration: 234.7M parameters, 4,096 source and 910 target tokens, gap ratio 0.2, batches of 256, 1,000,000
-steps, AdamW without weight decay, learning rate 0.02 constant for 10,000 steps and then falling with 1/sqrt(step),
-gradient norm clipped at 1, no dropout, bfloat16 with float32 parameters, kernels and FFTs. Hardware and hours of the
-paper's run are not stated; see BUILD_NOTES.md for what has been measured here.
+Published configuration: 234.7M parameters, 4,096 source and 910 target tokens, gap ratio 0.2,
+batches of 256, 1,000,000 steps, AdamW without weight decay, learning rate 0.02 constant for 10,000
+steps and then falling with 1/sqrt(step), gradient norm clipped at 1, no dropout, bfloat16 with
+float32 parameters, kernels and FFTs. Hardware and hours of the paper's run are not stated; see
+BUILD_NOTES.md for what has been measured here.
 
 The tokenizer is T5's SentencePiece model (32,000 pieces and 100 sentinels: 32,100 rows). Modes:
 
     base        the published model from TensorFlow Datasets c4/en, as a stream
     adafactor   the same with Adafactor in place of AdamW
-    prepared    the same from shards written by `python -m longsum_jax.prepare --task=c4`; set data.prepared
+    prepared    the same from shards written by `longsum prepare --task=c4`; set data.prepared
     small       a 14M-parameter model for one GPU
     tiny        seconds on a CPU, on the embedded corpus
 """
@@ -27,9 +29,16 @@ def get_config(mode):
     config = base("locost", size, task_section("c4"), dtype="bfloat16", remat=True)
     config.data.update(reader="stream", shuffle="block", batch_size=256)
     config.optimizer.update(
-        name="adamw", learning_rate=0.02, schedule="t5", warmup_steps=10_000, eps=1e-8, clip_norm=1.0
+        name="adamw",
+        learning_rate=0.02,
+        schedule="t5",
+        warmup_steps=10_000,
+        eps=1e-8,
+        clip_norm=1.0,
     )
-    config.training.update(steps=1_000_000, log_every=50, eval_every=10_000, checkpoint_every=1000, accumulation=8)
+    config.training.update(
+        steps=1_000_000, log_every=50, eval_every=10_000, checkpoint_every=1000, accumulation=8
+    )
     config.evaluation.update(examples=500, batch_size=16, max_new_tokens=512)
     if mode == "adafactor":
         config.optimizer.name = "adafactor"

@@ -1,13 +1,17 @@
-"""LOCOST with a Hepos decoder: a state-space encoder whose states each decoder head reads every fourth of.
+"""LOCOST with a Hepos decoder: a state-space encoder whose states each decoder head reads every
+fourth of.
 
-    python -m longsum_jax.train --config=configs/locost_hepos.py:govreport --workdir=runs/govreport-hepos \
+    python -m longsum_jax.train --config=configs/locost_hepos.py:govreport
+    --workdir=runs/govreport-hepos \
         --config.init_from=locost-base
 
-No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al., NAACL 2021, section
-3.1) and needs no new parameters, so any LOCOST checkpoint is a start. Settings are those of configs/locost_finetune.py.
-A decoder's keys and values of a document take a quarter of the memory: 9 GB instead of 37 GB for the base model at a
-million tokens in bfloat16 (benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every
-state. `json` reads files of your own, `small` is a 14M-parameter model for one GPU, `tiny` runs in seconds on a CPU.
+No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al.,
+NAACL 2021, section 3.1) and needs no new parameters, so any LOCOST checkpoint is a start. Settings
+are those of configs/locost_finetune.py. A decoder's keys and values of a document take a quarter of
+the memory: 9 GB instead of 37 GB for the base model at a million tokens in bfloat16
+(benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every state.
+`json` reads files of your own, `small` is a 14M-parameter model for one GPU, `tiny` runs in seconds
+on a CPU.
 """
 
 from common import base, shrink, task_section
@@ -26,13 +30,21 @@ def get_config(mode, stride="4"):
     if int(stride) == 1:
         hepos = {"cross_attention": "full"}
     size = "small" if mode == "small" else "base_hepos"
-    config = base("locost", size, task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True, **hepos)
+    config = base(
+        "locost", size, task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True, **hepos
+    )
     if mode in ("json", "small"):
         config.task.source = "json:data/{split}.jsonl"
-    config.data.update(reader="memory", shuffle="all", batch_size=128, epochs=60, source_lengths=(1024, 2048, 4096))
+    config.data.update(
+        reader="memory", shuffle="all", batch_size=128, epochs=60, source_lengths=(1024, 2048, 4096)
+    )
     config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
-    config.training.update(steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=500, accumulation=16)
-    config.evaluation.update(examples=500, batch_size=16, max_new_tokens=1024 if task == "govreport" else 512)
+    config.training.update(
+        steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=500, accumulation=16
+    )
+    config.evaluation.update(
+        examples=500, batch_size=16, max_new_tokens=1024 if task == "govreport" else 512
+    )
     if mode != "tiny":
         return config
     config = shrink(config)

@@ -2,13 +2,15 @@
 
     python -m longsum_jax.train --config=configs/locost_small.py:pretrain --workdir=runs/small \
         --config.task.source='json:corpus.jsonl.xz'
-    python -m longsum_jax.train --config=configs/locost_small.py:finetune --workdir=runs/small-reports \
+    python -m longsum_jax.train --config=configs/locost_small.py:finetune
+    --workdir=runs/small-reports \
         --config.task.source='json:reports/{split}.jsonl' --config.init_from=runs/small
 
-2.3M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap sentences over pieces of
-300 words, 512 source tokens. Fine-tuning reads rows {"document": ..., "summary": ...}. `scratch` fine-tunes the same
-model without pre-training, for comparison; give it the tokenizer with config.tokenizer.path=runs/small/model. `tiny`
-runs in seconds. BUILD_NOTES.md has the scores measured with it.
+2.3M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap
+sentences over pieces of 300 words, 512 source tokens. Fine-tuning reads rows {"document": ...,
+"summary": ...}. `scratch` fine-tunes the same model without pre-training, for comparison; give it
+the tokenizer with config.tokenizer.path=runs/small/model. `tiny` runs in seconds. BUILD_NOTES.md
+has the scores measured with it.
 """
 
 from common import base, shrink, task_section
@@ -18,8 +20,12 @@ MODES = ("pretrain", "finetune", "scratch", "tiny")
 
 def get_config(mode):
     summarize = mode in ("finetune", "scratch")
-    task = task_section("govreport" if summarize else "c4", source="json:data/{split}.jsonl", max_source_length=512)
-    task |= {"max_target_length": 160} if summarize else {"max_target_length": 128, "piece_words": 300}
+    task = task_section(
+        "govreport" if summarize else "c4", source="json:data/{split}.jsonl", max_source_length=512
+    )
+    task |= (
+        {"max_target_length": 160} if summarize else {"max_target_length": 128, "piece_words": 300}
+    )
     config = base(
         "locost",
         "tiny",
@@ -36,9 +42,13 @@ def get_config(mode):
     )
     config.data.update(batch_size=16, source_lengths=(512,))
     if summarize:
-        config.optimizer.update(learning_rate=1e-3, schedule="linear", warmup_steps=20, total_steps=400)
+        config.optimizer.update(
+            learning_rate=1e-3, schedule="linear", warmup_steps=20, total_steps=400
+        )
         config.training.update(steps=400, log_every=10, eval_every=100, checkpoint_every=100)
-        config.evaluation.update(examples=32, batch_size=16, max_new_tokens=160, no_repeat_ngram_size=3)
+        config.evaluation.update(
+            examples=32, batch_size=16, max_new_tokens=160, no_repeat_ngram_size=3
+        )
     else:
         config.optimizer.update(learning_rate=2e-3, schedule="t5", warmup_steps=500)
         config.training.update(steps=1200, log_every=20, checkpoint_every=200)

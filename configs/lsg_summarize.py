@@ -1,25 +1,30 @@
 """BART with LSG attention on papers, news and interviews (Condevaux and Harispe 2022, section 4.2).
 
-    python -m longsum_jax.convert bart-base lsg-bart --encoder_attention=lsg --max_source_length=4096 --block_size=256 \
+    longsum convert bart-base lsg-bart --encoder_attention=lsg --max_source_length=4096
+    --block_size=256 \
         --sparsity_type=none --num_global_tokens=1
-    python -m longsum_jax.train --config=configs/lsg_summarize.py:arxiv,model=lsg-bart --workdir=runs/arxiv-4096
+    python -m longsum_jax.train --config=configs/lsg_summarize.py:arxiv,model=lsg-bart
+    --workdir=runs/arxiv-4096
 
     # and on to 16,384 tokens, with 64 global tokens instead of one
-    python -m longsum_jax.convert runs/arxiv-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
-    python -m longsum_jax.train --config=configs/lsg_summarize.py:arxiv,model=lsg-bart-16384,train=globals \
+    longsum convert runs/arxiv-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
+    python -m longsum_jax.train
+    --config=configs/lsg_summarize.py:arxiv,model=lsg-bart-16384,train=globals \
         --workdir=runs/arxiv-16384
-    python -m longsum_jax.evaluate --model=runs/arxiv-16384 --data=FILE --out=results --num_beams=5 --length_penalty=2
+    longsum evaluate --model=runs/arxiv-16384 --data=FILE --out=results --num_beams=5
+    --length_penalty=2
 
-`model` is a converted model (any family with LSG attention), a training workdir, or a name on the Hub; how much is read
-is what it has positions for, up to 16,384 tokens. Without `model` a BART base starts from nothing. `train=globals`
-trains the table of global tokens alone, `train=all`, the default, everything. A converted model reads the whole
-document from its first step; without training it is as good as benchmarks/lsg_study.py tells.
+`model` is a converted model (any family with LSG attention), a training workdir, or a name on the
+Hub; how much is read is what it has positions for, up to 16,384 tokens. Without `model` a BART base
+starts from nothing. `train=globals` trains the table of global tokens alone, `train=all`, the
+default, everything. A converted model reads the whole document from its first step; without
+training it is as good as benchmarks/lsg_study.py tells.
 
-Published configuration: BART base, Adam with learning rate 8e-5, a linear schedule with a tenth of warm-up, batches of
-32, one pass at 16,384 tokens; beam 5, length penalty 2. The number of passes at 4,096 tokens, three, is ours.
-Published ROUGE-1, -2, -L, -Lsum on arXiv with 64 global tokens and 16,384 tokens: 48.55, 20.76, 28.39, 44.03; nothing
-of this has been trained here yet. One mode per data set; `json` reads files of your own, `tiny` runs in seconds on a
-CPU.
+Published configuration: BART base, Adam with learning rate 8e-5, a linear schedule with a tenth of
+warm-up, batches of 32, one pass at 16,384 tokens; beam 5, length penalty 2. The number of passes at
+4,096 tokens, three, is ours. Published ROUGE-1, -2, -L, -Lsum on arXiv with 64 global tokens and
+16,384 tokens: 48.55, 20.76, 28.39, 44.03; nothing of this has been trained here yet. One mode per
+data set; `json` reads files of your own, `tiny` runs in seconds on a CPU.
 """
 
 from common import base, checkpoint, shrink, task_section
@@ -32,7 +37,12 @@ DOCUMENTS = {"arxiv": 203_037, "pubmed": 119_924, "multinews": 44_972, "mediasum
 MODES = (*DOCUMENTS, "json", "tiny")
 TRAINABLE = {"all": "", "globals": "global_embeddings$"}
 BATCH = 32
-LSG = {"encoder_attention": "lsg", "block_size": 256, "sparsity_type": "none", "num_global_tokens": 1}
+LSG = {
+    "encoder_attention": "lsg",
+    "block_size": 256,
+    "sparsity_type": "none",
+    "num_global_tokens": 1,
+}
 
 
 def get_config(mode, model="", train="all"):
@@ -50,7 +60,12 @@ def get_config(mode, model="", train="all"):
     steps = passes * DOCUMENTS.get(mode, 10_000) // BATCH
     config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=passes)
     config.optimizer.update(
-        name="adamw", learning_rate=8e-5, schedule="linear", warmup_steps=steps // 10, total_steps=steps, clip_norm=1.0
+        name="adamw",
+        learning_rate=8e-5,
+        schedule="linear",
+        warmup_steps=steps // 10,
+        total_steps=steps,
+        clip_norm=1.0,
     )
     config.optimizer.trainable = TRAINABLE[train]
     per_pass = 4 if longest <= 4096 else 1  # documents that go through together

@@ -1,15 +1,17 @@
-"""Masked language modelling with BERT, RoBERTa, DistilBERT (Devlin et al. 2019, section 3.1; masks as in RoBERTa).
+"""Masked language modelling with BERT, RoBERTa, DistilBERT (Devlin et al. 2019, section 3.1; masks
+as in RoBERTa).
 
     python -m longsum_jax.train --config=configs/mlm.py:model=DIR,data=FILE --workdir=runs/mlm
 
-`model` is a directory as transformers writes it, a training workdir, or a name on the Hub; without it a small BERT
-starts from nothing, with a tokenizer trained on the data. `data` are JSON lines {"text": ...} or {"document": ...},
-`novels/{split}.jsonl` or one file of which a tenth is held out; all of every document is read, in pieces of at most 512
-tokens. 15% of the tokens are guessed, chosen anew at every step; config.mlm has the shares. The evaluation prints
-accuracy, bits per guessed token and what they come to per character. `tiny` runs in seconds on a CPU.
+`model` is a directory as transformers writes it, a training workdir, or a name on the Hub; without
+it a small BERT starts from nothing, with a tokenizer trained on the data. `data` are JSON lines
+{"text": ...} or {"document": ...}, `novels/{split}.jsonl` or one file of which a tenth is held out;
+all of every document is read, in pieces of at most 512 tokens. 15% of the tokens are guessed,
+chosen anew at every step; config.mlm has the shares. The evaluation prints accuracy, bits per
+guessed token and what they come to per character. `tiny` runs in seconds on a CPU.
 
-AdamW with learning rate 1e-4 (5e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000 steps. BUILD_NOTES.md
-has the numbers measured with it.
+AdamW with learning rate 1e-4 (5e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000
+steps. BUILD_NOTES.md has the numbers measured with it.
 """
 
 from common import base, checkpoint, own_data, shrink
@@ -23,11 +25,16 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
     if model:
         config = checkpoint(model, task)
     else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK] and [CLS].
+        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
+        # and [CLS].
         config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
         config.tokenizer.extra_ids = 2
     config.data.batch_size = 16
-    config.optimizer.update(learning_rate=1e-4 if model else 5e-4, schedule="constant", warmup_steps=100)
-    config.training.update(steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="accuracy")
+    config.optimizer.update(
+        learning_rate=1e-4 if model else 5e-4, schedule="constant", warmup_steps=100
+    )
+    config.training.update(
+        steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="accuracy"
+    )
     config.evaluation.update(examples=50, batch_size=16)
     return shrink(config) if mode == "tiny" else config

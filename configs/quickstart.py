@@ -1,10 +1,12 @@
-"""A small LOCOST pre-trained from nothing on the documentation inside Python: the whole library in three minutes.
+"""A small LOCOST pre-trained from nothing on the documentation inside Python: the whole library in
+three minutes.
 
     python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-Builds a tokenizer, pre-trains with gap sentences, evaluates against the lead baseline, prints a summary. Nothing is
-downloaded. 2 minutes 39 seconds on two CPU cores, mean ROUGE 12.3 (lead: 17.6); the point is that every part runs, a
-model this small and young only begins to pick up the words of its corpus.
+Builds a tokenizer, pre-trains with gap sentences, evaluates against the lead baseline, prints a
+summary. Nothing is downloaded. 2 minutes 39 seconds on two CPU cores, mean ROUGE 12.3 (lead: 17.6);
+the point is that every part runs, a model this small and young only begins to pick up the words of
+its corpus.
 """
 
 from common import base, shrink, task_section

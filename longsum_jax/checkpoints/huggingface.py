@@ -1,7 +1,8 @@
-"""Directories in Hugging Face layout: config.json, generation_config.json, weights, tokenizer files.
+"""Directories in Hugging Face layout: config.json, generation_config.json, weights, tokenizer
+files.
 
-Nothing in a directory is ever executed: weights are safetensors, or a pickle read by torch's weights-only loader;
-entries of config.json that name code are ignored.
+Nothing in a directory is ever executed: weights are safetensors, or a pickle read by torch's
+weights-only loader; entries of config.json that name code are ignored.
 """
 
 import json
@@ -15,18 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
 from longsum_jax.checkpoints.weights import read_json, read_weights, write_weights
 from longsum_jax.errors import InputError
-from longsum_jax.models.naming import to_lazy_state_dict, to_params
-from longsum_jax.registry import Family, family_of
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import family_of
 from longsum_jax.typing import Params
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
-# Options of decoding that stood in config.json before there was a generation_config.json, with the values that every
-# file held that chose none.
+# Options of decoding that stood in config.json before there was a generation_config.json, with the
+# values that every file held that chose none.
 _LEGACY_GENERATION = {
     "max_length": 20,
     "min_length": 0,
@@ -58,7 +60,8 @@ _LEGACY_GENERATION = {
 
 
 def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
-    """Family and config of ``directory``; ``runtime`` sets fields that checkpoints do not store (dtype, ...)."""
+    """Family and config of ``directory``; ``runtime`` sets fields that checkpoints do not store
+    (dtype, ...)."""
     path = directory / CONFIG
     raw = _read_config_json(directory)
     family = family_of(raw, str(path))
@@ -66,23 +69,32 @@ def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:
-    """Content of generation_config.json; where there is none, the options in config.json, as older files have them.
+    """Content of generation_config.json; where there is none, the options in config.json, as older
+    files have them.
 
-    Old defaults of transformers in config.json, a max_length of 20 above all, were nobody's choice and are left out.
+    Old defaults of transformers in config.json, a max_length of 20 above all, were nobody's choice
+    and are left out.
     """
     path = directory / GENERATION
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    return {name: raw[name] for name, unset in _LEGACY_GENERATION.items() if raw.get(name) not in (None, unset)}
+    return {
+        name: raw[name]
+        for name, unset in _LEGACY_GENERATION.items()
+        if raw.get(name) not in (None, unset)
+    }
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:
-    """What config.json asks for when summarising (T5: "prefix", options of ``generate``); empty when nothing."""
+    """What config.json asks for when summarising (T5: "prefix", options of ``generate``); empty
+    when nothing."""
     tasks = _read_config_json(directory).get(TASKS) or {}
     found = (tasks.get(SUMMARIZATION) or {}) if isinstance(tasks, dict) else tasks
     if not isinstance(found, dict):
-        raise InputError(f"{directory / CONFIG}: {TASKS} holds {found!r} where a JSON object was expected")
+        raise InputError(
+            f"{directory / CONFIG}: {TASKS} holds {found!r} where a JSON object was expected"
+        )
     return found
 
 
@@ -96,8 +108,9 @@ def read_params(
 ) -> tuple[Any, Params]:
     """Config and parameter tree from safetensors or pytorch_model.bin, whole or in shards.
 
-    Arrays are read and placed one parameter at a time. The config comes back as ``family.refine_config`` made it:
-    what only the tensors tell, tied output weights for one, is decided by them.
+    Arrays are read and placed one parameter at a time. The config comes back as
+    ``family.infer_from_weights`` made it: what only the tensors tell, tied output weights for one, is
+    decided by them.
 
     Args:
         directory: in Hugging Face layout.
@@ -106,11 +119,12 @@ def read_params(
         place: what becomes of each array; by default it goes to the device.
 
     Raises:
-        InputError: no weights, a damaged file, a pickle that holds more than tensors, or tensors that do not fit.
+        InputError: no weights, a damaged file, a pickle that holds more than tensors, or tensors
+            that do not fit.
     """
     tensors, path = read_weights(directory)
-    config = family.refine_config(config, tensors)
-    table, shapes = family.name_table(config), family.parameter_shapes(config)
+    config = family.infer_from_weights(config, tensors)
+    table, shapes = family.weight_map(config), family.parameter_shapes(config)
     return config, to_params(tensors, table, shapes, str(path), dtype=jnp.dtype(dtype), place=place)
 
 
@@ -129,7 +143,8 @@ def write_model(
 
     Args:
         directory: must not exist, or be empty.
-        params: parameter tree; None leaves the weights out (a training workdir keeps them in its checkpoints).
+        params: parameter tree; None leaves the weights out (a training workdir keeps them in its
+            checkpoints).
         tokenizer: whose files are added, if not None.
         summarization: as ``read_summarization`` gives it.
 
@@ -153,17 +168,20 @@ def write_model(
             tokenizer.save(work)
             _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
         if params is not None:
-            write_weights(work, to_lazy_state_dict(params, family.name_table(config)))
+            write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
         work.chmod(0o755)
         work.replace(target)
     except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); nothing was left there") from error
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror}); nothing was left there"
+        ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:
-    """Where transformers cuts texts: at the length of this model, not of the one that it was made from."""
+    """Where transformers cuts texts: at the length of this model, not of the one that it was made
+    from."""
     if limit is not None and path.exists():
         _write_json(path, read_json(path) | {"model_max_length": limit})
 

@@ -1,7 +1,8 @@
 """Single files of named tensors: safetensors in and out, PyTorch pickles in.
 
-Tensors are read when they are asked for, by plain reads rather than through a mapping: what has been read and
-dropped costs no memory. Nothing in a file is ever executed or trusted: names, types and places are checked first.
+Tensors are read when they are asked for, by plain reads rather than through a mapping: what has
+been read and dropped costs no memory. Nothing in a file is ever executed or trusted: names, types
+and places are checked first.
 """
 
 import json
@@ -14,8 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax.checkpoints.state_dict import LazyArray, aligned_empty
 from longsum_jax.errors import InputError
-from longsum_jax.models.naming import LazyArray, aligned_empty
 
 Tensors = dict[str, LazyArray]
 
@@ -39,7 +40,8 @@ _NAMES = {jnp.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def read_safetensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file (https://huggingface.co/docs/safetensors, "Format"), by name.
+    """The tensors of a safetensors file (https://huggingface.co/docs/safetensors, "Format"), by
+    name.
 
     Raises:
         InputError: missing, truncated or malformed; also later, when a tensor cannot be read.
@@ -61,8 +63,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    names = sorted(tensors, key=lambda name: (-jnp.dtype(tensors[name].dtype).itemsize, name))  # keeps all aligned
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # without it transformers refuses the file
+    names = sorted(
+        tensors, key=lambda name: (-jnp.dtype(tensors[name].dtype).itemsize, name)
+    )  # keeps all aligned
+    header: dict[str, Any] = {
+        "__metadata__": {"format": "pt"}
+    }  # without it transformers refuses the file
     end = 0
     for name in names:
         begin, end = end, end + num_bytes(tensors[name])
@@ -97,12 +103,17 @@ def read_torch(path: Path) -> Tensors:
             "elsewhere"
         ) from None
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        state = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
     except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
         first_line = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: not a file of plain tensors, nothing in it was run ({first_line})") from error
+        raise InputError(
+            f"{path}: not a file of plain tensors, nothing in it was run ({first_line})"
+        ) from error
     dense = isinstance(state, dict) and all(
-        isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized for x in state.values()
+        isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+        for x in state.values()
     )
     if not dense:
         raise InputError(f"{path}: expected a dictionary of tensors")
@@ -112,7 +123,9 @@ def read_torch(path: Path) -> Tensors:
 def _of_torch(tensor: Any) -> LazyArray:
     if tensor.is_floating_point():
         return LazyArray(tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy())
-    return LazyArray(tensor.shape, str(tensor.dtype).removeprefix("torch."), lambda: tensor.numpy().copy())
+    return LazyArray(
+        tensor.shape, str(tensor.dtype).removeprefix("torch."), lambda: tensor.numpy().copy()
+    )
 
 
 def _header_length(first: bytes, size: int) -> int:
@@ -144,7 +157,9 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
     if start + end != size:
         raise ValueError(f"its tensors need {start + end} bytes, the file has {size}")
     return {
-        name: LazyArray(shape, dtype, lambda s=shape, d=dtype, at=start + first: _read(path, s, d, at))
+        name: LazyArray(
+            shape, dtype, lambda s=shape, d=dtype, at=start + first: _read(path, s, d, at)
+        )
         for name, (dtype, shape, first, _) in entries.items()
     }
 
@@ -152,17 +167,27 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
 def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
     """Type, shape and place of one tensor."""
     try:
-        known, shape, (first, last) = value["dtype"] in _DTYPES, value["shape"], value["data_offsets"]
+        known, shape, (first, last) = (
+            value["dtype"] in _DTYPES,
+            value["shape"],
+            value["data_offsets"],
+        )
         numbers = [*shape, first, last]
     except (TypeError, KeyError, ValueError):
-        raise ValueError(f'tensor "{name}" is not described by dtype, shape and data_offsets') from None
+        raise ValueError(
+            f'tensor "{name}" is not described by dtype, shape and data_offsets'
+        ) from None
     if not known:
-        raise ValueError(f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}')
+        raise ValueError(
+            f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}'
+        )
     if any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError(f'tensor "{name}" has a shape or place that is not made of whole numbers')
     dtype = jnp.dtype(_DTYPES[value["dtype"]])
     if last - first != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f'tensor "{name}" takes {last - first} bytes, which is not its shape {shape}')
+        raise ValueError(
+            f'tensor "{name}" takes {last - first} bytes, which is not its shape {shape}'
+        )
     return dtype, shape, first, last
 
 

@@ -1,6 +1,7 @@
 """The weights of a directory in Hugging Face layout: one file, or shards with an index.
 
-An index is not trusted: its shards must lie in the directory and hold exactly the tensors that it promises.
+An index is not trusted: its shards must lie in the directory and hold exactly the tensors that it
+promises.
 """
 
 import json
@@ -8,15 +9,24 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from longsum_jax.checkpoints.tensor_files import Tensors, num_bytes, read_safetensors, read_torch, write_safetensors
+from longsum_jax.checkpoints.state_dict import some
+from longsum_jax.checkpoints.tensor_files import (
+    Tensors,
+    num_bytes,
+    read_safetensors,
+    read_torch,
+    write_safetensors,
+)
 from longsum_jax.errors import InputError
-from longsum_jax.models.naming import some
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # after either name
 MAX_SHARD_BYTES = 5_000_000_000
 
-_READERS: dict[str, Callable[[Path], Tensors]] = {SAFETENSORS: read_safetensors, TORCH_BIN: read_torch}
+_READERS: dict[str, Callable[[Path], Tensors]] = {
+    SAFETENSORS: read_safetensors,
+    TORCH_BIN: read_torch,
+}
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
@@ -33,7 +43,9 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
             return read(whole), whole
         if index.exists():
             return _read_shards(directory, index, read), index
-    raise InputError(f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an index")
+    raise InputError(
+        f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an index"
+    )
 
 
 def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
@@ -52,7 +64,9 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
         weight_map |= dict.fromkeys(names, file_name)
     total = sum(num_bytes(tensor) for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (directory / (SAFETENSORS + INDEX)).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", "utf-8")
+    (directory / (SAFETENSORS + INDEX)).write_text(
+        json.dumps(index, indent=2, sort_keys=True) + "\n", "utf-8"
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -81,7 +95,9 @@ def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
 
 def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) -> Tensors:
     weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(name, str) for name in weight_map.values()
+    ):
         raise InputError(f'{index}: expected "weight_map" from tensor names to file names')
     paths = {name: _shard_path(directory, index, name) for name in sorted(set(weight_map.values()))}
     absent = [name for name, path in paths.items() if not _is_file(path)]
@@ -90,7 +106,9 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
     tensors: Tensors = {}
     for name, path in paths.items():
         found = read(path)
-        _check_shard(index, path, found, [key for key, shard in weight_map.items() if shard == name])
+        _check_shard(
+            index, path, found, [key for key, shard in weight_map.items() if shard == name]
+        )
         tensors |= found
     return tensors
 
@@ -98,7 +116,9 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
 def _check_shard(index: Path, path: Path, found: Iterable[str], promised: Iterable[str]) -> None:
     found, promised = set(found), set(promised)
     if promised - found:
-        raise InputError(f"{path}: lacks tensors that {index.name} promises: {some(sorted(promised - found))}")
+        raise InputError(
+            f"{path}: lacks tensors that {index.name} promises: {some(sorted(promised - found))}"
+        )
     if found - promised:
         raise InputError(
             f"{path}: holds tensors that {index.name} does not list there: {some(sorted(found - promised))}"
@@ -106,16 +126,20 @@ def _check_shard(index: Path, path: Path, found: Iterable[str], promised: Iterab
 
 
 def _shard_path(directory: Path, index: Path, name: str) -> Path:
-    """The file of a shard, which must be in the directory, or a link into the blobs of the same hub cache."""
+    """The file of a shard, which must be in the directory, or a link into the blobs of the same hub
+    cache."""
     paths = PurePosixPath(name), PureWindowsPath(name)
-    named_inside = name and "\0" not in name and not any(path.anchor or ".." in path.parts for path in paths)
+    named_inside = (
+        name and "\0" not in name and not any(path.anchor or ".." in path.parts for path in paths)
+    )
     if not (named_inside and _lies_inside(directory, directory / name)):
         raise InputError(f"{index}: shard {name!r} is outside of the directory; it is not read")
     return directory / name
 
 
 def _lies_inside(directory: Path, path: Path) -> bool:
-    """Follows links. A snapshot of the hub's cache is a folder "snapshots/REVISION" of links into "blobs"."""
+    """Follows links. A snapshot of the hub's cache is a folder "snapshots/REVISION" of links into
+    "blobs"."""
     root = directory.resolve()
     try:
         path = path.resolve()

@@ -1,32 +1,22 @@
 """Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
 
-Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of their
-length; a bucket that holds a whole batch is handed out. At the end of an epoch the rest is handed out
-with empty rows, so that every example is seen exactly once per epoch. All of this happens on the
-global batch and depends on nothing but the arguments: each host does the same steps and keeps its rows.
+Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of
+their length; a bucket that holds a whole batch is handed out. At the end of an epoch the rest is
+handed out with empty rows, so that every example is seen exactly once per epoch. All of this
+happens on the global batch and depends on nothing but the arguments: each host does the same steps
+and keeps its rows.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from longsum_jax.data.examples import Example, ExampleStore, example_lengths
+from longsum_jax.data.examples.base import Example, ExampleStore, example_lengths
 from longsum_jax.data.order import ExampleOrder, Shuffle
-from longsum_jax.data.parts import PartShape, pad_parts
+from longsum_jax.data.padding import ClassLabels, PartShape, pad_batch
 from longsum_jax.errors import InputError
 from longsum_jax.typing import NumpyBatch
-
-
-class ClassLabels(NamedTuple):
-    """How the labels of a classifier lie in a batch.
-
-    int32 [b], the number of each row's label; or with ``multi_label`` float32 [b, num_labels], ones and zeros. Rows
-    without an example hold the padding that token labels have, too.
-    """
-
-    num_labels: int
-    multi_label: bool
 
 
 class Batches(Iterator[NumpyBatch]):
@@ -35,16 +25,19 @@ class Batches(Iterator[NumpyBatch]):
     Each batch is a dictionary (b rows of this host, L its bucket's length, T the target length):
         input_ids       [b, L] int32, padded with ``pad_id``
         attention_mask  [b, L] bool, True on real tokens
-        labels          [b, T] int32, padded with ``label_pad_id``; or see ``ClassLabels``; absent where T is 0
-    Examples of several parts make [b, S, L], with S instead of L to choose the bucket by; see ``parts.PartShape``.
-    Rows ``host_index::host_count`` of the global batch belong to this host. From a stored set it reads
-    these alone; from a stream every host has to make all the examples.
+        labels          [b, T] int32, padded with ``label_pad_id``; or see ``ClassLabels``; absent
+        where T is 0
+    Examples of several parts make [b, S, L], with S instead of L to choose the bucket by; see
+    ``parts.PartShape``. Rows ``host_index::host_count`` of the global batch belong to this host.
+    From a stored set it reads these alone; from a stream every host has to make all the examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, all hosts together.
-        source_lengths: bucket lengths in tokens (in parts), ascending; the last takes the longest examples.
-        target_length: length of every label row, in tokens; 0 for examples without labels, or with ``classes``.
+        source_lengths: bucket lengths in tokens (in parts), ascending; the last takes the longest
+            examples.
+        target_length: length of every label row, in tokens; 0 for examples without labels, or with
+            ``classes``.
         classes: for examples whose labels are those of a classifier.
         parts: for examples of several parts.
         seed: of the order, 0 to 2**32 - 1.
@@ -56,8 +49,9 @@ class Batches(Iterator[NumpyBatch]):
         label_pad_id: fills ``labels``; the loss ignores it.
 
     Raises:
-        InputError: batch_size not divisible by host_count, more hosts than prepared shards, an empty store, buckets
-            that are not ascending, an example longer than the last bucket or than the target length.
+        InputError: batch_size not divisible by host_count, more hosts than prepared shards, an
+            empty store, buckets that are not ascending, an example longer than the last bucket or
+            than the target length.
     """
 
     def __init__(
@@ -121,8 +115,8 @@ class Batches(Iterator[NumpyBatch]):
     def restore(self, state: dict[str, Any]) -> None:
         """Continues at exactly the example after those that ``state`` describes.
 
-        The state may come from another number of hosts, and from prepared shards for a stream of the
-        same documents or the reverse (where ``shuffle`` is not "all").
+        The state may come from another number of hosts, and from prepared shards for a stream of
+        the same documents or the reverse (where ``shuffle`` is not "all").
 
         Raises:
             InputError: the state belongs to another order of examples.
@@ -165,7 +159,9 @@ class Batches(Iterator[NumpyBatch]):
 
     def _start_epoch(self) -> None:
         if self._position == 0:
-            raise InputError("the data holds no usable example; check the split and the document lengths")
+            raise InputError(
+                "the data holds no usable example; check the split and the document lengths"
+            )
         if self._epochs is not None and self._epoch + 1 >= self._epochs:
             raise StopIteration
         self._epoch += 1
@@ -211,7 +207,9 @@ class Batches(Iterator[NumpyBatch]):
         if self._lengths is None:
             return
         if len(self._lengths) == 0:
-            raise InputError("the data holds no usable example; check the split and the document lengths")
+            raise InputError(
+                "the data holds no usable example; check the split and the document lengths"
+            )
         for column, limit in enumerate((self._source_lengths[-1], self._most_labels)):
             index = int(np.argmax(self._lengths[:, column]))
             if self._lengths[index, column] > limit:
@@ -229,52 +227,6 @@ class Batches(Iterator[NumpyBatch]):
             f"({self._source_lengths[-1]}) or target_length ({self._target_length}); raise these, or lower "
             "the task's max_source_length and max_target_length"
         )
-
-
-def pad_batch(
-    examples: Sequence[Example],
-    *,
-    rows: int,
-    source_length: int,
-    target_length: int = 0,
-    classes: ClassLabels | None = None,
-    parts: PartShape | None = None,
-    pad_id: int = 0,
-    label_pad_id: int = -100,
-) -> NumpyBatch:
-    """Returns the examples as padded arrays of ``rows`` rows; rows without an example are all padding.
-
-    The keys and types are those of ``Batches``. Every example must fit the two lengths.
-    """
-    if parts is not None:
-        return pad_parts(examples, rows, source_length, parts, pad_id, label_pad_id)
-    input_ids = np.full((rows, source_length), pad_id, np.int32)
-    attention_mask = np.zeros((rows, source_length), bool)
-    for row, example in enumerate(examples):
-        source = example["input_ids"]
-        input_ids[row, : len(source)] = source
-        attention_mask[row, : len(source)] = True
-    batch = {"input_ids": input_ids, "attention_mask": attention_mask}
-    targets = [example["labels"] for example in examples]
-    if classes is not None:
-        return batch | {"labels": _class_labels(targets, rows, classes, label_pad_id)}
-    return batch | {"labels": _token_labels(targets, rows, target_length, label_pad_id)} if target_length else batch
-
-
-def _token_labels(targets: Sequence[np.ndarray], rows: int, length: int, pad_id: int) -> np.ndarray:
-    labels = np.full((rows, length), pad_id, np.int32)
-    for row, target in enumerate(targets):
-        labels[row, : len(target)] = target
-    return labels
-
-
-def _class_labels(targets: Sequence[np.ndarray], rows: int, classes: ClassLabels, pad_id: int) -> np.ndarray:
-    if not classes.multi_label:
-        return np.array([*(target[0] for target in targets), *[pad_id] * (rows - len(targets))], np.int32)
-    labels = np.full((rows, classes.num_labels), pad_id, np.float32)
-    for row, target in enumerate(targets):
-        labels[row] = np.isin(np.arange(classes.num_labels), target)
-    return labels
 
 
 def _check_same(key: str, saved: Any, current: Any) -> None:

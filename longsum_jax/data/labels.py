@@ -22,7 +22,8 @@ def labelled(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         names: of a model that knows its labels; empty to collect them from the split.
 
     Raises:
-        InputError: a label that the names lack, or labels of several kinds (lists and single ones, numbers and names).
+        InputError: a label that the names lack, or labels of several kinds (lists and single ones,
+            numbers and names).
     """
     given = task.labels or tuple(names)
     kinds, seen = set(), set()
@@ -39,13 +40,18 @@ def labelled(task: Task, split: str, names: Sequence[str] = ()) -> Task:
             label_numbers(document, given)
     several = any(kind for kind, _ in kinds)
     if not seen:
-        raise InputError(f'task "{task.name}", split "{split}": no document has a label; check {task.source}')
+        raise InputError(
+            f'task "{task.name}", split "{split}": no document has a label; check {task.source}'
+        )
     return dataclasses.replace(task, labels=given or _names(seen), multi_label=several)
 
 
 def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
-    """Returns the numbers of a document's labels as int32 [k]; numbers in the data stay as they are."""
-    return np.array([_number(label, names, document.id) for label in _as_tuple(document.label)], np.int32)
+    """Returns the numbers of a document's labels as int32 [k]; numbers in the data stay as they
+    are."""
+    return np.array(
+        [_number(label, names, document.id) for label in _as_tuple(document.label)], np.int32
+    )
 
 
 def _names(labels: Iterable[int | str]) -> tuple[str, ...]:
@@ -59,7 +65,11 @@ def _number(label: int | str, names: Sequence[str], document: str) -> int:
         return label
     if label in names:
         return list(names).index(label)
-    known = did_you_mean(str(label), names) if len(names) <= _MOST_NAMES_SHOWN else f"there are {len(names)} labels"
+    known = (
+        did_you_mean(str(label), names)
+        if len(names) <= _MOST_NAMES_SHOWN
+        else f"there are {len(names)} labels"
+    )
     raise InputError(f'document "{document}": label {label!r} is none of the labels; {known}')
 
 

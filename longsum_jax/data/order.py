@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from longsum_jax.data.examples import ExampleStore
+from longsum_jax.data.examples.base import ExampleStore
 from longsum_jax.errors import InputError
 
 Shuffle = Literal["all"] | int | None
@@ -62,11 +62,15 @@ def _block_width(store: ExampleStore, shuffle: Shuffle) -> int:
     window = getattr(store, "window", None)
     if shuffle == "all":
         if window is not None:
-            raise InputError(f'shuffle="all" needs a store of known length, this is a stream; use shuffle={window}')
+            raise InputError(
+                f'shuffle="all" needs a store of known length, this is a stream; use shuffle={window}'
+            )
         return max(1, len(store))
     width = 1 if shuffle is None else shuffle
     if isinstance(width, bool) or not isinstance(width, int) or width < 1:
         raise InputError(f'shuffle={shuffle!r} is none of "all", a positive block size, None')
     if window is not None and window % width:
-        raise InputError(f"shuffle={width} does not divide the stream's window of {window}; use shuffle={window}")
+        raise InputError(
+            f"shuffle={width} does not divide the stream's window of {window}; use shuffle={window}"
+        )
     return width

@@ -8,10 +8,12 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from longsum_jax.data.examples import Counts, Example, make_examples
+from longsum_jax.data.examples.base import Counts, Example
+from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
-from longsum_jax.text.tokenizers import Tokenizer, load_tokenizer
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 CHUNK = 32  # documents per message; large enough to hide its cost, small enough for whole books
 
@@ -27,7 +29,8 @@ def make_examples_in_parallel(
     counts: Counts,
     workers: int,
 ) -> Iterator[Example]:
-    """Yields what ``examples.make_examples`` yields; each worker loads the tokenizer from its path."""
+    """Yields what ``examples.make_examples`` yields; each worker loads the tokenizer from its
+    path."""
     work = partial(_make_chunk, task, seed)
     docs = iter(docs)
     pool = ProcessPoolExecutor(

@@ -1,4 +1,5 @@
-"""Pieces of long documents for gap-sentence pre-training: a novel gives many examples instead of one cut short."""
+"""Pieces of long documents for gap-sentence pre-training: a novel gives many examples instead of
+one cut short."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -10,9 +11,11 @@ from longsum_jax.text.sentences import split_sentences
 
 
 def in_pieces(docs: Iterable[Document], piece_words: int) -> Iterator[Document]:
-    """Yields the pieces of all documents in order, as documents with ids ``<id>#0``, ``<id>#1`` and so on.
+    """Yields the pieces of all documents in order, as documents with ids ``<id>#0``, ``<id>#1`` and
+    so on.
 
-    A document that needs no cut is its own only piece ``<id>#0``, so that ``begins_document`` is never in doubt.
+    A document that needs no cut is its own only piece ``<id>#0``, so that ``begins_document`` is
+    never in doubt.
     """
     for document in docs:
         for number, text in enumerate(cut(document.document, piece_words)):
@@ -25,18 +28,21 @@ def begins_document(piece_id: str) -> bool:
 
 
 def cut(text: str, piece_words: int) -> list[str]:
-    """Cuts a text at sentence ends into ceil(words / piece_words) pieces of nearly equal length, in linear time.
+    """Cuts a text at sentence ends into ceil(words / piece_words) pieces of nearly equal length, in
+    linear time.
 
-    A piece is its sentences with blank lines between them, so that splitting it again joins no two of them. Its
-    length is off the mean by less than the sentences at its ends; where a sentence is longer than a piece it stays
-    whole, and the pieces are fewer. Words are what white space separates.
+    A piece is its sentences with blank lines between them, so that splitting it again joins no two
+    of them. Its length is off the mean by less than the sentences at its ends; where a sentence is
+    longer than a piece it stays whole, and the pieces are fewer. Words are what white space
+    separates.
 
     Args:
         text: any length.
         piece_words: words of a piece, at least 1.
 
     Returns:
-        The pieces in order, none empty; the text as it is where it has no more words or is a single sentence.
+        The pieces in order, none empty; the text as it is where it has no more words or is a single
+        sentence.
     """
     if len(text.split()) <= piece_words:
         return [text]

@@ -23,8 +23,8 @@ class Prefetcher(Iterator[Any]):
     """Runs ``put(next(batches))`` up to ``size`` batches ahead, in order.
 
     ``state()`` belongs to the batch last taken by the consumer, not to those prepared ahead, so a
-    checkpoint never skips one. An exception of the worker is raised where the batch would have come.
-    Use it as a context manager, or call ``close()``.
+    checkpoint never skips one. An exception of the worker is raised where the batch would have
+    come. Use it as a context manager, or call ``close()``.
 
     Args:
         batches: read by the worker thread alone from here on.
@@ -32,7 +32,12 @@ class Prefetcher(Iterator[Any]):
         put: applied to each batch in the worker thread; places it on the devices.
     """
 
-    def __init__(self, batches: BatchIterator, size: int = 2, put: Callable[[NumpyBatch], Any] = lambda batch: batch):
+    def __init__(
+        self,
+        batches: BatchIterator,
+        size: int = 2,
+        put: Callable[[NumpyBatch], Any] = lambda batch: batch,
+    ):
         if size < 1:
             raise InputError(f"prefetch size={size} must be at least 1")
         self._batches, self._size, self._put = batches, size, put
@@ -97,5 +102,6 @@ class Prefetcher(Iterator[Any]):
 def prefetch(
     batches: BatchIterator, size: int = 2, put: Callable[[NumpyBatch], Any] = lambda batch: batch
 ) -> Prefetcher:
-    """Returns ``batches`` prepared ``size`` steps ahead in a background thread; see ``Prefetcher``."""
+    """Returns ``batches`` prepared ``size`` steps ahead in a background thread; see
+    ``Prefetcher``."""
     return Prefetcher(batches, size, put)

@@ -1,4 +1,5 @@
-"""Tasks prepared once: sharded ArrayRecord files of token ids, read in any order without TensorFlow.
+"""Tasks prepared once: sharded ArrayRecord files of token ids, read in any order without
+TensorFlow.
 
 A prepared directory holds one split of one task:
 
@@ -22,13 +23,14 @@ from typing import Any
 import numpy as np
 
 import longsum_jax
-from longsum_jax.data.examples import Counts, Example, example_lengths, make_examples
+from longsum_jax.data.examples.base import Counts, Example, example_lengths
+from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import labelled
 from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.tokenizers import Tokenizer
+from longsum_jax.tokenizers.base import Tokenizer
 
 FORMAT_VERSION = 1
 METADATA = "metadata.json"
@@ -48,8 +50,8 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Runs a task over one split and writes the examples, in the order of the documents.
 
-    Everything is written under a temporary name beside ``directory`` and renamed at the end, so what
-    bears the final name is whole.
+    Everything is written under a temporary name beside ``directory`` and renamed at the end, so
+    what bears the final name is whole.
 
     Args:
         directory: made here; its parent too.
@@ -66,8 +68,8 @@ def write_prepared(
         The content of metadata.json.
 
     Raises:
-        InputError: the directory exists or cannot be written, the split holds no usable document, or the
-            data is malformed.
+        InputError: the directory exists or cannot be written, the split holds no usable document,
+            or the data is malformed.
     """
     target = Path(directory).absolute()
     if num_shards < 1 or workers < 1:
@@ -81,7 +83,10 @@ def write_prepared(
         metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)
         PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
         _move_into_place(work, target)
-    except (OSError, RuntimeError) as error:  # RuntimeError is how ArrayRecord says that a disk is full
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # RuntimeError is how ArrayRecord says that a disk is full
         raise InputError(f"cannot write {target}: {error}; nothing was kept") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)  # there only after a failure
@@ -101,7 +106,8 @@ class PreparedExamples(Sequence[Example]):
         counts: what became of the documents that were read.
 
     Raises:
-        InputError: not a prepared directory, another format version or tokenizer, damaged or missing files.
+        InputError: not a prepared directory, another format version or tokenizer, damaged or
+            missing files.
     """
 
     def __init__(self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None):
@@ -146,7 +152,9 @@ def unpack(record: bytes) -> Example:
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
     """Returns the paths of the shards, in order."""
-    return [directory / f"{split}-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)]
+    return [
+        directory / f"{split}-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)
+    ]
 
 
 def _write(
@@ -165,9 +173,13 @@ def _write(
     if workers == 1:
         examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts)
     else:
-        examples = make_examples_in_parallel(task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers)
+        examples = make_examples_in_parallel(
+            task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers
+        )
     paths = shard_paths(work, split, num_shards)
-    lengths = _write_shards(paths, _with_progress(examples, counts, f"{task.name}/{split}", progress))
+    lengths = _write_shards(
+        paths, _with_progress(examples, counts, f"{task.name}/{split}", progress)
+    )
     if len(lengths) == 0:
         raise InputError(
             f'task "{task.name}", split "{split}": none of {counts.read} documents gives an example, all are '
@@ -190,7 +202,8 @@ def _write(
 
 
 def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
-    """Writes example i to shard i % n, so that the number need not be known, and returns the lengths."""
+    """Writes example i to shard i % n, so that the number need not be known, and returns the
+    lengths."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     lengths = array("i")
@@ -205,14 +218,18 @@ def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
     return np.array(lengths, np.int32).reshape(-1, 2)
 
 
-def _with_progress(examples: Iterable[Example], counts: Counts, name: str, show: bool) -> Iterator[Example]:
+def _with_progress(
+    examples: Iterable[Example], counts: Counts, name: str, show: bool
+) -> Iterator[Example]:
     from tqdm import tqdm
 
     with tqdm(examples, desc=f"preparing {name}", unit=" examples", disable=not show) as line:
         for example in line:
             yield example
             if show and line.n % 100 == 0:
-                line.set_postfix(too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False)
+                line.set_postfix(
+                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
+                )
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -222,7 +239,9 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise InputError(f"{target} is a file; give a directory that does not exist yet")
     if (target / METADATA).exists():
         if not overwrite:
-            raise InputError(f"{target} is prepared already; use it, name another directory, or overwrite it")
+            raise InputError(
+                f"{target} is prepared already; use it, name another directory, or overwrite it"
+            )
     elif any(target.iterdir()):
         raise InputError(f"{target} holds other files; give a directory that does not exist yet")
 
@@ -232,7 +251,9 @@ def _work_directory(target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
     except OSError as error:
-        raise InputError(f"cannot write in {target.parent}: {error.strerror}; choose another directory") from error
+        raise InputError(
+            f"cannot write in {target.parent}: {error.strerror}; choose another directory"
+        ) from error
     work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
     return work
 
@@ -254,7 +275,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         metadata = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{directory} is not a prepared directory (no {METADATA}); make one with python -m longsum_jax.prepare"
+            f"{directory} is not a prepared directory (no {METADATA}); make one with longsum prepare"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
@@ -281,9 +302,13 @@ def _read_lengths(directory: Path, examples: int) -> np.ndarray:
     try:
         lengths = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is missing or damaged ({error}); prepare the data again") from error
+        raise InputError(
+            f"{path} is missing or damaged ({error}); prepare the data again"
+        ) from error
     if lengths.shape != (examples, 2):
-        raise InputError(f"{path} has shape {lengths.shape}, not {(examples, 2)}; prepare the data again")
+        raise InputError(
+            f"{path} has shape {lengths.shape}, not {(examples, 2)}; prepare the data again"
+        )
     return lengths
 
 
@@ -295,7 +320,9 @@ def _open_shard(path: Path, records: int) -> Any:
     try:
         shard = grain.sources.ArrayRecordDataSource(str(path))
     except RuntimeError as error:
-        raise InputError(f"{path} is damaged ({error}); copy it again or prepare the data again") from error
+        raise InputError(
+            f"{path} is damaged ({error}); copy it again or prepare the data again"
+        ) from error
     if len(shard) != records:
         raise InputError(
             f"{path} holds {len(shard)} examples, by {METADATA} it should be {records}; "

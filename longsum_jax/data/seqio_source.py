@@ -38,14 +38,17 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 def register(task: Task) -> str:
     """Adds the seqio Task of ``task`` to seqio's registry, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. What is costly and needs no tokenizer, pieces and gap
-    sentences, comes before the cache placeholder, so that ``seqio_cache_tasks`` does it on a cluster.
+    Its examples are texts: id, document, summary, query. What is costly and needs no tokenizer,
+    pieces and gap sentences, comes before the cache placeholder, so that ``seqio_cache_tasks`` does
+    it on a cluster.
     """
     seqio = import_seqio()
     name = seqio_name(task)
     if name in seqio.TaskRegistry.names():
         return name
-    text = seqio.Feature(seqio.PassThroughVocabulary(size=1), add_eos=False, dtype=_string_type(), rank=0)
+    text = seqio.Feature(
+        seqio.PassThroughVocabulary(size=1), add_eos=False, dtype=_string_type(), rank=0
+    )
     cutting = [] if task.piece_words is None else [_cutter(task)]
     selection = [_selector(task)] if selects_before_cache(task) else []
     seqio.TaskRegistry.add(
@@ -69,7 +72,8 @@ def seqio_name(task: Task) -> str:
 
 
 def selects_before_cache(task: Task) -> bool:
-    """Whether the seqio Task selects the gap sentences; a random choice waits for the run's seed."""
+    """Whether the seqio Task selects the gap sentences; a random choice waits for the run's
+    seed."""
     return task.objective == "gap_sentences" and task.gap_sentences.strategy != "random"
 
 
@@ -112,7 +116,8 @@ def _open(task: Task, split: str) -> Any:
 
 
 def _tfds_name(task: Task) -> str:
-    """Returns the name with a version, which seqio asks for: the newest where the task names none."""
+    """Returns the name with a version, which seqio asks for: the newest where the task names
+    none."""
     name = task.source.removeprefix("tfds:")
     return name if ":" in name else f"{name}:*.*.*"
 
@@ -121,10 +126,22 @@ def _content(task: Task | None) -> dict[str, Any] | None:
     """What decides which texts the seqio Task gives."""
     if task is None:
         return None
-    keys = ("source", "splits", "document_key", "summary_key", "query_key", "id_key", "objective", "data_dir")
+    keys = (
+        "source",
+        "splits",
+        "document_key",
+        "summary_key",
+        "query_key",
+        "id_key",
+        "objective",
+        "data_dir",
+    )
     content = {key: getattr(task, key) for key in keys}
     if task.objective == "gap_sentences":
-        content |= {"gap_sentences": dataclasses.asdict(task.gap_sentences), "piece_words": task.piece_words}
+        content |= {
+            "gap_sentences": dataclasses.asdict(task.gap_sentences),
+            "piece_words": task.piece_words,
+        }
     return content | {"splits": dict(task.splits)}
 
 
@@ -145,13 +162,19 @@ def _reader(task: Task) -> Any:
     def text(record: dict, key: str | None) -> Any:
         if not key:
             return tf.constant("")
-        value = record[key] if "+" not in key else tf.strings.join([record[k] for k in key.split("+")], ": ")
+        value = (
+            record[key]
+            if "+" not in key
+            else tf.strings.join([record[k] for k in key.split("+")], ": ")
+        )
         if value.dtype != tf.string:  # a number as id
             value = tf.strings.as_string(value)
         return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
 
     def read(dataset: Any) -> Any:
-        return dataset.map(lambda record: {field: text(record, keys.get(field)) for field in FIELDS})
+        return dataset.map(
+            lambda record: {field: text(record, keys.get(field)) for field in FIELDS}
+        )
 
     return read
 
@@ -159,21 +182,31 @@ def _reader(task: Task) -> Any:
 def _cutter(task: Task) -> Any:
     """Returns the preprocessor that replaces each document by its pieces.
 
-    A document without an id is named by its content: Beam caches records in any order, so that counting them would
-    not give the same ids everywhere.
+    A document without an id is named by its content: Beam caches records in any order, so that
+    counting them would not give the same ids everywhere.
     """
     import numpy as np
     import tensorflow as tf
 
     def cut(name: bytes, text: bytes) -> tuple[Any, Any]:
         name = name.decode("utf-8") or f"{task.name}:{hashlib.sha256(text).hexdigest()[:16]}"
-        found = list(in_pieces([Document(name, text.decode("utf-8"), None, None)], task.piece_words))
-        ids, texts = ([piece.id.encode() for piece in found], [piece.document.encode() for piece in found])
+        found = list(
+            in_pieces([Document(name, text.decode("utf-8"), None, None)], task.piece_words)
+        )
+        ids, texts = (
+            [piece.id.encode() for piece in found],
+            [piece.document.encode() for piece in found],
+        )
         return np.array(ids, object), np.array(texts, object)
 
     def pieces(record: dict) -> tuple[dict, dict]:
-        ids, texts = tf.numpy_function(cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False)
-        return record, {"id": tf.ensure_shape(ids, [None]), "document": tf.ensure_shape(texts, [None])}
+        ids, texts = tf.numpy_function(
+            cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False
+        )
+        return record, {
+            "id": tf.ensure_shape(ids, [None]),
+            "document": tf.ensure_shape(texts, [None]),
+        }
 
     def spread(record: dict, columns: dict) -> Any:
         return tf.data.Dataset.from_tensor_slices(columns).map(lambda piece: record | piece)
@@ -182,10 +215,11 @@ def _cutter(task: Task) -> Any:
 
 
 def _selector(task: Task) -> Any:
-    """Returns the preprocessor that puts source and target of the gap-sentence objective in place."""
+    """Returns the preprocessor that puts source and target of the gap-sentence objective in
+    place."""
     import tensorflow as tf
 
-    from longsum_jax.data.examples import select_gap_sentences
+    from longsum_jax.data.examples.summarization import select_gap_sentences
 
     def select(text: bytes) -> tuple[bytes, bytes]:
         found = select_gap_sentences(task, text.decode("utf-8"))
@@ -194,7 +228,12 @@ def _selector(task: Task) -> Any:
 
     def apply(record: dict) -> dict:
         # numpy_function, not py_function: only the former lets an iterator's position be saved.
-        source, target = tf.numpy_function(select, [record["document"]], [tf.string] * 2, stateful=False)
-        return record | {"document": tf.ensure_shape(source, []), "summary": tf.ensure_shape(target, [])}
+        source, target = tf.numpy_function(
+            select, [record["document"]], [tf.string] * 2, stateful=False
+        )
+        return record | {
+            "document": tf.ensure_shape(source, []),
+            "summary": tf.ensure_shape(target, []),
+        }
 
     return lambda dataset: dataset.map(apply, num_parallel_calls=tf.data.AUTOTUNE)

@@ -5,15 +5,27 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.options import from_dict
+from longsum_jax.schema import from_dict
 from longsum_jax.text.gap_sentences import GapSentenceOptions
-from longsum_jax.text.reading import ReadingOptions
+from longsum_jax.text.segment_inputs import SegmentInputOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 # Text fields of Task for which an override "" means the task's own value, as in config files.
-_BLANK_KEEPS_OWN = ("source", "document_key", "summary_key", "query_key", "label_key", "data_dir", "cache_dir")
-_JSON_DOCUMENT_KEYS = {"summarize": "document", "summarize_segments": "document", "extract": "document"}
+_BLANK_KEEPS_OWN = (
+    "source",
+    "document_key",
+    "summary_key",
+    "query_key",
+    "label_key",
+    "data_dir",
+    "cache_dir",
+)
+_JSON_DOCUMENT_KEYS = {
+    "summarize": "document",
+    "summarize_segments": "document",
+    "extract": "document",
+}
 _JSON_DOCUMENT_KEYS |= {"gap_sentences": "text"}
 
 
@@ -24,31 +36,37 @@ class Task:
     Attributes:
         name: as in ``TASKS``.
         source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]", or
-            "json:GLOB" (JSON lines, plain, .gz or .xz; "{split}" in it stands for the split's name).
+            "json:GLOB" (JSON lines, plain, .gz or .xz; "{split}" in it stands for the split's
+            name).
         splits: split name here to split name in the source.
-        document_key: field with the document; "a+b" joins two equally long lists line by line ("a: b").
+        document_key: field with the document; "a+b" joins two equally long lists line by line ("a:
+            b").
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that is put before the document, None for none.
         id_key: field with the id, None to number the documents.
         label_key: field with the label, for objective "classify" alone.
-        objective: "summarize" and "gap_sentences" (which makes source and target out of the document alone) train
-            encoder-decoders, "summarize_segments" segment by segment; "classify", "mlm" (masked tokens of the document,
-            all of it in pieces of max_source_length tokens) and "extract" (which sentences to take into a summary)
-            train encoders.
-        max_source_length: tokens of the source, end of sequence included; of one sentence for "extract"; see
-            ``segments`` for "summarize_segments".
+        objective: "summarize" and "gap_sentences" (which makes source and target out of the
+            document alone) train encoder-decoders, "summarize_segments" segment by segment;
+            "classify", "mlm" (masked tokens of the document, all of it in pieces of
+            max_source_length tokens) and "extract" (which sentences to take into a summary) train
+            encoders.
+        max_source_length: tokens of the source, end of sequence included; of one sentence for
+            "extract"; see ``segments`` for "summarize_segments".
         max_target_length: tokens of the target (of a segment), end of sequence included.
         max_parts: sentences ("extract") or segments ("summarize_segments") read of a document.
         segments: how documents are cut and read ("summarize_segments").
         prefix: text put before every source, and before every piece of a masked language model.
-        labels: names of the classes in the order of their numbers; empty to collect them from the data.
-        multi_label: whether a document may have several labels, or none; the data say so where labels are collected.
-        held_out: share of the documents that make up the splits other than "train" of a "json:" source without
-            "{split}"; which ones depends on their ids alone.
+        labels: names of the classes in the order of their numbers; empty to collect them from the
+            data.
+        multi_label: whether a document may have several labels, or none; the data say so where
+            labels are collected.
+        held_out: share of the documents that make up the splits other than "train" of a "json:"
+            source without "{split}"; which ones depends on their ids alone.
         gap_sentences: options of the gap-sentence objective.
-        piece_words: gap-sentence tasks cut documents of more words into pieces of at most about this many words at
-            sentence ends; each piece is a document of its own with id ``<id>#<n>``, n from 0, and a shorter document
-            is its own piece ``<id>#0``. None cuts nothing.
+        piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
+            this many words at sentence ends; each piece is a document of its own with id
+            ``<id>#<n>``, n from 0, and a shorter document is its own piece ``<id>#0``. None cuts
+            nothing.
         data_dir: TFDS directory, None for its default.
         cache_dir: directory that ``seqio_cache_tasks`` wrote, None to read the data set itself.
     """
@@ -61,7 +79,9 @@ class Task:
     query_key: str | None = None
     id_key: str | None = None
     label_key: str = "label"
-    objective: Literal["gap_sentences", "summarize", "summarize_segments", "classify", "mlm", "extract"] = "summarize"
+    objective: Literal[
+        "gap_sentences", "summarize", "summarize_segments", "classify", "mlm", "extract"
+    ] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
     max_parts: int = 512
@@ -69,7 +89,7 @@ class Task:
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     held_out: float = 0.0
-    segments: ReadingOptions = dataclasses.field(default_factory=ReadingOptions)
+    segments: SegmentInputOptions = dataclasses.field(default_factory=SegmentInputOptions)
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
     piece_words: int | None = None
     data_dir: str | None = None
@@ -78,10 +98,14 @@ class Task:
     def __post_init__(self):
         scheme, _, rest = self.source.partition(":")
         if self.source != "embedded" and (scheme not in ("tfds", "json") or not rest):
-            raise InputError(f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, json:GLOB')
+            raise InputError(
+                f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, json:GLOB'
+            )
         for key in ("max_source_length", "max_target_length"):
             if getattr(self, key) < 2:
-                raise InputError(f'task "{self.name}": {key}={getattr(self, key)} must be at least 2')
+                raise InputError(
+                    f'task "{self.name}": {key}={getattr(self, key)} must be at least 2'
+                )
         if self.max_parts < 1:
             raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
         self._check_piece_words()
@@ -91,7 +115,9 @@ class Task:
                 "as JSON lines and give source=json:FILE"
             )
         if not 0 <= self.held_out < 1:
-            raise InputError(f'task "{self.name}": held_out={self.held_out} must be at least 0 and below 1')
+            raise InputError(
+                f'task "{self.name}": held_out={self.held_out} must be at least 0 and below 1'
+            )
 
     def _check_piece_words(self) -> None:
         if self.piece_words is None:
@@ -115,12 +141,17 @@ class Task:
     @property
     def holds_out(self) -> bool:
         """Whether its splits are shares of the same files."""
-        return self.held_out > 0 and self.source.startswith("json:") and "{split}" not in self.source
+        return (
+            self.held_out > 0 and self.source.startswith("json:") and "{split}" not in self.source
+        )
 
     def source_split(self, split: str) -> str:
-        """Returns the source's own name of ``split``, or raises InputError that lists the known ones."""
+        """Returns the source's own name of ``split``, or raises InputError that lists the known
+        ones."""
         if split not in self.splits:
-            raise InputError(f'task "{self.name}" has no split "{split}"; {did_you_mean(split, self.splits)}')
+            raise InputError(
+                f'task "{self.name}" has no split "{split}"; {did_you_mean(split, self.splits)}'
+            )
         return self.splits[split]
 
 
@@ -128,9 +159,10 @@ def get_task(name: str, **overrides: Any) -> Task:
     """Returns the task ``name`` of ``TASKS`` with some fields replaced.
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
-    ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document`` for encoders) unless
-    the keys are given too. An empty string for source, document_key, summary_key, query_key, label_key, data_dir or
-    cache_dir stands for the task's own value. Another objective drops the ``piece_words`` of a gap-sentence task.
+    ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
+    for encoders) unless the keys are given too. An empty string for source, document_key,
+    summary_key, query_key, label_key, data_dir or cache_dir stands for the task's own value.
+    Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
         InputError: unknown task or field, or a value that does not fit; says which are known.
@@ -138,7 +170,9 @@ def get_task(name: str, **overrides: Any) -> Task:
     if name not in TASKS:
         raise InputError(f'unknown task "{name}"; {did_you_mean(name, TASKS)}')
     task = TASKS[name]
-    overrides = {key: value for key, value in overrides.items() if value != "" or key not in _BLANK_KEEPS_OWN}
+    overrides = {
+        key: value for key, value in overrides.items() if value != "" or key not in _BLANK_KEEPS_OWN
+    }
     values = {field.name: getattr(task, field.name) for field in dataclasses.fields(Task)}
     if str(overrides.get("source", "")).startswith("json:"):
         objective = overrides.get("objective", task.objective)
@@ -159,9 +193,9 @@ def _json_fields(objective: str) -> dict[str, Any]:
     }
 
 
-# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, 4096-token sources in fine-tuning,
-# targets of 1024 tokens for GovReport and BookSum-Book; 512 elsewhere is what its published code
-# generates. The data sets that the paper does not use get the same 4096 -> 512.
+# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, 4096-token sources in
+# fine-tuning, targets of 1024 tokens for GovReport and BookSum-Book; 512 elsewhere is what its
+# published code generates. The data sets that the paper does not use get the same 4096 -> 512.
 # Field names and splits are those of tensorflow-datasets 4.9.
 _TASKS = (
     Task(
@@ -181,9 +215,9 @@ _TASKS = (
     ),
     Task("arxiv", "tfds:scientific_papers/arxiv", document_key="article", summary_key="abstract"),
     Task("pubmed", "tfds:scientific_papers/pubmed", document_key="article", summary_key="abstract"),
-    # SCROLLS has all of GovReport in one piece, with an empty summary in its test split; the builder
-    # gov_report has the two halves, but leaves every summary empty (tensorflow-datasets 4.9): read the release with
-    # `python -m longsum_jax.corpus govreport` and give source=json:DIR/{split}.jsonl.
+    # SCROLLS has all of GovReport in one piece, with an empty summary in its test split; the
+    # builder gov_report has the two halves, but leaves every summary empty (tensorflow-datasets
+    # 4.9): read the release with `longsum corpus govreport` and give source=json:DIR/{split}.jsonl.
     Task(
         "govreport",
         "tfds:scrolls/gov_report",
@@ -245,11 +279,30 @@ _TASKS = (
 _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
     Task("summaries", _JSON_FILES, query_key="query", id_key="id"),
-    Task("labels", _JSON_FILES, document_key="text|document", id_key="id", objective="classify", max_source_length=512),
     Task(
-        "masked_tokens", _JSON_FILES, document_key="text|document", id_key="id", objective="mlm", max_source_length=512
+        "labels",
+        _JSON_FILES,
+        document_key="text|document",
+        id_key="id",
+        objective="classify",
+        max_source_length=512,
     ),
-    Task("extracts", _JSON_FILES, query_key="query", id_key="id", objective="extract", max_source_length=128),
+    Task(
+        "masked_tokens",
+        _JSON_FILES,
+        document_key="text|document",
+        id_key="id",
+        objective="mlm",
+        max_source_length=512,
+    ),
+    Task(
+        "extracts",
+        _JSON_FILES,
+        query_key="query",
+        id_key="id",
+        objective="extract",
+        max_source_length=128,
+    ),
 )
 
 TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS + _OWN_TASKS}

@@ -1,8 +1,9 @@
 """Pure functions that forbid, force or reweigh next tokens.
 
-Shapes throughout: ``scores`` [B, R, V] float32 (logits, or log-probabilities in beam search), ``history``
-[B, R, T] int32 of which the first ``length`` ids are there (a traced scalar that counts the start token) and
-the rest is unspecified. Forbidden tokens get -inf. Meanings and their order follow transformers 5's generate.
+Shapes throughout: ``scores`` [B, R, V] float32 (logits, or log-probabilities in beam search),
+``history`` [B, R, T] int32 of which the first ``length`` ids are there (a traced scalar that counts
+the start token) and the rest is unspecified. Forbidden tokens get -inf. Meanings and their order
+follow transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ from longsum_jax.errors import InputError
 from longsum_jax.typing import Array
 
 
-def process_scores(scores: Array, history: Array, length: Array, options: GenerationOptions) -> Array:
+def process_scores(
+    scores: Array, history: Array, length: Array, options: GenerationOptions
+) -> Array:
     """Applies everything that ``options`` ask for except the sampling options; returns [B, R, V].
 
     Raises:
@@ -29,7 +32,9 @@ def process_scores(scores: Array, history: Array, length: Array, options: Genera
     if options.no_repeat_ngram_size > 0:
         scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
     for word in options.bad_words_ids:
-        if not (len(word) == 1 and word[0] in options.eos_token_id):  # the end itself is never a bad word
+        if not (
+            len(word) == 1 and word[0] in options.eos_token_id
+        ):  # the end itself is never a bad word
             scores = forbid_sequence(scores, history, length, word)
     if options.min_new_tokens > 0 and options.eos_token_id:
         too_short = new_tokens < options.min_new_tokens
@@ -46,7 +51,8 @@ def process_scores(scores: Array, history: Array, length: Array, options: Genera
 
 
 def warp_scores(scores: Array, options: GenerationOptions) -> Array:
-    """Applies temperature, top-k and top-p, in this order, to ``scores`` [B, R, V] before sampling."""
+    """Applies temperature, top-k and top-p, in this order, to ``scores`` [B, R, V] before
+    sampling."""
     if options.temperature != 1.0:
         scores = scores / options.temperature
     if options.top_k > 0:
@@ -70,7 +76,8 @@ def penalise_repetition(scores: Array, history: Array, length: Array, penalty: f
 def forbid_repeated_ngrams(scores: Array, history: Array, length: Array, size: int) -> Array:
     """Forbids every token that would complete an n-gram of ``size`` that the history holds already.
 
-    Linear in T: each window of ``size`` ids is compared once with the ids that the next token would follow.
+    Linear in T: each window of ``size`` ids is compared once with the ids that the next token would
+    follow.
     """
     windows = history.shape[-1] - size + 1
     if windows < 1:
@@ -88,8 +95,12 @@ def forbid_sequence(scores: Array, history: Array, length: Array, word: Sequence
     *prefix, last = word
     match = jnp.broadcast_to(length >= len(prefix), history.shape[:-1])
     for back, token in enumerate(reversed(prefix), start=1):
-        match &= jax.lax.dynamic_index_in_dim(history, length - back, axis=-1, keepdims=False) == token
-    return jnp.where(match[..., None] & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores)
+        match &= (
+            jax.lax.dynamic_index_in_dim(history, length - back, axis=-1, keepdims=False) == token
+        )
+    return jnp.where(
+        match[..., None] & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores
+    )
 
 
 def forbid_tokens(scores: Array, tokens: Sequence[int]) -> Array:

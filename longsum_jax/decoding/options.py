@@ -1,4 +1,5 @@
-"""Every option of decoding under its generation_config name, and how a generation_config.json is read."""
+"""Every option of decoding under its generation_config name, and how a generation_config.json is
+read."""
 
 import dataclasses
 import math
@@ -6,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.options import from_dict
+from longsum_jax.schema import from_dict
 
 _CONFIG = "generation_config"
 
-# Options of transformers that are not implemented here, with the values (beside None) that change nothing.
+# Options of transformers that are not implemented here, with the values (beside None) that change
+# nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_early_exit": (),
     "begin_suppress_tokens": ([],),
@@ -77,17 +79,21 @@ _NO_EFFECT = frozenset(
 _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 _REQUIRED = ("max_new_tokens", "decoder_start_token_id")
-_OFF = {"top_k": 0, "min_new_tokens": 0}  # where an absent option is not the same as one switched off
+_OFF = {
+    "top_k": 0,
+    "min_new_tokens": 0,
+}  # where an absent option is not the same as one switched off
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
     """How to decode; hashable, so that it can be a static argument of ``jax.jit``.
 
-    Names and meanings are those of transformers' GenerationConfig. Lengths are in new tokens: the start token
-    is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with ``do_sample``,
-    ``length_penalty`` and ``early_stopping`` only with ``num_beams > 1``. Single end-of-sequence ids become
-    tuples; a missing ``pad_token_id`` becomes the first end-of-sequence id.
+    Names and meanings are those of transformers' GenerationConfig. Lengths are in new tokens: the
+    start token is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with
+    ``do_sample``, ``length_penalty`` and ``early_stopping`` only with ``num_beams > 1``. Single
+    end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes the first end-of-sequence
+    id.
 
     Raises:
         InputError: a value out of its range, or options that exclude each other.
@@ -127,13 +133,16 @@ class GenerationOptions:
         """Builds options from a generation_config.json style mapping and ``overrides``.
 
         Args:
-            config: the parsed file; ``max_length`` and ``min_length`` count the start token, and are used
-                where ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not set".
-            **overrides: options by name; they win over ``config``, and an explicit None switches one off.
+            config: the parsed file; ``max_length`` and ``min_length`` count the start token, and
+                are used where ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not
+                set".
+            **overrides: options by name; they win over ``config``, and an explicit None switches
+                one off.
 
         Raises:
-            InputError: an unknown name, a value of the wrong type or out of range, an option that this
-                library does not implement at a value that would change the output, or no limit on the length.
+            InputError: an unknown name, a value of the wrong type or out of range, an option that
+                this library does not implement at a value that would change the output, or no limit
+                on the length.
         """
         _check_names(config, overrides)
         values = _merge(config, overrides)
@@ -143,9 +152,13 @@ class GenerationOptions:
             if values.get(new_tokens) is None and values.get(length) is not None:
                 values[new_tokens] = max(_count(length, values[length]) - 1, 0)
         if values.get("max_new_tokens") is None:
-            raise InputError(f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens")
+            raise InputError(
+                f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens"
+            )
         fields = {f.name for f in dataclasses.fields(cls)}
-        return from_dict(cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG)
+        return from_dict(
+            cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG
+        )
 
     @property
     def decoder_beams(self) -> int:
@@ -174,11 +187,14 @@ def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Non
     for name, value in config.items():
         known = name in options | unimplemented | _NO_EFFECT or name.startswith("_")
         if not known and value is not None:
-            raise InputError(f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}')
+            raise InputError(
+                f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}'
+            )
 
 
 def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns set values only; an override given in one unit of length replaces the other unit too."""
+    """Returns set values only; an override given in one unit of length replaces the other unit
+    too."""
     values = {name: value for name, value in config.items() if value is not None}
     for length, new_tokens in _LENGTHS.items():
         if overrides.get(length) is not None and overrides.get(new_tokens) is None:
@@ -197,7 +213,9 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
     for name, allowed in neutral.items():
         value = values.get(name)
         if value is not None and value not in allowed:
-            raise InputError(f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it")
+            raise InputError(
+                f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it"
+            )
 
 
 def _check_ranges(o: GenerationOptions) -> None:
@@ -212,7 +230,10 @@ def _check_ranges(o: GenerationOptions) -> None:
         "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
         "no_repeat_ngram_size": (o.no_repeat_ngram_size >= 0, "at least 0 (0 is off)"),
         "repetition_penalty": (0 < o.repetition_penalty < math.inf, "above 0 (1 is off)"),
-        "temperature": (0 < o.temperature < math.inf, "above 0; for the likeliest token set do_sample=False"),
+        "temperature": (
+            0 < o.temperature < math.inf,
+            "above 0; for the likeliest token set do_sample=False",
+        ),
         "top_k": (o.top_k >= 0, "at least 0 (0 is off)"),
         "top_p": (0 < o.top_p <= 1, "above 0 and at most 1 (1 is off)"),
         "bad_words_ids": (all(o.bad_words_ids), "lists of at least one token id"),
@@ -221,7 +242,9 @@ def _check_ranges(o: GenerationOptions) -> None:
         if not fits:
             raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
     if min(ids) < 0:
-        raise InputError(f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}")
+        raise InputError(
+            f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}"
+        )
 
 
 def _check_combinations(o: GenerationOptions) -> None:
@@ -231,7 +254,9 @@ def _check_combinations(o: GenerationOptions) -> None:
             "lower the one or raise the other"
         )
     if o.do_sample and o.num_beams > 1:
-        raise InputError(f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1")
+        raise InputError(
+            f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1"
+        )
     if not o.do_sample and o.num_return_sequences > o.num_beams:
         raise InputError(
             f"num_return_sequences={o.num_return_sequences} needs num_beams of at least that many, "

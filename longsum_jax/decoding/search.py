@@ -1,10 +1,11 @@
-"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a key/value cache.
+"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a key/value
+cache.
 
 Which ids and scores come out follows transformers 5's generate for encoder-decoder models, with two
 differences on purpose. Rows of a batch finish independently: nothing of a row depends on its batch
 mates, not even the spare hypotheses that num_return_sequences returns. What follows the end of a
-sequence is always ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if the
-padding id is 0.
+sequence is always ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if
+the padding id is 0.
 """
 
 from collections.abc import Callable
@@ -20,16 +21,20 @@ from longsum_jax.errors import InputError
 from longsum_jax.typing import Array
 
 Cache = Any  # any pytree of arrays
-_NEVER = -1e9  # the score of hypotheses that do not exist; finite, so that differences of scores stay numbers
+_NEVER = (
+    -1e9
+)  # the score of hypotheses that do not exist; finite, so that differences of scores stay numbers
 
 
 class Decoder(NamedTuple):
     """What a model gives to be decoded: two functions over a cache whose position is inside it.
 
     Attributes:
-        step: (ids [B, R] int32, cache) -> (logits [B, R, V], cache); reads one token for every beam.
-        reorder: (cache, beams [B, R] int32) -> cache; row b, beam r continues from old beam ``beams[b, r]``.
-            Only self-attention entries move: encoder-side keys and values are stored once per batch row.
+        step: (ids [B, R] int32, cache) -> (logits [B, R, V], cache); reads one token for every
+            beam.
+        reorder: (cache, beams [B, R] int32) -> cache; row b, beam r continues from old beam
+            ``beams[b, r]``. Only self-attention entries move: encoder-side keys and values are
+            stored once per batch row.
     """
 
     step: Callable[[Array, Cache], tuple[Array, Cache]]
@@ -37,15 +42,19 @@ class Decoder(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """Decoded sequences; N is ``batch_size * num_return_sequences``, the sequences of one document adjacent.
+    """Decoded sequences; N is ``batch_size * num_return_sequences``, the sequences of one document
+    adjacent.
 
     Attributes:
-        sequences: [N, 1 + max_new_tokens] int32, beginning with the start token, padded after the end.
-        lengths: [N] int32, new tokens of each sequence; the end-of-sequence token counts, the start does not.
-        ended: [N] bool, true where the sequence ended by itself, false where it hit the limit (also when
-            ``forced_eos_token_id`` then wrote an end-of-sequence token).
-        scores: [N] float32; in beam search the sum of log-probabilities over length ** length_penalty, else
-            the sum of the tokens' log-probabilities under the distributions they were chosen from.
+        sequences: [N, 1 + max_new_tokens] int32, beginning with the start token, padded after the
+            end.
+        lengths: [N] int32, new tokens of each sequence; the end-of-sequence token counts, the start
+            does not.
+        ended: [N] bool, true where the sequence ended by itself, false where it hit the limit (also
+            when ``forced_eos_token_id`` then wrote an end-of-sequence token).
+        scores: [N] float32; in beam search the sum of log-probabilities over length **
+            length_penalty, else the sum of the tokens' log-probabilities under the distributions
+            they were chosen from.
     """
 
     sequences: Array
@@ -62,19 +71,21 @@ def generate(
     options: GenerationOptions,
     rng: Array | None = None,
 ) -> Generated:
-    """Decodes a batch; traceable, and meant to be called inside ``jax.jit`` with ``options`` static.
+    """Decodes a batch; traceable, and meant to be called inside ``jax.jit`` with ``options``
+    static.
 
     Args:
         decoder: the model's step and reorder functions.
-        cache: a fresh cache with ``options.decoder_beams`` beams and room for ``max_new_tokens`` positions.
+        cache: a fresh cache with ``options.decoder_beams`` beams and room for ``max_new_tokens``
+            positions.
         batch_size: B, the number of documents.
         options: what to do; every combination compiles once.
-        rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys [B], one
-            for every row (then a row draws the same whichever batch it is in).
+        rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys
+            [B], one for every row (then a row draws the same whichever batch it is in).
 
     Raises:
-        InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too small for
-            the number of end-of-sequence ids.
+        InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too
+            small for the number of end-of-sequence ids.
     """
     if options.do_sample or options.num_beams == 1:
         return _sample(decoder, cache, batch_size, options, rng)
@@ -82,7 +93,8 @@ def generate(
 
 
 def trim(generated: Generated) -> np.ndarray:
-    """Returns ``sequences`` on the host, [N, 1 + longest]: cut after the longest row as transformers does."""
+    """Returns ``sequences`` on the host, [N, 1 + longest]: cut after the longest row as
+    transformers does."""
     longest = int(np.max(generated.lengths, initial=0))
     return np.asarray(generated.sequences)[:, : 1 + longest]
 
@@ -110,7 +122,9 @@ def _sample(
 
     def advance(state: _Samples) -> _Samples:
         logits, cache = decoder.step(state.sequences[:, :, state.step], state.cache)
-        logits = process_scores(logits.astype(jnp.float32), state.sequences, state.step + 1, options)
+        logits = process_scores(
+            logits.astype(jnp.float32), state.sequences, state.step + 1, options
+        )
         if keys is None:
             tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
         else:
@@ -149,7 +163,9 @@ def _row_keys(rng: Array | None, batch_size: int, beams: int) -> Array:
     if rng.ndim == 0:
         rng = fold_in(rng, jnp.arange(batch_size))
     if rng.shape != (batch_size,):
-        raise InputError(f"rng holds keys of shape {rng.shape}; give one key, or {batch_size}, one for every row")
+        raise InputError(
+            f"rng holds keys of shape {rng.shape}; give one key, or {batch_size}, one for every row"
+        )
     return jax.vmap(fold_in, in_axes=(0, None))(rng, jnp.arange(beams))
 
 
@@ -162,9 +178,9 @@ def _draw(keys: Array, step: Array, logits: Array) -> Array:
     return jax.vmap(jax.vmap(draw))(keys, logits).astype(jnp.int32)
 
 
-# Beam search: R running beams beside the R best finished hypotheses. Every step ranks K > R candidates,
-# so many that they refill the running beams even if the likeliest continuations of each are all
-# end-of-sequence tokens.
+# Beam search: R running beams beside the R best finished hypotheses. Every step ranks K > R
+# candidates, so many that they refill the running beams even if the likeliest continuations of each
+# are all end-of-sequence tokens.
 
 
 class _Hypotheses(NamedTuple):
@@ -191,7 +207,9 @@ class _Candidates(NamedTuple):
     ends: Array  # [B, K] bool; its token is an end-of-sequence token, or the last that the limit allows
 
 
-def _beam_search(decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions) -> Generated:
+def _beam_search(
+    decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions
+) -> Generated:
     def unfinished(state: _Beams) -> Array:
         return (state.step < options.max_new_tokens) & ~jnp.all(state.done)
 
@@ -200,7 +218,9 @@ def _beam_search(decoder: Decoder, cache: Cache, batch_size: int, options: Gener
         candidates = _rank_continuations(logits, state, options)
         finished = _keep_best_finished(candidates, state, options)
         # Candidates that ended sink to the bottom, below every one that can be continued.
-        scores, kept = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
+        scores, kept = jax.lax.top_k(
+            candidates.scores + candidates.ends * _NEVER, options.num_beams
+        )
         full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
         hopeless = ~_can_improve(scores[:, :1], finished, state.step + 1, options)
         return _Beams(
@@ -224,8 +244,12 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
     return _Beams(
         step=jnp.int32(0),
         sequences=sequences,
-        scores=nothing.at[:, 0].set(0.0),  # all beams hold the same start: only one of them may be continued
-        finished=_Hypotheses(sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)),
+        scores=nothing.at[:, 0].set(
+            0.0
+        ),  # all beams hold the same start: only one of them may be continued
+        finished=_Hypotheses(
+            sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
+        ),
         done=jnp.zeros(batch_size, bool),
         cache=cache,
     )
@@ -254,13 +278,18 @@ def _rank_continuations(logits: Array, state: _Beams, options: GenerationOptions
     )
 
 
-def _keep_best_finished(candidates: _Candidates, state: _Beams, options: GenerationOptions) -> _Hypotheses:
-    """Merges what has just ended into the R best finished hypotheses; rows that are done keep theirs."""
+def _keep_best_finished(
+    candidates: _Candidates, state: _Beams, options: GenerationOptions
+) -> _Hypotheses:
+    """Merges what has just ended into the R best finished hypotheses; rows that are done keep
+    theirs."""
     old = state.finished
     # A candidate below the first R ranks is there to refill the beams, and may not finish.
     ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
     scores = candidates.scores / _length_divisors(options)[state.step + 1] + ~ends * _NEVER
-    new = _Hypotheses(candidates.sequences, scores, jnp.full_like(candidates.tokens, state.step + 1), ends)
+    new = _Hypotheses(
+        candidates.sequences, scores, jnp.full_like(candidates.tokens, state.step + 1), ends
+    )
     merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
     best = jax.lax.top_k(merged.scores, options.num_beams)[1]
 
@@ -271,11 +300,14 @@ def _keep_best_finished(candidates: _Candidates, state: _Beams, options: Generat
     return jax.tree.map(choose, old, merged)
 
 
-def _can_improve(best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions) -> Array:
-    """Tells for each row [B] whether its best running beam [B, 1] may still beat its worst finished one.
+def _can_improve(
+    best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions
+) -> Array:
+    """Tells for each row [B] whether its best running beam [B, 1] may still beat its worst finished
+    one.
 
-    A running beam is judged by the length it has now; with early_stopping="never" and a length penalty that
-    favours long outputs, by the length it could reach.
+    A running beam is judged by the length it has now; with early_stopping="never" and a length
+    penalty that favours long outputs, by the length it could reach.
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0
@@ -285,7 +317,8 @@ def _can_improve(best_running: Array, finished: _Hypotheses, step: Array, option
 
 
 def _length_divisors(options: GenerationOptions) -> Array:
-    """Returns length ** length_penalty for every length, [1 + max_new_tokens], powers taken in float64."""
+    """Returns length ** length_penalty for every length, [1 + max_new_tokens], powers taken in
+    float64."""
     lengths = np.arange(1 + options.max_new_tokens, dtype=np.float64)
     lengths[0] = 1.0  # no hypothesis has length 0
     with np.errstate(over="ignore"):
@@ -297,7 +330,11 @@ def _length_divisors(options: GenerationOptions) -> Array:
 
 def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Array:
     shape = (batch_size, beams, 1 + options.max_new_tokens)
-    return jnp.full(shape, options.pad_token_id, jnp.int32).at[:, :, 0].set(options.decoder_start_token_id)
+    return (
+        jnp.full(shape, options.pad_token_id, jnp.int32)
+        .at[:, :, 0]
+        .set(options.decoder_start_token_id)
+    )
 
 
 def _is_eos(tokens: Array, options: GenerationOptions) -> Array:
@@ -320,7 +357,9 @@ def _take(values: Array, index: Array) -> Array:
     return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")
 
 
-def _result(sequences: Array, lengths: Array, scores: Array, options: GenerationOptions) -> Generated:
+def _result(
+    sequences: Array, lengths: Array, scores: Array, options: GenerationOptions
+) -> Generated:
     """Flattens [B, R, ...] to [N, ...] and says which sequences ended by themselves."""
     flat = sequences.reshape(-1, sequences.shape[-1])
     lengths = lengths.reshape(-1)

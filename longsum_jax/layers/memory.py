@@ -1,9 +1,11 @@
-"""Memories of transformer layers that travel from segment to segment of a document (AWESOME, section 3.1).
+"""Memories of transformer layers that travel from segment to segment of a document (AWESOME,
+section 3.1).
 
-A memory is read while a segment goes through its layer, and written with the states of the segment afterwards. No
-gradient flows into those states. With ``waiting`` > 0 writing is put off: a state keeps the last segments' states
-beside the memory before them, and the memory is computed from both in the graph of the next segment, so that gradients
-reach what writes it and stop there (truncated back-propagation, at the same cost for every length of a document).
+A memory is read while a segment goes through its layer, and written with the states of the segment
+afterwards. No gradient flows into those states. With ``waiting`` > 0 writing is put off: a state
+keeps the last segments' states beside the memory before them, and the memory is computed from both
+in the graph of the next segment, so that gradients reach what writes it and stop there (truncated
+back-propagation, at the same cost for every length of a document).
 """
 
 import dataclasses
@@ -16,10 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention import Attention
-from longsum_jax.layers.common import Linear, constrain, logical, normal
+from longsum_jax.layers.attention.multi_head import Attention
+from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
-from longsum_jax.ops.attention import dot_product_attention
+from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.memory import (
     Overflow,
     compress,
@@ -45,13 +48,17 @@ def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
     if isinstance(which, str):
         found = re.fullmatch(r"(first|last)([1-9]\d*)|all", which)
         if found is None:
-            raise InputError(f'memory_layers is "{which}"; give "firstN", "lastN", "all" or the indices of layers')
+            raise InputError(
+                f'memory_layers is "{which}"; give "firstN", "lastN", "all" or the indices of layers'
+            )
         number = num_layers if which == "all" else min(int(found[2]), num_layers)
         start = num_layers - number if found[1] == "last" else 0
         return frozenset(range(start, start + number))
     outside = [i for i in which if not 0 <= i < num_layers]
     if outside or not which:
-        raise InputError(f"memory_layers is {which}; give indices from 0 to {num_layers - 1}, at least one")
+        raise InputError(
+            f"memory_layers is {which}; give indices from 0 to {num_layers - 1}, at least one"
+        )
     return frozenset(which)
 
 
@@ -72,7 +79,8 @@ class Slots(NamedTuple):
 
 
 class MemoryState(NamedTuple):
-    """What a layer hands on to the next segment; stacked over layers, every array has their number in front.
+    """What a layer hands on to the next segment; stacked over layers, every array has their number
+    in front.
 
     Attributes:
         slots: the memory before the segments that wait.
@@ -95,14 +103,17 @@ class Memory(nn.Module):
     self_attention: Attention
 
     def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        """The memory after a segment with the states ``hidden`` [B, L, D]; ``valid`` bool [B, L]."""
+        """The memory after a segment with the states ``hidden`` [B, L, D]; ``valid`` bool [B,
+        L]."""
         raise NotImplementedError
 
     def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
-        """Called once for every segment with the arguments of ``write``; may ``sow`` a loss of its own in LOSSES."""
+        """Called once for every segment with the arguments of ``write``; may ``sow`` a loss of its
+        own in LOSSES."""
 
     def recall(self, state: MemoryState) -> list[Slots]:
-        """The memory before and after each segment that waits; the last one is what the next segment reads."""
+        """The memory before and after each segment that waits; the last one is what the next
+        segment reads."""
         found = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.valid[:, i]
@@ -111,8 +122,11 @@ class Memory(nn.Module):
             self.learn(found[-2], *segment)
         return found
 
-    def remember(self, state: MemoryState, recalled: Sequence[Slots], hidden: Array, valid: Array) -> MemoryState:
-        """The state after a segment with the states ``hidden`` [B, L, D]; ``recalled`` is what ``recall`` gave."""
+    def remember(
+        self, state: MemoryState, recalled: Sequence[Slots], hidden: Array, valid: Array
+    ) -> MemoryState:
+        """The state after a segment with the states ``hidden`` [B, L, D]; ``recalled`` is what
+        ``recall`` gave."""
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
         if not state.hidden.shape[1]:
             self.learn(recalled[-1], hidden, valid)
@@ -123,7 +137,8 @@ class Memory(nn.Module):
 
 
 class CompressiveMemory(Memory):
-    """The newest states of a layer's input, and older ones compressed; self-attention reads them as further keys."""
+    """The newest states of a layer's input, and older ones compressed; self-attention reads them as
+    further keys."""
 
     def setup(self) -> None:
         width, stride = self.stack.d_model, self.stack.memory.memory_compression
@@ -132,10 +147,15 @@ class CompressiveMemory(Memory):
         self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (width,))
 
     def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        return Slots(*compressive_update(*slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow))
+        return Slots(
+            *compressive_update(
+                *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
+            )
+        )
 
     def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
-        """What the segment sees in the states that it pushes out against what it sees in their compression."""
+        """What the segment sees in the states that it pushes out against what it sees in their
+        compression."""
         if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
             return
         newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, valid))
@@ -145,10 +165,20 @@ class CompressiveMemory(Memory):
 
         def attend(states: Array, there: Array) -> Array:
             k, v = self.self_attention.keys_values_for(states)
-            return dot_product_attention(q, k, v, mask=there[:, None, None], scale=self.stack.attention_scale)
+            return dot_product_attention(
+                q, k, v, mask=there[:, None, None], scale=self.stack.attention_scale
+            )
 
-        error = reconstruction_error(attend(new, new_valid), attend(old, old_valid), valid, old_valid)
-        self.sow(LOSSES, "reconstruction", error, reduce_fn=jnp.add, init_fn=lambda: jnp.zeros((), jnp.float32))
+        error = reconstruction_error(
+            attend(new, new_valid), attend(old, old_valid), valid, old_valid
+        )
+        self.sow(
+            LOSSES,
+            "reconstruction",
+            error,
+            reduce_fn=jnp.add,
+            init_fn=lambda: jnp.zeros((), jnp.float32),
+        )
 
     @property
     def _overflow(self) -> Overflow:
@@ -156,9 +186,11 @@ class CompressiveMemory(Memory):
 
 
 class AttentiveMemory(Memory):
-    """Slots that gates rewrite after every segment (MART's form, Lei et al. 2020); an attention of its own reads them.
+    """Slots that gates rewrite after every segment (MART's form, Lei et al. 2020); an attention of
+    its own reads them.
 
-    Slots that were never written to are ``initial``, which is learned: from equal slots all would stay equal for ever.
+    Slots that were never written to are ``initial``, which is learned: from equal slots all would
+    stay equal for ever.
     """
 
     def setup(self) -> None:
@@ -174,7 +206,9 @@ class AttentiveMemory(Memory):
     def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
         memory, scale = self.values_of(slots), self.stack.attention_scale
         x, hidden = memory.astype(self.stack.dtype), hidden.astype(self.stack.dtype)
-        seen = dot_product_attention(self.q(x), self.k(hidden), self.v(hidden), mask=valid[:, None, None], scale=scale)
+        seen = dot_product_attention(
+            self.q(x), self.k(hidden), self.v(hidden), mask=valid[:, None, None], scale=scale
+        )
         update = self.update_memory(x) + self.update_segment(seen)
         gate = self.gate_memory(x) + self.gate_segment(seen)
         changed = valid.any(1)
@@ -186,17 +220,20 @@ class AttentiveMemory(Memory):
 
     def read(self, x: Array, slots: Slots, deterministic: bool) -> Array:
         """What x [B, L, D] sees in the slots, [B, L, D] (eq. 7)."""
-        return self.attention.attend(x, *self.keys_values(slots), deterministic=deterministic)
+        return self.attention.attend(x, *self.project_kv(slots), deterministic=deterministic)
 
-    def keys_values(self, slots: Slots) -> tuple[Array, Array]:
+    def project_kv(self, slots: Slots) -> tuple[Array, Array]:
         """Of the attention that reads the memory, two [B, m, H, K]."""
-        return self.attention.keys_values(self.values_of(slots).astype(self.stack.dtype))
+        return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
 
     def _head_map(self, init: str = "projection_init") -> Linear:
-        """[B, L, D] -> [B, L, H, K]. Without a bias, as the maps of a memory are in the paper's parameter count."""
+        """[B, L, D] -> [B, L, H, K]. Without a bias, as the maps of a memory are in the paper's
+        parameter count."""
         s = self.stack
         fields = s.attention_fields
-        return Linear((s.d_model, s.num_heads, s.d_kv), ("embed", "heads", "kv"), fields[init], dtype=s.dtype)
+        return Linear(
+            (s.d_model, s.num_heads, s.d_kv), ("embed", "heads", "kv"), fields[init], dtype=s.dtype
+        )
 
     def _slot_map(self) -> Linear:
         """[B, m, D] -> [B, m, D]."""
@@ -218,14 +255,20 @@ class AttentiveMemory(Memory):
 MEMORIES: dict[str, type[Memory]] = {"compressive": CompressiveMemory, "attentive": AttentiveMemory}
 
 
-def empty_state(stack: StackConfig, layers: int, rows: int, length: int, waiting: int) -> MemoryState:
-    """Where a document begins: the state of ``layers`` layers of ``stack``, for segments of ``length`` tokens.
+def empty_state(
+    stack: StackConfig, layers: int, rows: int, length: int, waiting: int
+) -> MemoryState:
+    """Where a document begins: the state of ``layers`` layers of ``stack``, for segments of
+    ``length`` tokens.
 
     ``waiting`` is how many segments gradients go back through; 0 writes every segment at once.
     """
     size, width = stack.memory.memory_size, stack.d_model
-    # Gates add up over a document what rounding would swallow; copies of states need no more than the states had.
+    # Gates add up over a document what rounding would swallow; copies of states need no more than
+    # the states had.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
-    slots = Slots(jnp.zeros((layers, rows, size, width), dtype), jnp.zeros((layers, rows, size), bool))
+    slots = Slots(
+        jnp.zeros((layers, rows, size, width), dtype), jnp.zeros((layers, rows, size), bool)
+    )
     hidden = jnp.zeros((layers, rows, waiting, length, width), stack.dtype)
     return MemoryState(slots, hidden, jnp.zeros(hidden.shape[:-1], bool))

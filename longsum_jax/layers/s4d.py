@@ -1,4 +1,5 @@
-"""The gated bidirectional state-space layer of LOCOST (section 3.2), as its published code computes it."""
+"""The gated bidirectional state-space layer of LOCOST (section 3.2), as its published code computes
+it."""
 
 import math
 from typing import Any, Literal
@@ -7,10 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from longsum_jax.layers.common import Initializer, Linear, logical, map_over_length, mesh_spec, torch_uniform
-from longsum_jax.ops.gradients import keep
-from longsum_jax.ops.ssm import DiagonalSSM, Discretization
-from longsum_jax.ops.ssm_conv import (
+from longsum_jax.layers.chunking import map_over_length
+from longsum_jax.layers.dense import Linear, torch_uniform
+from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
+from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.ops.ssm.convolution import (
     Backend,
     convolve_with_spectrum,
     keeps_spectrum,
@@ -18,6 +20,7 @@ from longsum_jax.ops.ssm_conv import (
     ssm_convolution_sharded,
     ssm_spectrum,
 )
+from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
 from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
@@ -25,22 +28,26 @@ KERNELS = "kernels"  # the collection of variables that ``S4D`` reads kept kerne
 
 
 class S4D(nn.Module):
-    """out = W_o(conv(mask * W_k u) * W_q u), biases included; the convolution with a learned diagonal SSM per channel.
+    """out = W_o(conv(mask * W_k u) * W_q u), biases included; the convolution with a learned
+    diagonal SSM per channel.
 
-    Only the keys are masked, after their projection because of its bias; positions outside the mask give values that
-    nothing real depends on.
+    Only the keys are masked, after their projection because of its bias; positions outside the mask
+    give values that nothing real depends on.
 
-    Kernels depend on parameters and length alone. Applied with the collection ``KERNELS`` mutable, a layer puts its own
-    there, for the length of the input; where the collection holds one, it is used and not computed again.
+    Kernels depend on parameters and length alone. Applied with the collection ``KERNELS`` mutable,
+    a layer puts its own there, for the length of the input; where the collection holds one, it is
+    used and not computed again.
 
     Attributes:
         d_state: real state size; M = d_state / 2 complex modes.
         bidirectional: False gives the causal layer.
         gating: False leaves W_q out.
-        shared_dynamics: both directions share A, B and dt (published code); else each has its own (paper, section 3.1).
+        shared_dynamics: both directions share A, B and dt (published code); else each has its own
+            (paper, section 3.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
-        backend, operands: how the convolution is computed, see ``ops.ssm_conv.ssm_convolution``.
+        backend, operands: how the convolution is computed, see
+            ``ops.ssm.convolution.ssm_convolution``.
         length_chunk: positions per piece in the dense maps; 0 for all at once.
     """
 
@@ -103,8 +110,10 @@ class S4D(nn.Module):
         """u [B, L, D] and bool mask [B, L] of real positions -> [B, L, D]."""
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
-        k = map_over_length(self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask)
-        y = keep(self._convolve(k))
+        k = map_over_length(
+            self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask
+        )
+        y = save_for_backward(self._convolve(k))
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
     def _gate(self, u: Array, y: Array) -> Array:
@@ -113,11 +122,19 @@ class S4D(nn.Module):
     def _convolve(self, k: Array) -> Array:
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))
-        options = {"discretization": self.discretization, "backend": self.backend, "operands": self.operands}
+        options = {
+            "discretization": self.discretization,
+            "backend": self.backend,
+            "operands": self.operands,
+        }
         if spec is not None:
             return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
         spectrum = self._kept_spectrum(k.shape[1])
-        return ssm_convolution(k, ssm, self.D, **options) if spectrum is None else convolve_with_spectrum(k, spectrum)
+        return (
+            ssm_convolution(k, ssm, self.D, **options)
+            if spectrum is None
+            else convolve_with_spectrum(k, spectrum)
+        )
 
     def _kept_spectrum(self, length: int) -> Array | None:
         if self.is_initializing() or not keeps_spectrum(jax.default_backend(), self.backend):

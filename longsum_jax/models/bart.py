@@ -1,8 +1,9 @@
-"""BART and its relatives: PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS, as transformers' checkpoints have them.
+"""BART and its relatives: PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS, as transformers' checkpoints
+have them.
 
-One model; the relatives differ in where they normalise, how they know positions, which maps have biases, and what
-the encoder looks at. Papers: BART (Lewis et al. 2020), PEGASUS (Zhang et al. 2020), PEGASUS-X (Phang et al. 2022), LED
-(Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
+One model; the relatives differ in where they normalise, how they know positions, which maps have
+biases, and what the encoder looks at. Papers: BART (Lewis et al. 2020), PEGASUS (Zhang et al.
+2020), PEGASUS-X (Phang et al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 """
 
 import dataclasses
@@ -18,23 +19,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, logical, normal
-from longsum_jax.layers.cross_attention import get_cross_attention
-from longsum_jax.layers.encoder_attention import get_encoder_attention
+from longsum_jax.layers.attention.cross import get_cross_attention
+from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.decoder import Decoder
+from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, normal
+from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.layer import check_memory
 from longsum_jax.layers.memory import decoder_memory
-from longsum_jax.layers.residual import check_memory
-from longsum_jax.layers.stack import (
-    CrossAttentionOptions,
-    EncoderAttentionOptions,
-    MemoryOptions,
-    PageOptions,
-    StackConfig,
-)
-from longsum_jax.layers.transformer import Decoder, Encoder
+from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
 from longsum_jax.models.encoder_decoder import EncoderDecoder, check_pages, vocabulary_logits
-from longsum_jax.models.lsg import GLOBALS
-from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
-from longsum_jax.ops.positions import pegasus_frequencies, pegasus_x_frequencies, sinusoidal_positions
+from longsum_jax.models.lsg_layout import GLOBALS
+from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
+from longsum_jax.ops.positions import (
+    pegasus_frequencies,
+    pegasus_x_frequencies,
+    sinusoidal_positions,
+)
 from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
@@ -90,8 +92,20 @@ class BartConfig(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, 
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim")
-        for key in (*sizes, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
+        sizes = (
+            "vocab_size",
+            "d_model",
+            "encoder_layers",
+            "decoder_layers",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+        )
+        for key in (
+            *sizes,
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "max_position_embeddings",
+        ):
             if getattr(self, key) < 1:
                 raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
         for key in ("encoder_attention_heads", "decoder_attention_heads"):
@@ -212,7 +226,8 @@ class PegasusXConfig(PegasusConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LedConfig(BartConfig):
-    """Defaults are LED large; ``attention_window`` has one number for all layers or one for each."""
+    """Defaults are LED large; ``attention_window`` has one number for all layers or one for
+    each."""
 
     position_offset: ClassVar[int] = 0
     prefix: ClassVar[str] = "led"
@@ -273,7 +288,9 @@ class Bart(EncoderDecoder):
     def setup(self) -> None:
         c = self.config
         init = normal(c.init_std)
-        self.shared = self.param("shared", logical(init, "vocab", "embed"), (c.vocab_size, c.d_model))
+        self.shared = self.param(
+            "shared", logical(init, "vocab", "embed"), (c.vocab_size, c.d_model)
+        )
         if c.positions == "learned":
             table = lambda name, rows: self.param(  # noqa: E731
                 name, logical(init, "positions", "embed"), (rows + c.position_offset, c.d_model)
@@ -281,7 +298,9 @@ class Bart(EncoderDecoder):
             self.source_positions = table("source_positions", c.source_rows)
             self.target_positions = table("target_positions", c.max_target_length)
         if not c.normalize_before:
-            self.source_norm, self.target_norm = (LayerNorm(1e-5, c.compute_dtype) for _ in range(2))
+            self.source_norm, self.target_norm = (
+                LayerNorm(1e-5, c.compute_dtype) for _ in range(2)
+            )
         if c.has_logits_bias:
             zeros = logical(jax.nn.initializers.zeros, "vocab")
             self.final_logits_bias = self.param("final_logits_bias", zeros, (c.vocab_size,))
@@ -302,21 +321,35 @@ class Bart(EncoderDecoder):
 
     def _embed(self, ids: Array, positions: Array, table: str) -> Array:
         c = self.config
-        x = jnp.take(self.shared, ids, axis=0) * (math.sqrt(c.d_model) if c.scale_embedding else 1.0)
+        x = jnp.take(self.shared, ids, axis=0) * (
+            math.sqrt(c.d_model) if c.scale_embedding else 1.0
+        )
         if c.positions == "learned":
             rows = jnp.take(getattr(self, table), positions + c.position_offset, axis=0)
         else:
-            frequencies = {"pegasus": pegasus_frequencies, "pegasus_x": pegasus_x_frequencies}[c.positions]
+            frequencies = {"pegasus": pegasus_frequencies, "pegasus_x": pegasus_x_frequencies}[
+                c.positions
+            ]
             rows = sinusoidal_positions(positions, frequencies(c.d_model))
         return (x + rows).astype(c.compute_dtype)
 
     def output_logits(self, x: Array) -> Array:
         logits = vocabulary_logits(x, self.shared)
         # A buffer in the published code: stored, never trained.
-        return logits + jax.lax.stop_gradient(self.final_logits_bias) if self.config.has_logits_bias else logits
+        return (
+            logits + jax.lax.stop_gradient(self.final_logits_bias)
+            if self.config.has_logits_bias
+            else logits
+        )
 
 
-_SMALL = {"d_model": 256, "encoder_layers": 4, "decoder_layers": 4, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024}
+_SMALL = {
+    "d_model": 256,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024,
+}
 _SMALL |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
 _TINY = {
     "vocab_size": 512,
@@ -327,7 +360,13 @@ _TINY = {
     "dropout": 0.0,
 }
 _TINY |= {"decoder_ffn_dim": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-_BASE = {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072}
+_BASE = {
+    "d_model": 768,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+}
 _BASE |= {"encoder_attention_heads": 12, "decoder_attention_heads": 12}
 
 
@@ -371,7 +410,9 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
     }
     for key, value in plain.items():
         if raw.get(key, value) != value:
-            raise InputError(f"{key} is {raw[key]}; only BART's own structure ({key}={value}) is supported")
+            raise InputError(
+                f"{key} is {raw[key]}; only BART's own structure ({key}={value}) is supported"
+            )
 
 
 def write_config(config: BartConfig) -> dict[str, Any]:
@@ -379,9 +420,13 @@ def write_config(config: BartConfig) -> dict[str, Any]:
     values: dict[str, Any] = {"tie_word_embeddings": True}
     if isinstance(config, LedConfig):
         windows = config.attention_window
-        values["attention_window"] = list(windows if len(windows) > 1 else windows * config.encoder_layers)
+        values["attention_window"] = list(
+            windows if len(windows) > 1 else windows * config.encoder_layers
+        )
     if isinstance(config, BigBirdPegasusConfig):
-        values["attention_type"] = {"bigbird": "block_sparse"}.get(config.encoder_attention, "original_full")
+        values["attention_type"] = {"bigbird": "block_sparse"}.get(
+            config.encoder_attention, "original_full"
+        )
     return values
 
 
@@ -391,7 +436,9 @@ _LONGFORMER = ("longformer_self_attn.", "query", "key", "value", "output")
 _BIGBIRD = ("self.", "query", "key", "value", "output")
 
 
-def _attention_rows(path: str, key: str, bias: bool, names: tuple[str, ...] = _PLAIN) -> list[NameRow]:
+def _attention_rows(
+    path: str, key: str, bias: bool, names: tuple[str, ...] = _PLAIN
+) -> list[WeightRow]:
     inner, *maps, output = names
     rows = linear(f"{path}/o", f"{key}.{output}", inputs=2, bias=bias)
     for name, torch_name in zip("qkv", maps, strict=True):
@@ -399,7 +446,7 @@ def _attention_rows(path: str, key: str, bias: bool, names: tuple[str, ...] = _P
     return rows
 
 
-def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[NameRow]:
+def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[WeightRow]:
     """The encoder's self-attention, whose names differ from family to family."""
     names = {LedConfig: _LONGFORMER, BigBirdPegasusConfig: _BIGBIRD}.get(type(config), _PLAIN)
     rows = _attention_rows(path, key, config.attention_bias, names)
@@ -411,7 +458,7 @@ def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[NameRo
     return rows
 
 
-def _stack_rows(config: BartConfig, side: str) -> list[NameRow]:
+def _stack_rows(config: BartConfig, side: str) -> list[WeightRow]:
     """Norms and feed-forwards of ``encoder`` or ``decoder``."""
     path, key = f"{side}/layers", f"{config.prefix}.{side}.layers.{{i}}"
     rows = [
@@ -425,26 +472,28 @@ def _stack_rows(config: BartConfig, side: str) -> list[NameRow]:
     else:
         rows += layer_norm(f"{where}_norm", f"{config.prefix}.{side}.layernorm_embedding")
     if config.positions == "learned":
-        rows.append(NameRow(f"{where}_positions", f"{config.prefix}.{side}.embed_positions.weight"))
+        rows.append(
+            WeightRow(f"{where}_positions", f"{config.prefix}.{side}.embed_positions.weight")
+        )
     return rows
 
 
-def _encoder_rows(config: BartConfig) -> list[NameRow]:
+def _encoder_rows(config: BartConfig) -> list[WeightRow]:
     path, key = "encoder/layers", f"{config.prefix}.encoder.layers.{{i}}"
     rows = _self_attention_rows(config, f"{path}/self_attention", f"{key}.self_attn")
     if config.encoder_attention == "lsg":
-        rows.append(NameRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight"))
+        rows.append(WeightRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight"))
     if config.encoder_attention != "block_staggered":
         return [*rows, *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm")]
     return [
         *rows,
         *layer_norm(f"{path}/self_norm/text", f"{key}.self_attn_layer_norm"),
         *layer_norm(f"{path}/self_norm/globals", f"{key}.global_self_attn_layer_norm"),
-        NameRow("encoder/attention/embed_global", f"{config.prefix}.encoder.embed_global.weight"),
+        WeightRow("encoder/attention/embed_global", f"{config.prefix}.encoder.embed_global.weight"),
     ]
 
 
-def _decoder_rows(config: BartConfig) -> list[NameRow]:
+def _decoder_rows(config: BartConfig) -> list[WeightRow]:
     path, key = "decoder/layers", f"{config.prefix}.decoder.layers.{{i}}"
     return [
         *_attention_rows(f"{path}/self_attention", f"{key}.self_attn", config.attention_bias),
@@ -454,20 +503,26 @@ def _decoder_rows(config: BartConfig) -> list[NameRow]:
     ]
 
 
-def name_table(config: BartConfig) -> NameTable:
+def weight_map(config: BartConfig) -> WeightMap:
     """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
     prefix = config.prefix
     shared = f"{prefix}.shared.weight"
-    rows = [NameRow("shared", shared), *_encoder_rows(config), *_decoder_rows(config)]
+    rows = [WeightRow("shared", shared), *_encoder_rows(config), *_decoder_rows(config)]
     rows += [row for side in ("encoder", "decoder") for row in _stack_rows(config, side)]
     if config.has_logits_bias:
-        rows.append(NameRow("final_logits_bias", "final_logits_bias", "row", optional=True))
-    tied = ("lm_head.weight", f"{prefix}.encoder.embed_tokens.weight", f"{prefix}.decoder.embed_tokens.weight")
+        rows.append(WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True))
+    tied = (
+        "lm_head.weight",
+        f"{prefix}.encoder.embed_tokens.weight",
+        f"{prefix}.decoder.embed_tokens.weight",
+    )
     constants = {}
     if config.positions == "pegasus":
         table = partial(_sinusoids, config.max_position_embeddings, config.d_model)
-        constants = {f"{prefix}.{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
-    return NameTable(rows, dict.fromkeys(tied, shared), constants=constants, prefix=f"{prefix}.")
+        constants = {
+            f"{prefix}.{side}.embed_positions.weight": table for side in ("encoder", "decoder")
+        }
+    return WeightMap(rows, dict.fromkeys(tied, shared), constants=constants, prefix=f"{prefix}.")
 
 
 def _sinusoids(rows: int, d_model: int) -> np.ndarray:

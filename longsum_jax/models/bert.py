@@ -1,8 +1,10 @@
-"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019), with three heads.
+"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019), with
+three heads.
 
-One encoder; the relatives differ in their positions, token types and heads. ``head`` says what comes out: states
-("none", and "pooler" with the map that bare BERT files carry), the vocabulary at every token ("masked_lm"), labels
-of the text ("classification"), or a score of every sentence of a document ("extraction").
+One encoder; the relatives differ in their positions, token types and heads. ``head`` says what
+comes out: states ("none", and "pooler" with the map that bare BERT files carry), the vocabulary at
+every token ("masked_lm"), labels of the text ("classification"), or a score of every sentence of a
+document ("extraction").
 """
 
 import dataclasses
@@ -14,14 +16,17 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.common import ACTIVATIONS, LayerNorm, Linear, constrain, logical, map_over_length, normal
-from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.stack import EncoderAttentionOptions, StackConfig
-from longsum_jax.layers.transformer import Encoder
+from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.chunking import map_over_length
+from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, Linear, normal
+from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.partitioning import constrain, logical
+from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.encoder_decoder import vocabulary_logits
-from longsum_jax.models.extractor import ExtractionHead, mean_state
-from longsum_jax.models.lsg import GLOBALS
-from longsum_jax.models.naming import NameRow, NameTable, layer_norm, linear
+from longsum_jax.models.extraction_head import ExtractionHead, mean_state
+from longsum_jax.models.lsg_layout import GLOBALS
+from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
@@ -41,7 +46,8 @@ class BertConfig(EncoderAttentionOptions):
         classifier_dropout: before the classifier; None for hidden_dropout_prob.
         extraction_heads, sentence_positions: see ``extractor.ExtractionHead``.
         max_sentence_length: tokens read of a sentence ("extraction").
-        sentence_chunk: sentences of a document encoded at a time, their states made anew for the gradients; 0 for all.
+        sentence_chunk: sentences of a document encoded at a time, their states made anew for the
+            gradients; 0 for all.
     """
 
     prefix: ClassVar[str] = "bert"
@@ -78,7 +84,13 @@ class BertConfig(EncoderAttentionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+        sizes = (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        )
         for key in (*sizes, "max_position_embeddings", "num_labels"):
             if getattr(self, key) < 1:
                 raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
@@ -89,7 +101,9 @@ class BertConfig(EncoderAttentionOptions):
             sizes = f"hidden_size {self.hidden_size} is not divisible by extraction_heads {self.extraction_heads}"
             raise InputError(f"{sizes}; change either")
         if self.hidden_act not in ACTIVATIONS:
-            raise InputError(f'hidden_act "{self.hidden_act}" is unknown; {did_you_mean(self.hidden_act, ACTIVATIONS)}')
+            raise InputError(
+                f'hidden_act "{self.hidden_act}" is unknown; {did_you_mean(self.hidden_act, ACTIVATIONS)}'
+            )
         if self.id2label and len(self.id2label) != self.num_labels:
             raise InputError(
                 f"id2label names {len(self.id2label)} labels, num_labels is {self.num_labels}; they must agree"
@@ -103,7 +117,11 @@ class BertConfig(EncoderAttentionOptions):
     @property
     def dropout_rate(self) -> float:
         """The largest of the dropout rates: 0 when there is no dropout at all."""
-        return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, self.classifier_dropout or 0.0)
+        return max(
+            self.hidden_dropout_prob,
+            self.attention_probs_dropout_prob,
+            self.classifier_dropout or 0.0,
+        )
 
     @property
     def max_source_length(self) -> int:
@@ -163,7 +181,8 @@ class RobertaConfig(BertConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(BertConfig):
-    """Defaults are DistilBERT base; config.json has other names for the sizes, see ``_DISTILBERT_NAMES``."""
+    """Defaults are DistilBERT base; config.json has other names for the sizes, see
+    ``_DISTILBERT_NAMES``."""
 
     prefix: ClassVar[str] = "distilbert"
     has_token_types: ClassVar[bool] = False
@@ -184,7 +203,9 @@ class MaskedLanguageModelHead(nn.Module):
         shape, names = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         x = Linear(shape, names, init, zeros, dtype=c.compute_dtype, name="dense")(x)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(ACTIVATIONS[c.hidden_act](x))
-        return vocabulary_logits(x, table) + self.param("bias", logical(zeros, "vocab"), (c.vocab_size,))
+        return vocabulary_logits(x, table) + self.param(
+            "bias", logical(zeros, "vocab"), (c.vocab_size,)
+        )
 
 
 class ClassificationHead(nn.Module):
@@ -217,21 +238,34 @@ class Pooler(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         c = self.config
-        init, shape, names = normal(c.initializer_range), (c.hidden_size, c.hidden_size), ("embed", "embed_out")
-        return jnp.tanh(Linear(shape, names, init, nn.initializers.zeros, dtype=c.compute_dtype, name="dense")(x[:, 0]))
+        init, shape, names = (
+            normal(c.initializer_range),
+            (c.hidden_size, c.hidden_size),
+            ("embed", "embed_out"),
+        )
+        return jnp.tanh(
+            Linear(shape, names, init, nn.initializers.zeros, dtype=c.compute_dtype, name="dense")(
+                x[:, 0]
+            )
+        )
 
 
 class Bert(nn.Module):
-    """BERT, RoBERTa and DistilBERT. Ids are int [B, L]; ``attention_mask`` [B, L] is nonzero on real tokens."""
+    """BERT, RoBERTa and DistilBERT. Ids are int [B, L]; ``attention_mask`` [B, L] is nonzero on
+    real tokens."""
 
     config: BertConfig
 
     def setup(self) -> None:
         c = self.config
         init = normal(c.initializer_range)
-        table = lambda name, rows, axis: self.param(name, logical(init, axis, "embed"), (rows, c.hidden_size))  # noqa: E731
+        table = lambda name, rows, axis: self.param(
+            name, logical(init, axis, "embed"), (rows, c.hidden_size)
+        )
         self.word_embeddings = table("word_embeddings", c.vocab_size, "vocab")
-        self.position_embeddings = table("position_embeddings", c.max_position_embeddings, "positions")
+        self.position_embeddings = table(
+            "position_embeddings", c.max_position_embeddings, "positions"
+        )
         if c.has_token_types:
             self.token_type_embeddings = table("token_type_embeddings", c.type_vocab_size, "types")
         self.embedding_norm = LayerNorm(c.layer_norm_eps, c.compute_dtype)
@@ -255,10 +289,13 @@ class Bert(nn.Module):
     ) -> Array:
         """What ``head`` says: logits float32 [B, L, V] or [B, num_labels], or states [B, L, D].
 
-        With "extraction" ids and mask are [B, S, L] (or [B, L], one sentence each), and scores float32 [B, S] come out.
+        With "extraction" ids and mask are [B, S, L] (or [B, L], one sentence each), and scores
+        float32 [B, S] come out.
         """
         if self.config.head == "extraction":
-            return self.score_sentences(*self.encode_sentences(input_ids, attention_mask, deterministic), deterministic)
+            return self.score_sentences(
+                *self.encode_sentences(input_ids, attention_mask, deterministic), deterministic
+            )
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
         if self.config.head == "masked_lm":
             return self.head(states, self.word_embeddings)
@@ -271,8 +308,11 @@ class Bert(nn.Module):
     def encode_sentences(
         self, input_ids: Array, attention_mask: Array, deterministic: bool = True
     ) -> tuple[Array, Array]:
-        """Ids and mask [B, S, L] -> the mean state of each sentence [B, S, D], and which there are, bool [B, S]."""
-        ids, mask = (x[:, None] if x.ndim == 2 else x for x in (input_ids, attention_mask.astype(bool)))
+        """Ids and mask [B, S, L] -> the mean state of each sentence [B, S, D], and which there are,
+        bool [B, S]."""
+        ids, mask = (
+            x[:, None] if x.ndim == 2 else x for x in (input_ids, attention_mask.astype(bool))
+        )
 
         def encode(bert: Bert, ids: Array, mask: Array) -> Array:
             rows = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
@@ -284,7 +324,8 @@ class Bert(nn.Module):
         return map_over_length(self, encode, chunk, ids, mask), mask.any(-1)
 
     def score_sentences(self, vectors: Array, mask: Array, deterministic: bool = True) -> Array:
-        """Sentence vectors [B, S, D] and bool [B, S] -> scores float32 [B, S], with head "extraction"."""
+        """Sentence vectors [B, S, D] and bool [B, S] -> scores float32 [B, S], with head
+        "extraction"."""
         return self.head(vectors, mask, deterministic)
 
     def pool(self, states: Array) -> Array:
@@ -322,7 +363,12 @@ class Bert(nn.Module):
         return jnp.cumsum(real, axis=1) * real + self.config.pad_token_id
 
 
-_SMALL = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+_SMALL = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+}
 _TINY = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _TINY |= {"intermediate_size": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _TINY |= {"classifier_dropout": 0.0}
@@ -370,7 +416,9 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
     head = next((head for end, head in _HEADS.items() if architecture.endswith(end)), None)
     if head is None:
         known = ", ".join(f"...{end}" for end in _HEADS)
-        raise InputError(f'architecture "{architecture}" has a head that is not supported; supported: {known}')
+        raise InputError(
+            f'architecture "{architecture}" has a head that is not supported; supported: {known}'
+        )
     return values | {"head": head}
 
 
@@ -379,23 +427,37 @@ def _json_key(name: str, config_class: type[BertConfig]) -> str:
 
 
 def _check_structure(raw: Mapping[str, Any]) -> None:
-    plain = {"position_embedding_type": "absolute", "is_decoder": False, "sinusoidal_pos_embds": False}
+    plain = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "sinusoidal_pos_embds": False,
+    }
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
             raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
     if raw.get("problem_type") == "regression":
-        raise InputError('problem_type is "regression"; only single- and multi-label classification are supported')
+        raise InputError(
+            'problem_type is "regression"; only single- and multi-label classification are supported'
+        )
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Entries of config.json in place of the fields whose names or forms differ."""
     names = config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
-    values: dict[str, Any] = {"tie_word_embeddings": True, "is_encoder_decoder": False, "num_labels": None}
+    values: dict[str, Any] = {
+        "tie_word_embeddings": True,
+        "is_encoder_decoder": False,
+        "num_labels": None,
+    }
     values |= {"id2label": {str(i): name for i, name in enumerate(names)}}
     values |= {"label2id": {name: i for i, name in enumerate(names)}}
     values |= {"architectures": [architecture(config)]}
     if config.head != "extraction":
-        values |= {"extraction_heads": None, "sentence_positions": None, "max_sentence_length": None}
+        values |= {
+            "extraction_heads": None,
+            "sentence_positions": None,
+            "max_sentence_length": None,
+        }
     if isinstance(config, DistilBertConfig):
         for name, key in _DISTILBERT_NAMES.items():
             values |= {name: None, key: getattr(config, name)}
@@ -410,17 +472,20 @@ def architecture(config: BertConfig) -> str:
     return name + ends.get(config.head, "Model")
 
 
-def refine_config(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
+def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
     """A bare model with a pooler keeps it."""
     pooler = config.head == "none" and any(key.endswith("pooler.dense.weight") for key in tensors)
     return dataclasses.replace(config, head="pooler") if pooler else config
 
 
-def _layer_rows(config: BertConfig) -> list[NameRow]:
+def _layer_rows(config: BertConfig) -> list[WeightRow]:
     path = "encoder/layers"
     if isinstance(config, DistilBertConfig):
         key = f"{config.prefix}.transformer.layer.{{i}}"
-        attention, maps = f"{key}.attention", {"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin"}
+        attention, maps = (
+            f"{key}.attention",
+            {"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin"},
+        )
         inner, outer = f"{key}.ffn.lin1", f"{key}.ffn.lin2"
         norms = f"{key}.sa_layer_norm", f"{key}.output_layer_norm"
     else:
@@ -432,25 +497,39 @@ def _layer_rows(config: BertConfig) -> list[NameRow]:
     rows = [*layer_norm(f"{path}/self_norm", norms[0]), *layer_norm(f"{path}/ff_norm", norms[1])]
     for name, torch_name in maps.items():
         inputs = 2 if name == "o" else 1
-        rows += linear(f"{path}/self_attention/{name}", f"{attention}.{torch_name}", inputs=inputs, bias=True)
+        rows += linear(
+            f"{path}/self_attention/{name}", f"{attention}.{torch_name}", inputs=inputs, bias=True
+        )
     rows += linear(f"{path}/feed_forward/wi", inner, bias=True)
     return [*rows, *linear(f"{path}/feed_forward/wo", outer, bias=True)]
 
 
-def _embedding_rows(config: BertConfig) -> list[NameRow]:
+def _embedding_rows(config: BertConfig) -> list[WeightRow]:
     key = f"{config.prefix}.embeddings"
-    names = ["word_embeddings", "position_embeddings", *(["token_type_embeddings"] if config.has_token_types else [])]
-    lsg = [NameRow(GLOBALS, f"{key}.global_embeddings.weight")] if config.encoder_attention == "lsg" else []
+    names = [
+        "word_embeddings",
+        "position_embeddings",
+        *(["token_type_embeddings"] if config.has_token_types else []),
+    ]
+    lsg = (
+        [WeightRow(GLOBALS, f"{key}.global_embeddings.weight")]
+        if config.encoder_attention == "lsg"
+        else []
+    )
     return [
         *lsg,
-        *(NameRow(name, f"{key}.{name}.weight") for name in names),
+        *(WeightRow(name, f"{key}.{name}.weight") for name in names),
         *layer_norm("embedding_norm", f"{key}.LayerNorm"),
     ]
 
 
 # Config class -> keys of the head: masked_lm (dense, norm, bias), classification (dense, out).
 _HEAD_KEYS = {
-    BertConfig: ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
+    BertConfig: (
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+    ),
     RobertaConfig: ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     DistilBertConfig: ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
 }
@@ -467,17 +546,25 @@ _DECODERS = {
 }
 
 
-def _head_rows(config: BertConfig) -> list[NameRow]:
+def _head_rows(config: BertConfig) -> list[WeightRow]:
     if config.head == "masked_lm":
         dense, norm, bias = _HEAD_KEYS[type(config)]
-        return [*linear("head/dense", dense, bias=True), *layer_norm("head/norm", norm), NameRow("head/bias", bias)]
+        return [
+            *linear("head/dense", dense, bias=True),
+            *layer_norm("head/norm", norm),
+            WeightRow("head/bias", bias),
+        ]
     if config.head == "classification":
         dense, out = _CLASSIFIER_KEYS[type(config)]
         return [*linear("head/dense", dense, bias=True), *linear("head/out", out, bias=True)]
-    return linear("head/dense", f"{config.prefix}.pooler.dense", bias=True) if config.head == "pooler" else []
+    return (
+        linear("head/dense", f"{config.prefix}.pooler.dense", bias=True)
+        if config.head == "pooler"
+        else []
+    )
 
 
-def name_table(config: BertConfig) -> NameTable:
+def weight_map(config: BertConfig) -> WeightMap:
     """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
     decoder, tied = _DECODERS[type(config)], {}
@@ -485,7 +572,8 @@ def name_table(config: BertConfig) -> NameTable:
         tied[f"{decoder}.weight"] = f"{config.prefix}.embeddings.word_embeddings.weight"
         if f"{decoder}.bias" != _HEAD_KEYS[type(config)][2]:
             tied[f"{decoder}.bias"] = _HEAD_KEYS[type(config)][2]
-    # Other heads in the files of a model that was trained with several; the pooler is part of the classifier here.
+    # Other heads in the files of a model that was trained with several; the pooler is part of the
+    # classifier here.
     ignored = [r"embeddings\.position_ids$", r"^cls\.seq_relationship\."]
     if not any("pooler" in row.key for row in rows):
         ignored.append(r"(^|\.)pooler\.dense\.")
@@ -494,7 +582,7 @@ def name_table(config: BertConfig) -> NameTable:
     aliases = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
     prefix = f"{config.prefix}."
     if config.head not in ("none", "pooler"):
-        return NameTable(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
+        return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
     # Bare models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
-    return NameTable(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
+    return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))

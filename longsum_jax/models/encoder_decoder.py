@@ -6,12 +6,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import Linear, constrain, normal
-from longsum_jax.layers.residual import StackMemory
+from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.layer import StackMemory
+from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import PageOptions
-from longsum_jax.layers.transformer import DecoderCache
-from longsum_jax.ops.attention import masked_softmax
-from longsum_jax.ops.blocks import neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import neighbours, to_blocks
+from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.typing import Array
 
 
@@ -23,14 +24,18 @@ class DocumentMemory(NamedTuple):
 
 
 def check_pages(config: PageOptions, rows: int | None) -> None:
-    """Checks how a source is cut into pages; ``rows`` are the positions that there are, None for any number.
+    """Checks how a source is cut into pages; ``rows`` are the positions that there are, None for
+    any number.
 
     Raises:
-        InputError: pages of no length or of more than there are positions for, or pages beside what does not know them.
+        InputError: pages of no length or of more than there are positions for, or pages beside what
+            does not know them.
     """
     if not config.page_length:
         if config.page_decoding:
-            raise InputError("page_decoding is true, but page_length 0 makes no pages; give their length")
+            raise InputError(
+                "page_decoding is true, but page_length 0 makes no pages; give their length"
+            )
         return
     if config.page_body < 1 or not 0 <= config.page_context <= config.page_body:
         raise InputError(
@@ -38,17 +43,21 @@ def check_pages(config: PageOptions, rows: int | None) -> None:
             "third of the page"
         )
     if rows is not None and config.page_length > rows:
-        raise InputError(f"page_length is {config.page_length}, but there are positions for {rows}; give at most that")
+        raise InputError(
+            f"page_length is {config.page_length}, but there are positions for {rows}; give at most that"
+        )
     if config.memory != "none" or config.salient_vectors:
-        raise InputError("page_length cuts a source that memories read segment by segment; give one or the other")
+        raise InputError(
+            "page_length cuts a source that memories read segment by segment; give one or the other"
+        )
 
 
 class EncoderDecoder(nn.Module):
     """An encoder, a decoder, and what a family adds: embeddings and output logits.
 
-    A family's ``setup`` makes ``self.encoder`` and ``self.decoder`` (layers.transformer); the family defines
-    ``embed_source``, ``embed_target`` and ``output_logits``. Ids are int [B, L] or [B, T]; ``attention_mask`` [B, L] is
-    nonzero on real tokens.
+    A family's ``setup`` makes ``self.encoder`` and ``self.decoder`` (layers.transformer); the
+    family defines ``embed_source``, ``embed_target`` and ``output_logits``. Ids are int [B, L] or
+    [B, T]; ``attention_mask`` [B, L] is nonzero on real tokens.
     """
 
     config: Any
@@ -65,34 +74,51 @@ class EncoderDecoder(nn.Module):
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         return self.decode(decoder_input_ids, states, attention_mask, deterministic)
 
-    def encode(self, input_ids: Array, attention_mask: Array, deterministic: bool = True, **inputs: Array) -> Array:
-        """Encoder states [B, L, D]; [B, G + L, D] with ``pass_global_tokens_to_decoder``, global tokens first.
+    def encode(
+        self, input_ids: Array, attention_mask: Array, deterministic: bool = True, **inputs: Array
+    ) -> Array:
+        """Encoder states [B, L, D]; [B, G + L, D] with ``pass_global_tokens_to_decoder``, global
+        tokens first.
 
-        ``inputs`` are what the encoder attention takes besides, ``global_indices`` [B, G] for ``longformer``.
+        ``inputs`` are what the encoder attention takes besides, ``global_indices`` [B, G] for
+        ``longformer``.
         """
         if self.config.page_length:
             if inputs:
-                raise InputError(f"{next(iter(inputs))} is given, but a model that reads pages does not take it")
+                raise InputError(
+                    f"{next(iter(inputs))} is given, but a model that reads pages does not take it"
+                )
             return self._encode_pages(input_ids, attention_mask.astype(bool), deterministic)
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
-        return self.encoder(x, attention_mask.astype(bool), deterministic, embedding_norm=norm, **inputs)
+        return self.encoder(
+            x, attention_mask.astype(bool), deterministic, embedding_norm=norm, **inputs
+        )
 
     def _encode_pages(self, ids: Array, mask: Array, deterministic: bool) -> Array:
         """States [B, L, D], each page of which knows nothing of the others."""
         c, length = self.config, ids.shape[1]
         first, last = c.page_body - c.page_context, c.page_body * 2 + c.page_context
-        cut = lambda x: neighbours(to_blocks(x, c.page_body), 1, 1)[:, :, first:last].reshape(-1, c.page_length)  # noqa: E731
+        cut = lambda x: neighbours(to_blocks(x, c.page_body), 1, 1)[:, :, first:last].reshape(
+            -1, c.page_length
+        )
         x, norm = self.embed_source(cut(ids)), self.source_embedding_norm()
         states = self.encoder(x, cut(mask), deterministic, embedding_norm=norm)
-        kept = states[:, states.shape[1] - c.page_length :][:, c.page_context : c.page_context + c.page_body]
-        return kept.reshape(ids.shape[0], -1, *kept.shape[1:]).reshape(ids.shape[0], -1, kept.shape[-1])[:, :length]
+        kept = states[:, states.shape[1] - c.page_length :][
+            :, c.page_context : c.page_context + c.page_body
+        ]
+        return kept.reshape(ids.shape[0], -1, *kept.shape[1:]).reshape(
+            ids.shape[0], -1, kept.shape[-1]
+        )[:, :length]
 
     def make_page_scores(self) -> None:
-        """The weights of pages, where the decoder reads them one by one; to be called in ``setup``."""
+        """The weights of pages, where the decoder reads them one by one; to be called in
+        ``setup``."""
         c = self.config
         if c.page_length and c.page_decoding:
-            self.page_scores = Linear((c.d_model, 1), ("embed", "pages"), normal(0.02), nn.initializers.zeros)
+            self.page_scores = Linear(
+                (c.d_model, 1), ("embed", "pages"), normal(0.02), nn.initializers.zeros
+            )
 
     def _in_pages(self, x: Array) -> Array:
         """[B, L, ...] -> [B P, page, ...] for a decoder that reads one page at a time."""
@@ -100,7 +126,8 @@ class EncoderDecoder(nn.Module):
         return x.reshape(-1, *x.shape[2:])
 
     def _mix_pages(self, x: Array, there: Array) -> Array:
-        """Outputs of the decoder for all pages [B P, T, D] -> their weighted means [B, T, D] (PageSum, section 3).
+        """Outputs of the decoder for all pages [B P, T, D] -> their weighted means [B, T, D]
+        (PageSum, section 3).
 
         ``there``: bool [B, P], pages with a token.
         """
@@ -109,12 +136,15 @@ class EncoderDecoder(nn.Module):
         weights = jnp.moveaxis(masked_softmax(jnp.moveaxis(scores, 1, 2), there[:, None]), 2, 1)
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
 
-    def init_memory(self, rows: int, source_length: int, target_length: int, waiting: int = 0) -> DocumentMemory:
+    def init_memory(
+        self, rows: int, source_length: int, target_length: int, waiting: int = 0
+    ) -> DocumentMemory:
         """What is remembered before the first segment of a document.
 
         Args:
             rows: documents, B.
-            source_length, target_length: tokens of the segments to come, L, and of their targets, T.
+            source_length, target_length: tokens of the segments to come, L, and of their targets,
+                T.
             waiting: segments whose writing gradients go back through; see ``layers.memory``.
         """
         decoder = self.decoder.empty_memory(rows, target_length, waiting)
@@ -128,15 +158,18 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
         **inputs: Any,
     ) -> tuple[Array, DocumentMemory]:
-        """``encode`` for a segment of a document: its states [B, L, D], and what is remembered after it.
+        """``encode`` for a segment of a document: its states [B, L, D], and what is remembered
+        after it.
 
-        ``inputs`` as for ``encode``, and ``salient`` for models with ``salient_vectors``: states of important tokens of
-        other segments [B, m, D] and which there are, bool [B, m].
+        ``inputs`` as for ``encode``, and ``salient`` for models with ``salient_vectors``: states of
+        important tokens of other segments [B, m, D] and which there are, bool [B, m].
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
         mask = attention_mask.astype(bool)
-        states, kept = self.encoder.with_memory(x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs)
+        states, kept = self.encoder.with_memory(
+            x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs
+        )
         return states, memory._replace(encoder=kept)
 
     def write_segment(
@@ -150,15 +183,22 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Array, DocumentMemory]:
         """``decode`` for a segment: logits [B, T, V], and what is remembered after it.
 
-        ``target_mask``, bool [B, T], are the positions to be remembered: those that say a real next token.
+        ``target_mask``, bool [B, T], are the positions to be remembered: those that say a real next
+        token.
         """
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
-        x, kept = self.decoder.with_memory(x, target_mask, encoder_states, mask, memory.decoder, deterministic)
+        x, kept = self.decoder.with_memory(
+            x, target_mask, encoder_states, mask, memory.decoder, deterministic
+        )
         return self.output_logits(x), memory._replace(decoder=kept)
 
     def decode(
-        self, decoder_input_ids: Array, encoder_states: Array, attention_mask: Array, deterministic: bool = True
+        self,
+        decoder_input_ids: Array,
+        encoder_states: Array,
+        attention_mask: Array,
+        deterministic: bool = True,
     ) -> Array:
         """Logits float32 [B, T, V] of every next token."""
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
@@ -178,14 +218,18 @@ class EncoderDecoder(nn.Module):
         length: int,
         memory: DocumentMemory | None = None,
     ) -> DecoderCache:
-        """Empty cache for ``decode_step``: R ``beams`` per row, room for ``length`` tokens; ``memory`` stays."""
+        """Empty cache for ``decode_step``: R ``beams`` per row, room for ``length`` tokens;
+        ``memory`` stays."""
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        return self.decoder.init_cache(encoder_states, mask, beams, length, memory and memory.decoder)
+        return self.decoder.init_cache(
+            encoder_states, mask, beams, length, memory and memory.decoder
+        )
 
     def decode_step(self, ids: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
-        """Newest ids int [B, R] -> logits float32 [B, R, V] of the next token, and the longer cache."""
+        """Newest ids int [B, R] -> logits float32 [B, R, V] of the next token, and the longer
+        cache."""
         x = self.embed_target(ids, cache.position)
         if not self.config.page_decoding:
             x, cache = self.decoder.step(x, cache)
@@ -195,10 +239,13 @@ class EncoderDecoder(nn.Module):
         return self.output_logits(self._mix_pages(x, there)), cache
 
     def _states_mask(self, states: Array, attention_mask: Array) -> Array:
-        """Which states the decoder may see: those of real tokens, and what the encoder put in front of them."""
+        """Which states the decoder may see: those of real tokens, and what the encoder put in front
+        of them."""
         mask = attention_mask.astype(bool)
         if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
-            mask = mask & (jnp.arange(mask.shape[1]) > 0)  # the first global token stands for it, also here
+            mask = mask & (
+                jnp.arange(mask.shape[1]) > 0
+            )  # the first global token stands for it, also here
         front = states.shape[1] - mask.shape[1]
         return jnp.pad(mask, ((0, 0), (front, 0)), constant_values=True)
 

@@ -1,4 +1,5 @@
-"""T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022), as their checkpoints have them.
+"""T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022), as their
+checkpoints have them.
 
 LOCOST is the same model with a state-space encoder; see ``models.locost``.
 """
@@ -12,22 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.common import FEED_FORWARD_KINDS, logical, normal
-from longsum_jax.layers.cross_attention import get_cross_attention
-from longsum_jax.layers.encoder_attention import get_encoder_attention
-from longsum_jax.layers.groups import layer_kinds
+from longsum_jax.layers.attention.cross import get_cross_attention
+from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.decoder import Decoder
+from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
+from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.layer import check_memory
+from longsum_jax.layers.layer_groups import layer_kinds
 from longsum_jax.layers.memory import decoder_memory
-from longsum_jax.layers.residual import check_memory
-from longsum_jax.layers.stack import (
-    CrossAttentionOptions,
-    EncoderAttentionOptions,
-    MemoryOptions,
-    PageOptions,
-    StackConfig,
-)
-from longsum_jax.layers.transformer import Decoder, Encoder
+from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
 from longsum_jax.models.encoder_decoder import EncoderDecoder, check_pages, vocabulary_logits
-from longsum_jax.models.naming import NameRow, NameTable, linears
+from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
@@ -39,9 +37,10 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
     """Keys as in config.json; defaults are T5 small.
 
     Attributes:
-        tie_word_embeddings: the output weights are the embeddings. Decided by the tensors when a checkpoint is read.
-        scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5 1.0, not 1.1); None
-            for "when the weights are tied".
+        tie_word_embeddings: the output weights are the embeddings. Decided by the tensors when a
+            checkpoint is read.
+        scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5
+            1.0, not 1.1); None for "when the weights are tied".
         attention_init: "t5", or "torch" for PyTorch's default of linear maps.
     """
 
@@ -70,14 +69,24 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads"):
+        for key in (
+            "vocab_size",
+            "d_model",
+            "d_kv",
+            "d_ff",
+            "num_layers",
+            "num_decoder_layers",
+            "num_heads",
+        ):
             if getattr(self, key) < 1:
                 raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
         if self.feed_forward_proj not in FEED_FORWARD_KINDS:
             hint = did_you_mean(self.feed_forward_proj, FEED_FORWARD_KINDS)
             raise InputError(f'feed_forward_proj "{self.feed_forward_proj}" is unknown; {hint}')
         if not 0 <= self.dropout_rate < 1:
-            raise InputError(f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1")
+            raise InputError(
+                f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1"
+            )
         get_encoder_attention(self)
         get_cross_attention(self, self.num_heads)
         check_memory(self, self.num_layers, self.num_decoder_layers)
@@ -95,7 +104,11 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
 
     @property
     def scales_outputs(self) -> bool:
-        return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+        return (
+            self.tie_word_embeddings
+            if self.scale_decoder_outputs is None
+            else self.scale_decoder_outputs
+        )
 
     @property
     def decoder_stack(self) -> StackConfig:
@@ -115,7 +128,10 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
             attention_dropout_rate=self.dropout_rate,
             activation_dropout_rate=self.dropout_rate,
             output_dropout_rate=self.dropout_rate,
-            relative_attention=(self.relative_attention_num_buckets, self.relative_attention_max_distance),
+            relative_attention=(
+                self.relative_attention_num_buckets,
+                self.relative_attention_max_distance,
+            ),
             options=self,
             cross=self,
             memory=decoder_memory(self),
@@ -153,7 +169,9 @@ class T5(EncoderDecoder):
 
     def setup(self) -> None:
         c = self.config
-        self.shared = self.param("shared", logical(normal(1.0), "vocab", "embed"), (c.vocab_size, c.d_model))
+        self.shared = self.param(
+            "shared", logical(normal(1.0), "vocab", "embed"), (c.vocab_size, c.d_model)
+        )
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
         self.make_page_scores()
@@ -169,21 +187,37 @@ class T5(EncoderDecoder):
 
     def output_logits(self, x: Array) -> Array:
         x = x * self.config.d_model**-0.5 if self.config.scales_outputs else x
-        return vocabulary_logits(x, self.shared if self.config.tie_word_embeddings else self.lm_head)
+        return vocabulary_logits(
+            x, self.shared if self.config.tie_word_embeddings else self.lm_head
+        )
 
 
 PRESETS: dict[str, T5Config] = {
     "base": T5Config(d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12),
     "small": T5Config(),
     "tiny": T5Config(
-        vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0
+        vocab_size=512,
+        d_model=64,
+        d_kv=16,
+        d_ff=128,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
     ),
 }
 
 LONGT5_PRESETS: dict[str, LongT5Config] = {
     "base": LongT5Config(d_model=768, num_layers=12, num_decoder_layers=12, num_heads=12),
     "tiny": LongT5Config(
-        vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0
+        vocab_size=512,
+        d_model=64,
+        d_kv=16,
+        d_ff=128,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
     ),
 }
 
@@ -199,7 +233,8 @@ def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config)
     names = {field.name for field in dataclasses.fields(config_class)} - set(RUNTIME_FIELDS)
     values = {name: raw[name] for name in names if raw.get(name) is not None}
     values.setdefault("num_decoder_layers", values.get("num_layers", config_class.num_layers))
-    # In files of before transformers 5 the flag of tied weights says whether states are scaled, and nothing else.
+    # In files of before transformers 5 the flag of tied weights says whether states are scaled, and
+    # nothing else.
     values.setdefault("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
     return values
 
@@ -208,7 +243,9 @@ def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Like ``read_config``, for LongT5."""
     kind = raw.get("encoder_attention_type", "local")
     if kind not in _LONGT5_ATTENTIONS:
-        raise InputError(f'encoder_attention_type "{kind}" is unknown; {did_you_mean(kind, _LONGT5_ATTENTIONS)}')
+        raise InputError(
+            f'encoder_attention_type "{kind}" is unknown; {did_you_mean(kind, _LONGT5_ATTENTIONS)}'
+        )
     return {"encoder_attention": _LONGT5_ATTENTIONS[kind][0]} | read_config(raw, LongT5Config)
 
 
@@ -221,81 +258,97 @@ def write_config(config: T5Config) -> dict[str, Any]:
     return values
 
 
-def refine_config(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
-    """Output weights are tied where a state dict holds none of their own, whatever the config.json says."""
+def infer_from_weights(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
+    """Output weights are tied where a state dict holds none of their own, whatever the config.json
+    says."""
     head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-    own = head is not None and shared is not None and not np.array_equal(np.asarray(head), np.asarray(shared))
-    return dataclasses.replace(config, tie_word_embeddings=not own, scale_decoder_outputs=config.scales_outputs)
+    own = (
+        head is not None
+        and shared is not None
+        and not np.array_equal(np.asarray(head), np.asarray(shared))
+    )
+    return dataclasses.replace(
+        config, tie_word_embeddings=not own, scale_decoder_outputs=config.scales_outputs
+    )
 
 
-def attention_rows(path: str, key: str) -> list[NameRow]:
+def attention_rows(path: str, key: str) -> list[WeightRow]:
     """q, k, v and o of one attention."""
     return [*linears(path, key, "q", "k", "v"), *linears(path, key, "o", inputs=2)]
 
 
-def feed_forward_rows(config: T5Config, path: str, key: str) -> list[NameRow]:
+def feed_forward_rows(config: T5Config, path: str, key: str) -> list[WeightRow]:
     """The kernels of one feed-forward."""
     gated = FEED_FORWARD_KINDS[config.feed_forward_proj][1]
-    return linears(path, f"{key}.DenseReluDense", *(("wi_0", "wi_1", "wo") if gated else ("wi", "wo")))
+    return linears(
+        path, f"{key}.DenseReluDense", *(("wi_0", "wi_1", "wo") if gated else ("wi", "wo"))
+    )
 
 
-def decoder_rows(config: T5Config) -> list[NameRow]:
+def decoder_rows(config: T5Config) -> list[WeightRow]:
     """The decoder's parameters."""
     path, key = "decoder/layers", "decoder.block.{i}.layer"
     return [
-        NameRow(
+        WeightRow(
             "decoder/relative_attention_bias/embedding",
             "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
         ),
-        NameRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
+        WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
         *attention_rows(f"{path}/self_attention", f"{key}.0.SelfAttention"),
-        NameRow(f"{path}/cross_norm/scale", f"{key}.1.layer_norm.weight"),
+        WeightRow(f"{path}/cross_norm/scale", f"{key}.1.layer_norm.weight"),
         *attention_rows(f"{path}/cross_attention", f"{key}.1.EncDecAttention"),
-        NameRow(f"{path}/ff_norm/scale", f"{key}.2.layer_norm.weight"),
+        WeightRow(f"{path}/ff_norm/scale", f"{key}.2.layer_norm.weight"),
         *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.2"),
-        NameRow("decoder/final_norm/scale", "decoder.final_layer_norm.weight"),
+        WeightRow("decoder/final_norm/scale", "decoder.final_layer_norm.weight"),
     ]
 
 
-def encoder_rows(config: T5Config) -> list[NameRow]:
+def encoder_rows(config: T5Config) -> list[WeightRow]:
     """The encoder's parameters."""
     path, key = "encoder/layers", "encoder.block.{i}.layer"
     names = {attention: name for attention, name in _LONGT5_ATTENTIONS.values()}
     attention = names.get(config.encoder_attention, "SelfAttention")
     first = f"encoder.block.0.layer.0.{attention}"
     rows = [
-        NameRow("encoder/relative_attention_bias/embedding", f"{first}.relative_attention_bias.weight"),
-        NameRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
+        WeightRow(
+            "encoder/relative_attention_bias/embedding", f"{first}.relative_attention_bias.weight"
+        ),
+        WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
         *attention_rows(f"{path}/self_attention", f"{key}.0.{attention}"),
-        NameRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
+        WeightRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
         *feed_forward_rows(config, f"{path}/feed_forward", f"{key}.1"),
-        NameRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
+        WeightRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
     ]
     if config.encoder_attention == "transient_global":
         rows += [
-            NameRow(
+            WeightRow(
                 "encoder/attention/global_relative_attention_bias/embedding",
                 f"{first}.global_relative_attention_bias.weight",
             ),
-            NameRow(f"{path}/self_attention/global_norm/scale", f"{key}.0.{attention}.global_input_layer_norm.weight"),
+            WeightRow(
+                f"{path}/self_attention/global_norm/scale",
+                f"{key}.0.{attention}.global_input_layer_norm.weight",
+            ),
         ]
     return rows
 
 
-def embedding_rows(config: T5Config) -> tuple[list[NameRow], dict[str, str]]:
+def embedding_rows(config: T5Config) -> tuple[list[WeightRow], dict[str, str]]:
     """Embeddings and output weights, and the keys of their copies."""
     copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-    rows = [NameRow("shared", "shared.weight")]
+    rows = [WeightRow("shared", "shared.weight")]
     if config.tie_word_embeddings:
         copies.append("lm_head.weight")
     else:
-        rows.append(NameRow("lm_head", "lm_head.weight"))
+        rows.append(WeightRow("lm_head", "lm_head.weight"))
     return rows, dict.fromkeys(copies, "shared.weight")
 
 
-def name_table(config: T5Config) -> NameTable:
+def weight_map(config: T5Config) -> WeightMap:
     """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
     rows, tied = embedding_rows(config)
     # T5 1.0 was published with a cross-attention bias that no version of the model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)
-    return NameTable([*rows, *encoder_rows(config), *decoder_rows(config)], tied=tied, ignored=ignored)
+    return WeightMap(
+        [*rows, *encoder_rows(config), *decoder_rows(config)], tied=tied, ignored=ignored
+    )

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from longsum_jax.typing import Array
-
-IGNORED_LABEL = -100  # the label that marks padding, as in Hugging Face data
+from longsum_jax.typing import IGNORED_LABEL, Array
 
 
-def token_cross_entropy(logits: Array, labels: Array, *, label_smoothing: float = 0.0) -> tuple[Array, Array]:
+def token_cross_entropy(
+    logits: Array, labels: Array, *, label_smoothing: float = 0.0
+) -> tuple[Array, Array]:
     """Sum of the cross-entropy over kept labels, and their number.
 
     Args:
@@ -32,8 +32,9 @@ def class_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 
     Args:
         logits: [B, n].
-        labels: int [B], the classes, for softmax cross-entropy; or float [B, n], ones and zeros, for the mean over the
-            classes of binary cross-entropies (as PyTorch's BCEWithLogitsLoss). IGNORED_LABEL marks rows to leave out.
+        labels: int [B], the classes, for softmax cross-entropy; or float [B, n], ones and zeros,
+            for the mean over the classes of binary cross-entropies (as PyTorch's
+            BCEWithLogitsLoss). IGNORED_LABEL marks rows to leave out.
 
     Returns:
         (loss_sum, weight), float32 scalars.
@@ -48,6 +49,7 @@ def class_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def shift_right(labels: Array, *, start_id: int, pad_id: int) -> Array:
-    """Decoder inputs of ``labels`` [B, T]: start token first, last label dropped, ignored labels as padding."""
+    """Decoder inputs of ``labels`` [B, T]: start token first, last label dropped, ignored labels as
+    padding."""
     shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)
     return jnp.where(shifted == IGNORED_LABEL, pad_id, shifted)

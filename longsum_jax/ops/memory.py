@@ -1,7 +1,9 @@
-"""Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023, section 3.1).
+"""Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
+section 3.1).
 
-The authors published no code; names of equations are those of the paper, choices where it is silent are arguments.
-A memory has m slots of width D. Validity is carried along: slots that nothing was written to are never read.
+The authors published no code; names of equations are those of the paper, choices where it is silent
+are arguments. A memory has m slots of width D. Validity is carried along: slots that nothing was
+written to are never read.
 """
 
 from typing import Literal
@@ -38,26 +40,33 @@ def compressive_update(
     *,
     overflow: Overflow = "left_pad",
 ) -> tuple[Array, Array]:
-    """The memory after a segment: its newest states as they are, older ones compressed (Rae et al. 2020; eq. 3-6).
+    """The memory after a segment: its newest states as they are, older ones compressed (Rae et al.
+    2020; eq. 3-6).
 
-    The first half of the slots holds compressed states, the second half the newest states; both are filled from the
-    right. States count by their true length, so padding never enters (a convolution over padded rows would let it).
+    The first half of the slots holds compressed states, the second half the newest states; both are
+    filled from the right. States count by their true length, so padding never enters (a convolution
+    over padded rows would let it).
 
     Args:
         memory: [B, m, D].   valid: bool [B, m].
         hidden: the segment's states [B, L, D].   hidden_valid: bool [B, L].
         kernel: [r, D, D] of a convolution with stride r.   bias: [D].
-        overflow: what becomes of states that fall out when their number is no multiple of r. "left_pad" puts zeros
-            before the oldest; "floor" drops the newest that fill no stride, as a convolution without padding does.
+        overflow: what becomes of states that fall out when their number is no multiple of r.
+            "left_pad" puts zeros before the oldest; "floor" drops the newest that fill no stride,
+            as a convolution without padding does.
 
     Returns:
         The new memory and its validity.
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
     states, states_valid = newest_states(memory, valid, hidden, hidden_valid)
-    new, new_valid = compress(states[:, :length], states_valid[:, :length], kernel, bias, overflow=overflow)
+    new, new_valid = compress(
+        states[:, :length], states_valid[:, :length], kernel, bias, overflow=overflow
+    )
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
-    compressed, compressed_valid = right_aligned(compressed, jnp.concatenate([valid[:, :half], new_valid], 1))
+    compressed, compressed_valid = right_aligned(
+        compressed, jnp.concatenate([valid[:, :half], new_valid], 1)
+    )
     start = compressed.shape[1] - half
     return (
         jnp.concatenate([compressed[:, start:], states[:, length:]], 1),
@@ -65,8 +74,11 @@ def compressive_update(
     )
 
 
-def newest_states(memory: Array, valid: Array, hidden: Array, hidden_valid: Array) -> tuple[Array, Array]:
-    """The states that are not compressed and those of a segment, right-aligned [B, m / 2 + L, D]; the first L leave."""
+def newest_states(
+    memory: Array, valid: Array, hidden: Array, hidden_valid: Array
+) -> tuple[Array, Array]:
+    """The states that are not compressed and those of a segment, right-aligned [B, m / 2 + L, D];
+    the first L leave."""
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
     return right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
@@ -75,7 +87,8 @@ def newest_states(memory: Array, valid: Array, hidden: Array, hidden_valid: Arra
 def compress(
     x: Array, valid: Array, kernel: Array, bias: Array, *, overflow: Overflow = "left_pad"
 ) -> tuple[Array, Array]:
-    """One state for every r right-aligned states: [B, L, D], bool [B, L] -> [B, ceil(L / r), D], bool; see above."""
+    """One state for every r right-aligned states: [B, L, D], bool [B, L] -> [B, ceil(L / r), D],
+    bool; see above."""
     stride = kernel.shape[0]
     if overflow == "floor":
         x, valid = _without_newest(x, valid, valid.sum(1) % stride)
@@ -88,7 +101,8 @@ def compress(
 
 
 def reconstruction_error(seen: Array, wanted: Array, queries: Array, keys: Array) -> Array:
-    """How far what queries see in compressed states is from what they see in the states themselves, float32 [].
+    """How far what queries see in compressed states is from what they see in the states themselves,
+    float32 [].
 
     Rae et al. 2020, algorithm 2, as a mean: squares over all entries of rows that have keys at all.
 

@@ -5,29 +5,40 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.ops.phases import cis
+from longsum_jax.ops.ssm.phases import cis
 from longsum_jax.typing import Array
 
 
 def sinusoidal_positions(positions: Array, frequencies: np.ndarray) -> Array:
-    """sin(p w), then cos(p w), for every position p and frequency w (Vaswani et al. 2017, section 3.5; halves apart).
+    """sin(p w), then cos(p w), for every position p and frequency w (Vaswani et al. 2017, section
+    3.5; halves apart).
 
     Args:
         positions: int [...], from 0 to 2**20.
         frequencies: radians per position, float64 [D / 2].
 
     Returns:
-        float32 [..., D], off by less than 1e-6 everywhere: single precision would lose 1e-3 at 16,384.
+        float32 [..., D], off by less than 1e-6 everywhere: single precision would lose 1e-3 at
+        16,384.
     """
     turns = np.asarray(frequencies, np.float64) / (2 * math.pi) % 1.0
     fixed = np.floor(turns * 2.0**48).astype(np.uint64)
-    high, low = (fixed >> np.uint64(16)).astype(np.uint32), (fixed & np.uint64(0xFFFF)).astype(np.uint32)
-    waves = cis(jnp.zeros(len(turns)), jnp.asarray(high), jnp.asarray(low), positions[..., None].astype(jnp.int32))
+    high, low = (
+        (fixed >> np.uint64(16)).astype(np.uint32),
+        (fixed & np.uint64(0xFFFF)).astype(np.uint32),
+    )
+    waves = cis(
+        jnp.zeros(len(turns)),
+        jnp.asarray(high),
+        jnp.asarray(low),
+        positions[..., None].astype(jnp.int32),
+    )
     return jnp.concatenate([waves.imag, waves.real], axis=-1)
 
 
 def pegasus_frequencies(d_model: int) -> np.ndarray:
-    """10000**(-2 i / D), radians per position [D / 2]: the wave lengths of PEGASUS and of Vaswani et al. 2017."""
+    """10000**(-2 i / D), radians per position [D / 2]: the wave lengths of PEGASUS and of Vaswani
+    et al. 2017."""
     return 10000.0 ** (-2 * np.arange(d_model // 2) / d_model)
 
 

@@ -1,4 +1,5 @@
-"""Documents from files: JSON lines and plain text, plain or compressed. Bad input names its file and line."""
+"""Documents from files: JSON lines and plain text, plain or compressed. Bad input names its file
+and line."""
 
 import contextlib
 import glob
@@ -43,26 +44,36 @@ def read_json_lines(
     require_summary: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
-    """Reads documents from JSON lines, plain, .gz or .xz, in the order of the paths; a glob in sorted order.
+    """Reads documents from JSON lines, plain, .gz or .xz, in the order of the paths; a glob in
+    sorted order.
 
-    Blank lines are passed over. A row without an id is called "<file stem>:<line>"; an id that is no string
-    becomes its JSON text. A query may be absent or blank.
+    Blank lines are passed over. A row without an id is called "<file stem>:<line>"; an id that is
+    no string becomes its JSON text. A query may be absent or blank.
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: where the text is; "text|document" stands for the first of these that a row has.
+        document_key: where the text is; "text|document" stands for the first of these that a row
+            has.
         summary_key: where the summary is.
         query_key: where the query is.
         id_key: where the id is.
-        label_key: where the label is, a whole number from 0 on, a string, or a list of either; "" reads none.
-        require_summary: whether a row without a summary, or a blank one, is an error; if not, it is None.
+        label_key: where the label is, a whole number from 0 on, a string, or a list of either; ""
+            reads none.
+        require_summary: whether a row without a summary, or a blank one, is an error; if not, it is
+            None.
         max_bytes: what one file may hold or expand to.
 
     Raises:
-        InputError: at the first row that does not fit, naming file and line; a missing, unreadable, empty or
-            damaged file; a file or line beyond its cap.
+        InputError: at the first row that does not fit, naming file and line; a missing, unreadable,
+            empty or damaged file; a file or line beyond its cap.
     """
-    keys = {"document": document_key, "summary": summary_key, "query": query_key, "id": id_key, "label": label_key}
+    keys = {
+        "document": document_key,
+        "summary": summary_key,
+        "query": query_key,
+        "id": id_key,
+        "label": label_key,
+    }
     for path in find_files(paths):
         empty = True
         for number, line in _lines(path, max_bytes):
@@ -75,11 +86,12 @@ def read_json_lines(
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
-    """Reads one plain UTF-8 text, plain, .gz or .xz; "-" is standard input. A byte order mark is dropped.
+    """Reads one plain UTF-8 text, plain, .gz or .xz; "-" is standard input. A byte order mark is
+    dropped.
 
     Raises:
-        InputError: missing, unreadable, empty or damaged file, NUL bytes, another encoding, more than
-            ``max_bytes``.
+        InputError: missing, unreadable, empty or damaged file, NUL bytes, another encoding, more
+            than ``max_bytes``.
     """
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
@@ -106,7 +118,9 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         if os.path.isfile(path):
             found.append(path)
         elif os.path.isdir(path):
-            raise InputError(f"{path} is a directory; give files or a pattern such as {path}/*.jsonl")
+            raise InputError(
+                f"{path} is a directory; give files or a pattern such as {path}/*.jsonl"
+            )
         elif glob.has_magic(str(path)):
             matches = sorted(filter(os.path.isfile, glob.glob(str(path), recursive=True)))
             if not matches:
@@ -130,7 +144,9 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
             if left < 0:
                 raise InputError(_beyond(path, max_bytes))
             if len(line) > MAX_LINE_BYTES:
-                raise InputError(f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document")
+                raise InputError(
+                    f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document"
+                )
             if number == 1:
                 line = line.removeprefix(_BYTE_ORDER_MARK)
             if line.strip():
@@ -139,7 +155,8 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes; what goes wrong in reading becomes an InputError at ``where()``."""
+    """Opens a file for reading bytes; what goes wrong in reading becomes an InputError at
+    ``where()``."""
     opener = _OPENERS.get(Path(path).suffix, open)
     try:
         with opener(path, "rb") as stream:
@@ -150,7 +167,9 @@ def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
         problem = f"the compressed file is damaged or cut short ({error})"
         raise InputError(f"{where()}: {problem}; copy it again") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot read the file ({error.strerror or error}); check it") from None
+        raise InputError(
+            f"{path}: cannot read the file ({error.strerror or error}); check it"
+        ) from None
 
 
 def _parse_row(line: bytes, where: str) -> dict[str, Any]:
@@ -159,16 +178,22 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({error}); give one JSON object a line") from None
+        raise InputError(
+            f"{where}: not valid JSON ({error}); give one JSON object a line"
+        ) from None
     if not isinstance(row, dict):
-        raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; give one object a line")
+        raise InputError(
+            f"{where}: expected a JSON object, got {type(row).__name__}; give one object a line"
+        )
     return row
 
 
 def _document(
     row: dict[str, Any], keys: dict[str, str], where: str, default_id: str, require_summary: bool
 ) -> Document:
-    document_key = next((key for key in keys["document"].split("|") if key in row), keys["document"])
+    document_key = next(
+        (key for key in keys["document"].split("|") if key in row), keys["document"]
+    )
     document = _text(row, document_key, where, "--document_key")
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
@@ -177,13 +202,17 @@ def _document(
     if name is None:
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
-    return Document(name if isinstance(name, str) else json.dumps(name), document, summary, query, label)
+    return Document(
+        name if isinstance(name, str) else json.dumps(name), document, summary, query, label
+    )
 
 
 def _label(row: dict[str, Any], key: str, where: str) -> Label:
     """Returns the label under ``key``; a list becomes a tuple, which may be empty."""
     if key not in row:
-        raise InputError(f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key')
+        raise InputError(
+            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key'
+        )
     value = row[key]
     each = value if isinstance(value, list) else [value]
     whole = all(type(label) is int and label >= 0 for label in each)
@@ -205,7 +234,9 @@ def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str 
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     """Returns the text under ``key``, which must be a string with something in it."""
     if key not in row:
-        raise InputError(f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}')
+        raise InputError(
+            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}'
+        )
     value = row[key]
     if not isinstance(value, str):
         raise InputError(f'{where}: "{key}" must be a string, got {type(value).__name__}')
@@ -223,12 +254,16 @@ def _check_surrogates(value: str, key: str, where: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         code = f"\\u{ord(value[error.start]):04x}"
-        raise InputError(f'{where}: "{key}" holds half a character ({code}); write the file anew') from None
+        raise InputError(
+            f'{where}: "{key}" holds half a character ({code}); write the file anew'
+        ) from None
 
 
 def _decode(content: bytes, where: str) -> str:
     if b"\0" in content:
-        raise InputError(f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file")
+        raise InputError(
+            f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file"
+        )
     try:
         return content.decode()
     except UnicodeDecodeError as error:

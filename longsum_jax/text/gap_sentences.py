@@ -1,7 +1,8 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
-The sentences of a document that say most about its other sentences (ROUGE-1) become the target; the source is
-what remains (LOCOST, section 4.1 and equation 4) or has a mask token in their place (PEGASUS, section 3.1).
+The sentences of a document that say most about its other sentences (ROUGE-1) become the target; the
+source is what remains (LOCOST, section 4.1 and equation 4) or has a mask token in their place
+(PEGASUS, section 3.1).
 """
 
 import collections
@@ -36,9 +37,10 @@ class GapSentenceOptions:
 
     Attributes:
         ratio: part of the sentences that become the target, between 0 and 1; K = floor(ratio * M).
-        strategy: "independent" scores each sentence alone against the rest; "sequential" grows the selection
-            greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
-        counting: "original" counts repeated words as ROUGE does; "unique" compares sets (PEGASUS, Uniq).
+        strategy: "independent" scores each sentence alone against the rest; "sequential" grows the
+            selection greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
+        counting: "original" counts repeated words as ROUGE does; "unique" compares sets (PEGASUS,
+            Uniq).
         metric: which side of ROUGE-1 is maximised.
         mask_token: what replaces each selected sentence; None removes them, as LOCOST does.
         short_documents: when K is 0, "skip" gives no example and "one" takes K = 1.
@@ -60,7 +62,9 @@ class GapSentenceOptions:
         for name, known in _CHOICES.items():
             _check_choice(name, getattr(self, name), known)
         if self.mask_token == "":
-            raise InputError('gap_sentences.mask_token is ""; use None to remove the selected sentences')
+            raise InputError(
+                'gap_sentences.mask_token is ""; use None to remove the selected sentences'
+            )
 
 
 class GapExample(NamedTuple):
@@ -81,7 +85,8 @@ def gap_sentence_example(
         rng: used by the "random" strategy only.
 
     Returns:
-        Source and target, sentences joined by spaces in document order; None when the document is too short.
+        Source and target, sentences joined by spaces in document order; None when the document is
+        too short.
     """
     sentences = split_sentences(document) if isinstance(document, str) else document
     selected = select_gap_sentences(sentences, options, rng)
@@ -93,10 +98,14 @@ def gap_sentence_example(
     return GapExample(" ".join(text for text in kept if text is not None), target)
 
 
-def select_gap_sentences(sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator) -> list[int]:
-    """Returns the indices of the K selected sentences in document order; none when the document is too short.
+def select_gap_sentences(
+    sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
+) -> list[int]:
+    """Returns the indices of the K selected sentences in document order; none when the document is
+    too short.
 
-    Among equal scores the earlier sentence wins. A single sentence is never selected: nothing would remain.
+    Among equal scores the earlier sentence wins. A single sentence is never selected: nothing would
+    remain.
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:
@@ -112,8 +121,11 @@ def select_gap_sentences(sentences: Sequence[str], options: GapSentenceOptions, 
     return sorted(best_first[:count].tolist())
 
 
-def rouge1_scores(sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1") -> np.ndarray:
-    """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1, without stemming.
+def rouge1_scores(
+    sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1"
+) -> np.ndarray:
+    """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1, without
+    stemming.
 
     Returns:
         [M] float64 between 0 and 1. Mathematically equal scores are equal bit for bit.
@@ -129,8 +141,8 @@ def rouge1_scores(sentences: Sequence[str], counting: Counting = "original", met
 class _WordCounts(NamedTuple):
     """Sparse word counts: one entry for each pair of a sentence and one of its words.
 
-    The score of growing a selection S by sentence j is ROUGE-1 of S + j against all others. An empty S gives
-    the independent scores, so both strategies share these sums.
+    The score of growing a selection S by sentence j is ROUGE-1 of S + j against all others. An
+    empty S gives the independent scores, so both strategies share these sums.
     """
 
     sentence: np.ndarray  # [P] int, which sentence
@@ -142,9 +154,13 @@ class _WordCounts(NamedTuple):
 
     @classmethod
     def of(cls, sentences: Sequence[str], counting: Counting) -> "_WordCounts":
-        vocabulary = collections.defaultdict(itertools.count().__next__)  # numbers words as they come
+        vocabulary = collections.defaultdict(
+            itertools.count().__next__
+        )  # numbers words as they come
         tokens = [words_of(sentence) for sentence in sentences]
-        words = np.fromiter(map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens)), np.int64)
+        words = np.fromiter(
+            map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens)), np.int64
+        )
         rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])
         size = max(len(vocabulary), 1)
         pairs, count = np.unique(rows * size + words, return_counts=True)
@@ -152,7 +168,8 @@ class _WordCounts(NamedTuple):
         return cls(pairs // size, pairs % size, count, total, len(sentences), counting == "unique")
 
     def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
-        """Returns [M] the score of the selection, given as word counts [V], grown by each sentence."""
+        """Returns [M] the score of the selection, given as word counts [V], grown by each
+        sentence."""
         chosen = np.zeros_like(self.total) if selected is None else selected
         before = self._sums(chosen, self.total - chosen)
         grown = chosen[self.word] + self.count
@@ -169,15 +186,20 @@ class _WordCounts(NamedTuple):
         own = self.sentence == index
         return np.bincount(self.word[own], self.count[own], len(self.total)).astype(np.int64)
 
-    def _sums(self, inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _sums(
+        self, inside: np.ndarray, outside: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns overlap and both lengths, word by word, of the selection and of the rest."""
         if self.unique:
             inside, outside = np.minimum(inside, 1), np.minimum(outside, 1)
         return np.minimum(inside, outside), inside, outside
 
 
-def _ratio(overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric) -> np.ndarray:
-    """ROUGE-1 from whole numbers in one division, so that ties are exact; 0 where there are no words."""
+def _ratio(
+    overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
+) -> np.ndarray:
+    """ROUGE-1 from whole numbers in one division, so that ties are exact; 0 where there are no
+    words."""
     denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[metric]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
@@ -206,4 +228,6 @@ def _number_of_gaps(num_sentences: int, options: GapSentenceOptions) -> int:
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InputError(f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, known)}')
+        raise InputError(
+            f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, known)}'
+        )

@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Turns every byte of lower-case UTF-8 but a-z and 0-9 into a space: rouge-score's words, without stemming.
-_KEEP_WORDS = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
+# Turns every byte of lower-case UTF-8 but a-z and 0-9 into a space: rouge-score's words, without
+# stemming.
+_KEEP_WORDS = bytes(
+    byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
+)
 
 
 def words_of(text: str) -> list[bytes]:
@@ -17,7 +20,8 @@ def words_of(text: str) -> list[bytes]:
 
 
 class NgramCounts(NamedTuple):
-    """Sparse counts of n-grams: one entry for each pair of a text and an n-gram of it that is in the vocabulary."""
+    """Sparse counts of n-grams: one entry for each pair of a text and an n-gram of it that is in
+    the vocabulary."""
 
     text: np.ndarray  # [P] int, which text, ascending
     ngram: np.ndarray  # [P] int, which n-gram of the vocabulary
@@ -32,7 +36,9 @@ class NgramCounts(NamedTuple):
         return table
 
 
-def count_ngrams(texts: Sequence[str], others: Sequence[str], n: int) -> tuple[NgramCounts, NgramCounts]:
+def count_ngrams(
+    texts: Sequence[str], others: Sequence[str], n: int
+) -> tuple[NgramCounts, NgramCounts]:
     """Counts the n-grams of two lists of texts; the vocabulary are those of ``others``.
 
     An n-gram does not go from one text into the next.
@@ -44,7 +50,9 @@ def count_ngrams(texts: Sequence[str], others: Sequence[str], n: int) -> tuple[N
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
     text_codes, text_owners = _ngrams(*_numbered(texts, numbers), n, size + 1)
-    return _counts(text_codes, text_owners, vocabulary, len(texts)), _counts(codes, owners, vocabulary, len(others))
+    return _counts(text_codes, text_owners, vocabulary, len(texts)), _counts(
+        codes, owners, vocabulary, len(others)
+    )
 
 
 def _numbered(texts: Sequence[str], numbers: dict[bytes, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -54,8 +62,11 @@ def _numbered(texts: Sequence[str], numbers: dict[bytes, int]) -> tuple[np.ndarr
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 
 
-def _ngrams(ids: np.ndarray, owners: np.ndarray, n: int, base: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a number for every n-gram of words that belong to one text, and the number of the text."""
+def _ngrams(
+    ids: np.ndarray, owners: np.ndarray, n: int, base: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a number for every n-gram of words that belong to one text, and the number of the
+    text."""
     length = max(len(ids) - n + 1, 0)
     codes = np.zeros(length, np.int64)
     for offset in range(n):
@@ -64,9 +75,13 @@ def _ngrams(ids: np.ndarray, owners: np.ndarray, n: int, base: int) -> tuple[np.
     return codes[whole], owners[:length][whole]
 
 
-def _counts(codes: np.ndarray, owners: np.ndarray, vocabulary: np.ndarray, num_texts: int) -> NgramCounts:
+def _counts(
+    codes: np.ndarray, owners: np.ndarray, vocabulary: np.ndarray, num_texts: int
+) -> NgramCounts:
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
     known = vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
     pairs, count = np.unique(owners[known] * size + index[known], return_counts=True)
-    return NgramCounts(pairs // size, pairs % size, count, np.bincount(owners, minlength=num_texts), size)
+    return NgramCounts(
+        pairs // size, pairs % size, count, np.bincount(owners, minlength=num_texts), size
+    )

@@ -10,10 +10,12 @@ _EQUAL = 1e-12  # what two ways to compute the same score may differ by
 
 
 def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
-    """Adds the sentence that raises ROUGE-1 + ROUGE-2 F1 against the summary most, until none raises it.
+    """Adds the sentence that raises ROUGE-1 + ROUGE-2 F1 against the summary most, until none
+    raises it.
 
-    The chosen sentences are a bag: their bigrams end at their ends, so that the order in which they are added or put
-    does not matter. Bigrams of the summary go over the ends of its sentences. No stemming.
+    The chosen sentences are a bag: their bigrams end at their ends, so that the order in which they
+    are added or put does not matter. Bigrams of the summary go over the ends of its sentences. No
+    stemming.
 
     Args:
         sentences: of the document.
@@ -58,6 +60,8 @@ class _Growing:
     def add(self, index: int) -> None:
         own = slice(*np.searchsorted(self._texts.text, [index, index + 1]))
         ngrams, count = self._texts.ngram[own], self._texts.count[own]
-        self._overlap += int(np.minimum(count, np.maximum(self._wanted - self._held, 0)[ngrams]).sum())
+        self._overlap += int(
+            np.minimum(count, np.maximum(self._wanted - self._held, 0)[ngrams]).sum()
+        )
         self._held[ngrams] += count
         self._total += int(self._texts.total[index])

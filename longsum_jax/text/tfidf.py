@@ -14,9 +14,10 @@ WIDTH = 1024  # columns: documents with at most as many distinct words are exact
 def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
     """Returns a vector for each sentence of a document; cosines between them compare their words.
 
-    A word weighs its count in the sentence times ln((1 + n) / (1 + df)) + 1, with df of the n sentences holding it
-    (smoothed inverse document frequency). Words are numbered as they come and share columns modulo ``width``, so the
-    table stays narrow for a whole book; the words of one passage hardly ever meet.
+    A word weighs its count in the sentence times ln((1 + n) / (1 + df)) + 1, with df of the n
+    sentences holding it (smoothed inverse document frequency). Words are numbered as they come and
+    share columns modulo ``width``, so the table stays narrow for a whole book; the words of one
+    passage hardly ever meet.
 
     Returns:
         float32 [n, width or fewer]; zeros for a sentence without words.

@@ -1,8 +1,8 @@
 """The training loop: one page of named phases.
 
-It knows no data set and no model family: it takes a loss function, an initialisation (or parameters) and an
-iterator of numpy batches. Killed at any moment and started again with the same arguments it goes on from its
-last checkpoint, data position included, as if it had never stopped.
+It knows no data set and no model family: it takes a loss function, an initialisation (or
+parameters) and an iterator of numpy batches. Killed at any moment and started again with the same
+arguments it goes on from its last checkpoint, data position included, as if it had never stopped.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax
 import optax
 
-from longsum_jax.checkpoints.training import SUBDIRECTORY, TrainingCheckpoints
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.training.interrupts import Interrupts
-from longsum_jax.training.metrics import MetricsFile, ProgressLine, TensorBoard, Throughput
-from longsum_jax.training.partition import MeshOptions, activate, make_mesh, put_batch, sharding_table
+from longsum_jax.training.checkpointing import SUBDIRECTORY, TrainingCheckpoints
+from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
+from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
 from longsum_jax.training.step import LossFn, make_train_step
 from longsum_jax.training.workdir import FREE_KEYS, open_workdir
+from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard, Throughput
 from longsum_jax.typing import Array, NumpyBatch
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
@@ -38,7 +38,8 @@ class BatchIterator(Protocol):
     def __next__(self) -> NumpyBatch: ...
 
     def state(self) -> dict[str, Any]:
-        """Returns the JSON-able position after the batches handed out so far, the same on every host."""
+        """Returns the JSON-able position after the batches handed out so far, the same on every
+        host."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -53,8 +54,8 @@ class LoopOptions:
     Attributes:
         steps: total number of steps, those before a resume included.
         log_every: steps between lines of metrics.jsonl; the last step has one in any case.
-        eval_every: steps between evaluations; the last step is evaluated in any case. Each evaluation is
-            followed by a checkpoint.
+        eval_every: steps between evaluations; the last step is evaluated in any case. Each
+            evaluation is followed by a checkpoint.
         checkpoint_every: steps between checkpoints; the last step has one in any case.
         keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
         best_metric: which of the evaluation's numbers ranks them, higher is better.
@@ -93,7 +94,8 @@ class FitResult(NamedTuple):
     Attributes:
         state: the final state, on the mesh.
         step: steps done.
-        stopped_by: "steps" (all done), "data" (no more batches) or the signal's name ("SIGTERM", "SIGINT").
+        stopped_by: "steps" (all done), "data" (no more batches) or the signal's name ("SIGTERM",
+            "SIGINT").
         compilations: how often the step was compiled, once per batch shape.
     """
 
@@ -137,13 +139,15 @@ def fit(
         model_name: name of the model family, written into the checkpoints.
         evaluate: parameters and step to named numbers, the same on every host.
         initial_params: host arrays to start from instead of ``init``; not used by a resume.
-        initial_carry: the loss function's first carry, arrays whose first dimension is the global batch.
+        initial_carry: the loss function's first carry, arrays whose first dimension is the global
+            batch.
         on_metrics: called with the step and the values of every line of metrics.jsonl.
         free_keys: names in ``run`` that may change between restarts.
 
     Raises:
-        InputError: workdir not writable or of another run, mesh or batch that does not divide, checkpoint
-            that does not fit or cannot be written, ``best_metric`` that the evaluation does not give.
+        InputError: workdir not writable or of another run, mesh or batch that does not divide,
+            checkpoint that does not fit or cannot be written, ``best_metric`` that the evaluation
+            does not give.
         TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite.
     """
     mesh_options = mesh_options or MeshOptions()
@@ -210,7 +214,8 @@ def fit(
 
 
 class _Compilations:
-    """Says so when a step was compiled again for batches of a shape that it had been compiled for: once is enough."""
+    """Says so when a step was compiled again for batches of a shape that it had been compiled for:
+    once is enough."""
 
     def __init__(self, train_step: Any) -> None:
         self._step, self._shapes, self._unexpected = train_step, set(), 0
@@ -232,7 +237,9 @@ def _due(step: int, every: int, last: int) -> bool:
     return step == last or (every > 0 and step % every == 0)
 
 
-def _open_checkpoints(workdir: Path, options: LoopOptions, model_name: str, run: dict[str, Any]) -> TrainingCheckpoints:
+def _open_checkpoints(
+    workdir: Path, options: LoopOptions, model_name: str, run: dict[str, Any]
+) -> TrainingCheckpoints:
     return TrainingCheckpoints(
         workdir / SUBDIRECTORY,
         model=model_name,
@@ -243,7 +250,9 @@ def _open_checkpoints(workdir: Path, options: LoopOptions, model_name: str, run:
     )
 
 
-def _restore(checkpoints: TrainingCheckpoints, abstract: TrainState, batches: BatchIterator) -> TrainState:
+def _restore(
+    checkpoints: TrainingCheckpoints, abstract: TrainState, batches: BatchIterator
+) -> TrainState:
     found = checkpoints.restore(abstract.params, abstract.rest())
     batches.restore(found.data)
     return TrainState(params=found.params, **found.state)
@@ -268,7 +277,9 @@ def _evaluate(
     scores = {name: float(value) for name, value in evaluate(state.params, step).items()}
     if options.keep_best and options.best_metric not in scores:
         guess = did_you_mean(options.best_metric, scores)
-        raise InputError(f'training.best_metric: the evaluation gives no "{options.best_metric}"; {guess}')
+        raise InputError(
+            f'training.best_metric: the evaluation gives no "{options.best_metric}"; {guess}'
+        )
     reporter.line(step, {"eval": scores})
     reporter.throughput.restart()
     return scores
@@ -280,7 +291,13 @@ class _Reporter:
     Logs them, shows them, and raises TrainingDiverged when too many in a row were not finite.
     """
 
-    def __init__(self, workdir: Path, options: LoopOptions, start: int, on_metrics: Callable[..., None] | None) -> None:
+    def __init__(
+        self,
+        workdir: Path,
+        options: LoopOptions,
+        start: int,
+        on_metrics: Callable[..., None] | None,
+    ) -> None:
         first = jax.process_index() == 0
         self.throughput = Throughput()
         self._options, self._on_metrics = options, on_metrics

@@ -29,8 +29,9 @@ class OptimizerOptions:
     """An optimizer, its learning rate over time, and gradient clipping.
 
     Attributes:
-        name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf" adds it
-            before the correction, as transformers' own AdamW did; "adafactor" is Shazeer & Stern (2018).
+        name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf"
+            adds it before the correction, as transformers' own AdamW did; "adafactor" is Shazeer &
+            Stern (2018).
         learning_rate: the peak, in parameter units per step.
         schedule: see `schedule`.
         warmup_steps: steps at the start; what they do depends on the schedule.
@@ -39,11 +40,14 @@ class OptimizerOptions:
         weight_decay: decoupled, times the learning rate, on every parameter.
         clip_norm: largest global gradient norm; None or 0 switches clipping off.
         clip_threshold: Adafactor's largest root mean square of one parameter's update.
-        scale_parameter: whether Adafactor multiplies its step by each parameter's own root mean square.
+        scale_parameter: whether Adafactor multiplies its step by each parameter's own root mean
+            square.
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
-        min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide both ways.
-        trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of the parameters to
-            train; the others stay as they are and have no moments. Empty trains all.
+        min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide
+            both ways.
+        trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of
+            the parameters to train; the others stay as they are and have no moments. Empty trains
+            all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -81,21 +85,25 @@ class OptimizerOptions:
         try:
             re.compile(self.trainable)
         except re.error as error:
-            raise InputError(f'optimizer.trainable: "{self.trainable}" is no regular expression ({error})') from None
+            raise InputError(
+                f'optimizer.trainable: "{self.trainable}" is no regular expression ({error})'
+            ) from None
 
 
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
-    """Returns the learning rate as a function of the number of updates made so far (0 at the first).
+    """Returns the learning rate as a function of the number of updates made so far (0 at the
+    first).
 
     With w = warmup_steps, n = total_steps and s the step, the factor on `learning_rate` is
 
-        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, the published LOCOST schedule
+        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, the published LOCOST
+        schedule
         constant  1 after the warm-up
         linear    (n - s) / (n - w) after the warm-up, 0 from n on
         cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 from n on
 
-    and the warm-up of the last three is s / w, as in transformers' schedules of these names. The published
-    LOCOST fine-tuning ignores its warm-up setting: leave `warmup_steps` at 0 for it.
+    and the warm-up of the last three is s / w, as in transformers' schedules of these names. The
+    published LOCOST fine-tuning ignores its warm-up setting: leave `warmup_steps` at 0 for it.
     """
     w, n = options.warmup_steps, options.total_steps
 
@@ -103,7 +111,11 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
         if options.schedule == "constant":
             return jnp.float32(1.0)
         progress = jnp.clip((step - w) / (n - w), 0.0, 1.0)
-        return 1.0 - progress if options.schedule == "linear" else 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        return (
+            1.0 - progress
+            if options.schedule == "linear"
+            else 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        )
 
     def learning_rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
@@ -132,14 +144,17 @@ def make_optimizer(options: OptimizerOptions) -> optax.GradientTransformation:
 
 
 def _only(optimizer: optax.GradientTransformation, pattern: str) -> optax.GradientTransformation:
-    """``optimizer`` for the parameters in whose path ``pattern`` is found; the others do not change."""
+    """``optimizer`` for the parameters in whose path ``pattern`` is found; the others do not
+    change."""
 
     def trained(tree: Any) -> Any:
         flat = flax.traverse_util.flatten_dict(tree, sep="/")
         found = {path: re.search(pattern, path) is not None for path in flat}
         if not any(found.values()):
             known = ", ".join(sorted(found))
-            raise InputError(f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}')
+            raise InputError(
+                f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}'
+            )
         return flax.traverse_util.unflatten_dict(found, sep="/")
 
     frozen = lambda tree: jax.tree.map(operator.not_, trained(tree))  # noqa: E731
@@ -152,9 +167,12 @@ def global_norm(tree: Any) -> Array:
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, torch's `clip_grad_norm_`."""
+    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, torch's
+    `clip_grad_norm_`."""
 
-    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
+    def update(
+        updates: Any, state: optax.EmptyState, params: Any = None
+    ) -> tuple[Any, optax.EmptyState]:
         del params
         scale = jnp.minimum(1.0, max_norm / (global_norm(updates) + 1e-6))
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
@@ -165,8 +183,8 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
     """Adam with eps outside the bias correction: sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
 
-    This is transformers' `AdamW` (4.x), which the published code falls back to; at the first steps its eps
-    weighs 1 / sqrt(1 - b2^t) times more than in `optax.scale_by_adam`.
+    This is transformers' `AdamW` (4.x), which the published code falls back to; at the first steps
+    its eps weighs 1 / sqrt(1 - b2^t) times more than in `optax.scale_by_adam`.
     """
     plain = optax.scale_by_adam(b1, b2, eps)
 
@@ -175,7 +193,9 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
         count = state.count.astype(jnp.float32)
         # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 at the first steps.
         factor = jnp.sqrt(-jnp.expm1(count * math.log(b2))) / -jnp.expm1(count * math.log(b1))
-        return jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu), state
+        return jax.tree.map(
+            lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu
+        ), state
 
     return optax.GradientTransformation(plain.init, update)
 
@@ -183,7 +203,9 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
     rule = scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
     parts = [rule(options.b1, options.b2, options.eps)]
-    return parts + ([optax.add_decayed_weights(options.weight_decay)] if options.weight_decay else [])
+    return parts + (
+        [optax.add_decayed_weights(options.weight_decay)] if options.weight_decay else []
+    )
 
 
 def _adafactor(options: OptimizerOptions) -> list[optax.GradientTransformation]:

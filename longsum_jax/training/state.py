@@ -12,8 +12,8 @@ from flax.core import meta
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.checkpoints.training import check_names, describe
-from longsum_jax.training.partition import Layout, Rules, plan_layout, rows_sharding, slot_shardings
+from longsum_jax.training.checkpointing import check_names, describe
+from longsum_jax.training.mesh import Layout, Rules, plan_layout, rows_sharding, slot_shardings
 from longsum_jax.typing import Array
 
 
@@ -25,8 +25,8 @@ class TrainState:
         step: () int32, batches taken so far.
         params: parameter tree.
         opt_state: optimizer state.
-        carry: what the loss function hands from batch to batch, () for most models; the first dimension of
-            every array in it is the rows of the global batch.
+        carry: what the loss function hands from batch to batch, () for most models; the first
+            dimension of every array in it is the rows of the global batch.
         skipped: () int32, steps whose loss or gradient was not finite, in the whole run.
         bad_streak: () int32, how many of them in a row up to now.
     """
@@ -57,7 +57,8 @@ def plan_state(
     rng: Array,
     carry: Any = (),
 ) -> tuple[TrainState, Layout]:
-    """Returns the state as jax.ShapeDtypeStruct leaves with shardings, and the layout of the parameters."""
+    """Returns the state as jax.ShapeDtypeStruct leaves with shardings, and the layout of the
+    parameters."""
     layout = plan_layout(init, mesh, rules, rng)
     shapes = jax.eval_shape(lambda: _fresh(layout.shapes, optimizer, carry))
     replicated = NamedSharding(mesh, P())
@@ -70,7 +71,9 @@ def plan_state(
         bad_streak=replicated,
     )
     abstract = jax.tree.map(
-        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes, shardings
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        shapes,
+        shardings,
     )
     return abstract, layout
 
@@ -94,12 +97,16 @@ def create_state(
         initial_params: host arrays to start from instead of ``init``, the same on every host.
 
     Raises:
-        InputError: ``initial_params`` lacks parameters of the model, or has others, or other shapes.
+        InputError: ``initial_params`` lacks parameters of the model, or has others, or other
+            shapes.
     """
     shardings = shardings_of(abstract)
     if initial_params is None:
-        # No logical rules are active here: boxes would constrain dimensions that do not divide the mesh.
-        create = jax.jit(lambda key: _fresh(meta.unbox(init(key)), optimizer, carry), out_shardings=shardings)
+        # No logical rules are active here: boxes would constrain dimensions that do not divide the
+        # mesh.
+        create = jax.jit(
+            lambda key: _fresh(meta.unbox(init(key)), optimizer, carry), out_shardings=shardings
+        )
         return create(rng)
     initial_params = meta.unbox(initial_params)
     check_names(describe(abstract.params), describe(initial_params), "initial_params", "parameters")

@@ -1,4 +1,5 @@
-"""One training step: micro-batches, one division, one update, or none when something is not finite."""
+"""One training step: micro-batches, one division, one update, or none when something is not
+finite."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -9,8 +10,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from longsum_jax.training.mesh import BATCH_AXES
 from longsum_jax.training.optimizers import global_norm
-from longsum_jax.training.partition import BATCH_AXES
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array
 
@@ -22,9 +23,11 @@ class LossOutput(NamedTuple):
 
     Attributes:
         loss_sum: () float32, the sum (not the mean) of the losses.
-        weight: () float32, what the sum is divided by in the end, usually the number of target tokens.
+        weight: () float32, what the sum is divided by in the end, usually the number of target
+            tokens.
         carry: for the next batch, the tree structure and shapes of the carry it was given.
-        metrics: name to () array, sums over the rows. "tokens", if given, is what tokens per second counts.
+        metrics: name to () array, sums over the rows. "tokens", if given, is what tokens per second
+            counts.
     """
 
     loss_sum: Array
@@ -36,23 +39,28 @@ class LossOutput(NamedTuple):
 class LossFn(Protocol):
     """Called with parameters, batch arrays [rows, ...], a PRNG key and the carry of these rows."""
 
-    def __call__(self, params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput: ...
+    def __call__(
+        self, params: Any, batch: dict[str, Array], rng: Array, carry: Any
+    ) -> LossOutput: ...
 
 
-class Segmented(NamedTuple):
+class SegmentedLoss(NamedTuple):
     """A loss function for documents that go through segment by segment, in one compiled step.
 
-    Batch arrays are [rows, S, ...] with the segments of each row's document on their second axis. Gradients are taken
-    segment by segment and added up, so that memory does not depend on S; nothing is computed for segments that no row
-    has. What goes from one segment of a document to the next begins anew with every batch.
+    Batch arrays are [rows, S, ...] with the segments of each row's document on their second axis.
+    Gradients are taken segment by segment and added up, so that memory does not depend on S;
+    nothing is computed for segments that no row has. What goes from one segment of a document to
+    the next begins anew with every batch.
 
     Attributes:
-        loss_fn: of one segment of every row, arrays [rows, ...]; its carry is what the segment before handed on.
+        loss_fn: of one segment of every row, arrays [rows, ...]; its carry is what the segment
+            before handed on.
         start: (parameters, batch) -> the carry of the first segments.
         count: batch -> () int32, how many segments the longest document has.
-        shared: (parameters, batch) -> further arrays [rows, ...] for every segment, computed once without gradients.
-        whole: whether gradients go through the carry from the last segment to the first. All S segments are then
-            computed, twice, and memory grows with S by what is carried.
+        shared: (parameters, batch) -> further arrays [rows, ...] for every segment, computed once
+            without gradients.
+        whole: whether gradients go through the carry from the last segment to the first. All S
+            segments are then computed, twice, and memory grows with S by what is carried.
     """
 
     loss_fn: LossFn
@@ -67,7 +75,7 @@ TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str,
 
 
 def make_train_step(
-    loss_fn: LossFn | Segmented,
+    loss_fn: LossFn | SegmentedLoss,
     optimizer: optax.GradientTransformation,
     *,
     accumulation: int = 1,
@@ -76,23 +84,25 @@ def make_train_step(
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
-    The rows of the batch, and of the carry, are dealt to ``accumulation`` micro-batches of equal size.
-    Gradients of the loss sums are added and divided by the summed weight once, so the update is that of the
-    whole batch however the weight falls on the micro-batches. Randomness is a pure function of seed, step and
-    micro-batch. When the loss or the gradient norm is not finite (or the batch has no weight at all), the
-    parameters, the optimizer state and the carry stay as they are and the step counts as skipped.
+    The rows of the batch, and of the carry, are dealt to ``accumulation`` micro-batches of equal
+    size. Gradients of the loss sums are added and divided by the summed weight once, so the update
+    is that of the whole batch however the weight falls on the micro-batches. Randomness is a pure
+    function of seed, step and micro-batch. When the loss or the gradient norm is not finite (or the
+    batch has no weight at all), the parameters, the optimizer state and the carry stay as they are
+    and the step counts as skipped.
 
     Args:
-        loss_fn: see `LossFn` and `Segmented`.
+        loss_fn: see `LossFn` and `SegmentedLoss`.
         optimizer: see `longsum_jax.training.optimizers.make_optimizer`.
         accumulation: number of micro-batches; divides the rows (`partition.check_batch_size`).
         seed: of dropout and the like.
-        shardings: `TrainState` of shardings on one mesh, as the state has them; None for one device.
+        shardings: `TrainState` of shardings on one mesh, as the state has them; None for one
+            device.
 
     Returns:
-        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before clipping),
-        learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and the sums of the loss
-        function's own metrics.
+        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
+        clipping), learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and
+        the sums of the loss function's own metrics.
     """
     mesh = None if shardings is None else shardings.step.mesh
     gradient = gradient_fn(loss_fn, None if shardings is None else shardings.params)
@@ -109,7 +119,8 @@ def make_train_step(
             updates, opt_state = optimizer.update(grads, opt_state, params)
             return optax.apply_updates(params, updates), opt_state
 
-        # A branch writes where the old arrays were; choosing between old and new ones entry by entry needs both.
+        # A branch writes where the old arrays were; choosing between old and new ones entry by
+        # entry needs both.
         skip = lambda grads, *kept: kept  # noqa: E731
         params, opt_state = jax.lax.cond(finite, update, skip, grads, state.params, state.opt_state)
         new_state = TrainState(
@@ -124,16 +135,17 @@ def make_train_step(
 
     if shardings is None:
         return jax.jit(step, donate_argnums=0)
-    # Fixed output shardings keep the state where it was, so that the second step reuses the compilation.
+    # Fixed output shardings keep the state where it was, so that the second step reuses the
+    # compilation.
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
 
 
-def gradient_fn(loss_fn: LossFn | Segmented, shardings: Any | None = None) -> GradientFn:
+def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
     """Returns ``gradient(params, batch, rng, carry) -> (gradient of the loss sum, loss output)``.
 
     ``shardings`` are those of the parameters, on a mesh.
     """
-    if not isinstance(loss_fn, Segmented):
+    if not isinstance(loss_fn, SegmentedLoss):
         return _gradient(loss_fn, shardings)
     if loss_fn.whole:
         return _gradient(whole_documents(loss_fn), shardings)
@@ -148,36 +160,49 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
             return out.loss_sum, out
 
         grads, out = jax.grad(loss_sum, has_aux=True)(params)
-        if shardings is not None:  # sums of micro-batches are then kept in slices, like the parameters
+        if (
+            shardings is not None
+        ):  # sums of micro-batches are then kept in slices, like the parameters
             grads = jax.lax.with_sharding_constraint(grads, shardings)
         return grads, out
 
     return gradient
 
 
-def _gradient_by_segments(loss: Segmented, gradient: GradientFn) -> GradientFn:
-    """Adds up what ``gradient`` gives for each segment; the carry of the batch itself stays as it is."""
+def _gradient_by_segments(loss: SegmentedLoss, gradient: GradientFn) -> GradientFn:
+    """Adds up what ``gradient`` gives for each segment; the carry of the batch itself stays as it
+    is."""
 
-    def by_segments(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> tuple[Any, LossOutput]:
+    def by_segments(
+        params: Any, batch: dict[str, Array], rng: Array, carry: Any
+    ) -> tuple[Any, LossOutput]:
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
         def one(index: Array | int, memory: Any) -> tuple[Any, LossOutput]:
-            return gradient(params, _segment(batch, index) | shared, jax.random.fold_in(rng, index), memory)
+            return gradient(
+                params, _segment(batch, index) | shared, jax.random.fold_in(rng, index), memory
+            )
 
         def body(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
             index, sums, memory = state
             grads, out = one(index, memory)
-            return index + 1, jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))), out.carry
+            return (
+                index + 1,
+                jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))),
+                out.carry,
+            )
 
         memory, count = loss.start(params, batch), loss.count(batch)
         sums = _zeros_of(one, 0, memory)
-        _, (grads, out), _ = jax.lax.while_loop(lambda state: state[0] < count, body, (jnp.int32(0), sums, memory))
+        _, (grads, out), _ = jax.lax.while_loop(
+            lambda state: state[0] < count, body, (jnp.int32(0), sums, memory)
+        )
         return grads, out._replace(carry=carry)
 
     return by_segments
 
 
-def whole_documents(loss: Segmented) -> LossFn:
+def whole_documents(loss: SegmentedLoss) -> LossFn:
     """The sums over all segments, as one function to be differentiated."""
 
     def whole(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput:
@@ -189,7 +214,9 @@ def whole_documents(loss: Segmented) -> LossFn:
             return out.carry, out._replace(carry=())
 
         segments = jax.tree.leaves(batch)[0].shape[1]
-        step = jax.checkpoint(one, prevent_cse=False)  # the loop keeps a segment from being merged with its repetition
+        step = jax.checkpoint(
+            one, prevent_cse=False
+        )  # the loop keeps a segment from being merged with its repetition
         _, outs = jax.lax.scan(step, loss.start(params, batch), jnp.arange(segments))
         return jax.tree.map(lambda x: x.sum(0), outs)._replace(carry=carry)
 
@@ -198,7 +225,9 @@ def whole_documents(loss: Segmented) -> LossFn:
 
 def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
     """Segment ``index`` of every row."""
-    return {name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False) for name, x in batch.items()}
+    return {
+        name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False) for name, x in batch.items()
+    }
 
 
 def _zeros_of(gradient: GradientFn, *args: Any) -> tuple[Any, LossOutput]:
@@ -208,9 +237,15 @@ def _zeros_of(gradient: GradientFn, *args: Any) -> tuple[Any, LossOutput]:
 
 
 def _accumulated(
-    gradient: GradientFn, state: TrainState, batch: Any, rng: Array, accumulation: int, mesh: Mesh | None
+    gradient: GradientFn,
+    state: TrainState,
+    batch: Any,
+    rng: Array,
+    accumulation: int,
+    mesh: Mesh | None,
 ) -> tuple[Any, LossOutput]:
-    """Returns the gradient of the summed loss, and the summed loss output with the carry of all rows."""
+    """Returns the gradient of the summed loss, and the summed loss output with the carry of all
+    rows."""
 
     def one(batch: Any, carry: Any, index: Array | int) -> tuple[Any, LossOutput]:
         return gradient(state.params, batch, jax.random.fold_in(rng, index), carry)
@@ -230,9 +265,11 @@ def _accumulated(
 
 
 def _dealt(tree: Any, count: int, mesh: Mesh | None) -> Any:
-    """[rows, ...] to [count, rows / count, ...]; micro-batch i gets the rows i, i + count, i + 2 count, ...
+    """[rows, ...] to [count, rows / count, ...]; micro-batch i gets the rows i, i + count, i + 2
+    count, ...
 
-    Dealing, not cutting, keeps every row on its device: each micro-batch is again spread over all devices.
+    Dealing, not cutting, keeps every row on its device: each micro-batch is again spread over all
+    devices.
     """
 
     def deal(x: Array) -> Array:

@@ -9,17 +9,28 @@ from typing import Any
 
 import jax
 
-from longsum_jax.checkpoints.training import SUBDIRECTORY
 from longsum_jax.errors import InputError
+from longsum_jax.training.checkpointing import SUBDIRECTORY
 
-# Names (of values or whole sections) in the description of a run that may change between its restarts.
+# Names (of values or whole sections) in the description of a run that may change between its
+# restarts.
 FREE_KEYS = frozenset(
-    {"steps", "log_every", "eval_every", "checkpoint_every", "keep_latest", "keep_best", "best_metric"}
+    {
+        "steps",
+        "log_every",
+        "eval_every",
+        "checkpoint_every",
+        "keep_latest",
+        "keep_best",
+        "best_metric",
+    }
     | {"max_bad_steps", "tensorboard", "progress", "workdir", "mesh"}
 )
 
 
-def open_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS) -> Path:
+def open_workdir(
+    workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS
+) -> Path:
     """Makes ``workdir`` if need be and writes the description of the run to its run.json.
 
     A workdir with checkpoints of another run is refused; one without any is taken over.
@@ -40,10 +51,14 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collect
     return workdir
 
 
-def check_workdir(workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS) -> None:
+def check_workdir(
+    workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS
+) -> None:
     """Raises what ``open_workdir`` would raise, and leaves the disk as it is."""
     if "://" in str(workdir):
-        raise InputError(f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path")
+        raise InputError(
+            f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path"
+        )
     workdir = Path(workdir).absolute()
     _check_writable(workdir)
     path = workdir / "run.json"
@@ -65,10 +80,14 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], free_keys: Collection[str]) -> list[str]:
+def differing_keys(
+    old: Mapping[str, Any], new: Mapping[str, Any], free_keys: Collection[str]
+) -> list[str]:
     """Returns "model.d_model (32 there, 16 here)" for every value that differs and is not free."""
     old, new = _flat(old), _flat(new)
-    differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)]
+    differing = [
+        key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)
+    ]
     return [
         f"{'.'.join(key)} ({_shown(old, key)} there, {_shown(new, key)} here)"
         for key in differing
@@ -82,17 +101,23 @@ def _check_writable(workdir: Path) -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise InputError(f"{workdir}: cannot write there ({error.strerror}); give another workdir") from error
+        raise InputError(
+            f"{workdir}: cannot write there ({error.strerror}); give another workdir"
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: not the description of a run ({error}); give another workdir") from error
+        raise InputError(
+            f"{path}: not the description of a run ({error}); give another workdir"
+        ) from error
 
 
-def _check_same_run(old: dict[str, Any], new: dict[str, Any], workdir: Path, free: Collection[str]) -> None:
+def _check_same_run(
+    old: dict[str, Any], new: dict[str, Any], workdir: Path, free: Collection[str]
+) -> None:
     if differing := differing_keys(old, new, free):
         raise InputError(
             f"{workdir}: holds another run, differing in {', '.join(differing)}; "
@@ -103,7 +128,11 @@ def _check_same_run(old: dict[str, Any], new: dict[str, Any], workdir: Path, fre
 def _flat(tree: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
     if not isinstance(tree, Mapping):
         return {prefix: tree}
-    return {key: leaf for name, node in tree.items() for key, leaf in _flat(node, (*prefix, name)).items()}
+    return {
+        key: leaf
+        for name, node in tree.items()
+        for key, leaf in _flat(node, (*prefix, name)).items()
+    }
 
 
 def _shown(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:

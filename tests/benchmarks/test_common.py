@@ -27,7 +27,9 @@ def test_a_slow_call_has_fewer_turns(scripts, monkeypatch):
         return common.Seconds(seconds[name] / calls[name], 0.0)
 
     monkeypatch.setattr(common, "timed", lambda call: call())
-    taken = common.fastest({name: lambda name=name: count(name) for name in calls}, 3, warm_ups=0, enough=4.0)
+    taken = common.fastest(
+        {name: lambda name=name: count(name) for name in calls}, 3, warm_ups=0, enough=4.0
+    )
     assert calls == {"slow": 1, "quick": 3}
     assert taken["slow"].wall == 5.0
     assert taken["quick"].wall == pytest.approx(0.1 / 3)
@@ -42,7 +44,9 @@ def test_a_program_tells_its_memory(scripts):
 
 
 def test_the_command_of_a_report_has_no_folders_of_this_machine(scripts, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["/somewhere/benchmarks/x.py", "--data=/mine/a.jsonl", "/b", "--out=results/c"])
+    monkeypatch.setattr(
+        sys, "argv", ["/somewhere/benchmarks/x.py", "--data=/mine/a.jsonl", "/b", "--out=results/c"]
+    )
     scripts("common").write_report(tmp_path / "out.json", [{"n": 1}], extra=2)
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["command"] == "python benchmarks/x.py --data=a.jsonl b --out=results/c"

@@ -7,7 +7,9 @@ import pytest
 def totals(scripts):
     """GB of every program of a small model, by length."""
     million = scripts("million_tokens")
-    config = million.dataclasses.replace(million.PRESETS["tiny"], length_chunk=1024, num_layers=1, num_decoder_layers=1)
+    config = million.dataclasses.replace(
+        million.PRESETS["tiny"], length_chunk=1024, num_layers=1, num_decoder_layers=1
+    )
 
     def at(length):
         return {row["program"]: row["total_gb"] for row in million.memory_rows(config, length, 4)}
@@ -28,9 +30,14 @@ def test_a_token_takes_what_a_few_streams_take(totals):
 
 
 def test_a_program_is_run(report):
-    rows = report("million_tokens", "--preset=tiny", "--lengths=256", "--strides=4", "--new_tokens=2", "--run=256")[
-        "rows"
-    ]
+    rows = report(
+        "million_tokens",
+        "--preset=tiny",
+        "--lengths=256",
+        "--strides=4",
+        "--new_tokens=2",
+        "--run=256",
+    )["rows"]
     assert [row["program"] for row in rows] == ["encode", "decode", "generate", "generate, run"]
     assert rows[-1]["seconds"] > 0
     assert all(row["stride"] == 4 for row in rows)

@@ -26,11 +26,16 @@ def test_encoders_beside_their_peers(report):
         (64, "PyTorch published_plain"),
         (64, "PyTorch longt5"),
     ]
-    ours, published, longt5 = (rows[64, name] for name in ("longsum_jax", "PyTorch published", "PyTorch longt5"))
+    ours, published, longt5 = (
+        rows[64, name] for name in ("longsum_jax", "PyTorch published", "PyTorch longt5")
+    )
     assert published["difference"] < 1e-4
     assert "difference" not in longt5
     assert longt5["ratio"] == pytest.approx(longt5["seconds"] / ours["seconds"])
-    assert longt5["public_ratio"] == longt5["seconds"] / rows[64, "longsum_jax, Model.encode"]["seconds"]
+    assert (
+        longt5["public_ratio"]
+        == longt5["seconds"] / rows[64, "longsum_jax, Model.encode"]["seconds"]
+    )
     assert longt5["memory_share"] == pytest.approx(ours["gib"] / longt5["gib"])
     assert 0 < ours["work_gib"] < ours["gib"]
     work = [row["roofline"] * row["seconds"] * found["peak_flops"] for row in (ours, longt5)]
@@ -40,7 +45,9 @@ def test_encoders_beside_their_peers(report):
 def test_training_steps_start_from_the_same_loss(report):
     rows = by(report("train_step", *TINY, "--models=bart", "--lengths=64", "--target=8"))
     assert rows[64, "PyTorch bart"]["difference"] < 1e-5
-    assert rows[64, "longsum_jax"]["tokens_per_second"] == pytest.approx(72 / rows[64, "longsum_jax"]["seconds"])
+    assert rows[64, "longsum_jax"]["tokens_per_second"] == pytest.approx(
+        72 / rows[64, "longsum_jax"]["seconds"]
+    )
     # Weights, gradients and two moments at least.
     assert min(row["gib"] for row in rows.values()) > 4 * 4 * 50_000 / 2**30
 
@@ -52,19 +59,33 @@ def test_training_steps_start_from_the_same_loss(report):
         ("led", 2048, {"gib": 5.0}, "about 5 gib, beyond 4"),
         ("led", 4096, {"gib": 3.0}, "about 12 seconds, beyond 10"),
         ("bart", 2048, {"gib": 3.0}, "about 12 seconds, beyond 10"),
-        ("bart", 2048, {}, "about 7 gib, beyond 4"),  # a peer: what it works with grows like its seconds
+        (
+            "bart",
+            2048,
+            {},
+            "about 7 gib, beyond 4",
+        ),  # a peer: what it works with grows like its seconds
     ],
 )
 def test_rows_beyond_the_budget_are_marked(scripts, model, length, row, note):
     args = SimpleNamespace(budget_gib=4.0, budget_seconds=10.0)
-    before = [{"model": model, "by": "x", "length": 1024, "seconds": 3.0, "gib": 2.5, "work_gib": 1.5}]
+    before = [
+        {"model": model, "by": "x", "length": 1024, "seconds": 3.0, "gib": 2.5, "work_gib": 1.5}
+    ]
     row = {"model": model, "by": "x"} | row
-    found = scripts("sweep")._beyond(SimpleNamespace(name=model, length=length, args=args), row, before)
+    found = scripts("sweep")._beyond(
+        SimpleNamespace(name=model, length=length, args=args), row, before
+    )
     assert found == note
     # What was not run once is not run at a greater length, either.
     if note:
         after = [{"model": model, "by": "x", "length": length, "note": note}]
-        assert scripts("sweep")._beyond(SimpleNamespace(name=model, length=2 * length, args=args), row, after) == note
+        assert (
+            scripts("sweep")._beyond(
+                SimpleNamespace(name=model, length=2 * length, args=args), row, after
+            )
+            == note
+        )
 
 
 def test_memory_is_told_without_running(report, scripts, monkeypatch):
@@ -78,7 +99,9 @@ def test_memory_is_told_without_running(report, scripts, monkeypatch):
 
 
 def test_decoding_beside_transformers(report):
-    rows = report("decode", *TINY, "--models=bart", "--lengths=16", "--beams=4", "--new_tokens=4")["rows"]
+    rows = report("decode", *TINY, "--models=bart", "--lengths=16", "--beams=4", "--new_tokens=4")[
+        "rows"
+    ]
     assert [(row["beams"], row["by"]) for row in rows] == [(4, "longsum_jax"), (4, "PyTorch bart")]
     assert rows[1]["equal"] == 1
     assert rows[1]["ratio"] == pytest.approx(rows[1]["seconds"] / rows[0]["seconds"])
@@ -98,10 +121,12 @@ def products(jaxpr):
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("bart", 0.99), ("lsg_bart", 0.99), ("longt5_local", 0.9), ("led", 0.7), ("locost", 0.5)]
+    ("name", "least"),
+    [("bart", 0.99), ("lsg_bart", 0.99), ("longt5_local", 0.9), ("led", 0.7), ("locost", 0.5)],
 )
 def test_operations_are_those_of_the_program(scripts, name, least):
-    """What the program computes besides: keys that a mask hides, the kernels of state-space layers."""
+    """What the program computes besides: keys that a mask hides, the kernels of state-space
+    layers."""
     models = scripts("models")
     family, config = models.make_config(name, "small", 4096)
     module, ids = family.module_class(config), jnp.zeros((1, 4096), "int32")
@@ -119,7 +144,11 @@ def test_every_model_has_every_size_and_known_peers(scripts):
         for size in models.SIZES:
             _, config = models.make_config(name, size, 2048)
             assert config.max_source_length is None or config.max_source_length >= 2048
-            assert models.encoder_keys(config, 2048) > 0 if config.encoder_attention != "s4d" else name[:6] == "locost"
+            assert (
+                models.encoder_keys(config, 2048) > 0
+                if config.encoder_attention != "s4d"
+                else name[:6] == "locost"
+            )
 
 
 def test_attentions_by_length(report):

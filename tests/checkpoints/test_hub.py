@@ -35,12 +35,15 @@ ALWAYS = {"config.json", "generation_config.json", "spiece.model", "tokenizer.js
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """hub(files): a repository; the files that were fetched from it end up in the returned directory."""
+    """hub(files): a repository; the files that were fetched from it end up in the returned
+    directory."""
 
     def serve(files):
         def snapshot_download(name, *, revision, allow_patterns, ignore_patterns):
             assert (name, revision) == ("org/name", "v1")
-            wanted = filter_repo_objects(files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
+            wanted = filter_repo_objects(
+                files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+            )
             for file in wanted:
                 (tmp_path / file).touch()
             return str(tmp_path)
@@ -57,7 +60,9 @@ def names(directory):
 def test_safetensors_and_nothing_that_is_not_read(hub):
     hub(REPOSITORY)
     found = names(local_directory("org/name", "v1"))
-    assert found == ALWAYS | {name for name in REPOSITORY if name.startswith("model") and "safetensors" in name}
+    assert found == ALWAYS | {
+        name for name in REPOSITORY if name.startswith("model") and "safetensors" in name
+    }
 
 
 def test_pickle_where_there_are_no_safetensors(hub):
@@ -82,10 +87,22 @@ def fail(monkeypatch, kind):
             errors.GatedRepoError,
             "org/name: this repository .* is gated; accept its conditions on its page, then log in",
         ),
-        (errors.RepositoryNotFoundError, "org/name: neither a directory nor a repository .*; check the spelling"),
-        (errors.RevisionNotFoundError, "org/name: the repository has no revision v1; give a branch, tag or commit"),
-        (errors.LocalEntryNotFoundError, "org/name at revision v1: no such directory, not whole in the local cache"),
-        (TimeoutError, r"org/name at revision v1: not fetched from the Hugging Face hub \(.*\); try again later"),
+        (
+            errors.RepositoryNotFoundError,
+            "org/name: neither a directory nor a repository .*; check the spelling",
+        ),
+        (
+            errors.RevisionNotFoundError,
+            "org/name: the repository has no revision v1; give a branch, tag or commit",
+        ),
+        (
+            errors.LocalEntryNotFoundError,
+            "org/name at revision v1: no such directory, not whole in the local cache",
+        ),
+        (
+            TimeoutError,
+            r"org/name at revision v1: not fetched from the Hugging Face hub \(.*\); try again later",
+        ),
     ],
 )
 def test_failures_of_the_hub(monkeypatch, kind, problem):
@@ -97,17 +114,24 @@ def test_failures_of_the_hub(monkeypatch, kind, problem):
 
 def test_without_huggingface_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match=r"org/name: no such directory; .*pip install 'longsum_jax\[hf\]'"):
+    with pytest.raises(
+        InputError, match=r"org/name: no such directory; .*pip install 'longsum_jax\[hf\]'"
+    ):
         longsum_jax.load("org/name")
 
 
-@pytest.mark.parametrize("path", ["name", "./org/name", "/org/name", "org/name/more", "org/", "../name", "o/n\n", ""])
+@pytest.mark.parametrize(
+    "path", ["name", "./org/name", "/org/name", "org/name/more", "org/", "../name", "o/n\n", ""]
+)
 def test_paths_that_are_no_repository(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given in (path, Path("org/name")):  # a Path is always a path
         if str(given) == ".":
             continue
-        with pytest.raises(InputError, match="no such directory; give a model directory or a training workdir, or ORG"):
+        with pytest.raises(
+            InputError,
+            match="no such directory; give a model directory or a training workdir, or ORG",
+        ):
             local_directory(given or "nowhere")
 
 
@@ -115,7 +139,9 @@ def test_directories_stay_what_they_are(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert local_directory("org/name") == Path("org/name")
-    with pytest.raises(InputError, match=r"revision='v1' is for repositories of the hub; org/name is a directory"):
+    with pytest.raises(
+        InputError, match=r"revision='v1' is for repositories of the hub; org/name is a directory"
+    ):
         local_directory("org/name", "v1")
 
 
@@ -151,5 +177,7 @@ def test_offline_the_cache_is_used(tmp_path):
     assert run("org/name").stdout.strip() == str(snapshot)
     absent = run("org/other")
     assert absent.returncode == 1
-    assert absent.stderr.startswith("org/other: no such directory, not whole in the local cache, and the Hugging Face")
+    assert absent.stderr.startswith(
+        "org/other: no such directory, not whole in the local cache, and the Hugging Face"
+    )
     assert len(absent.stderr.splitlines()) == 1

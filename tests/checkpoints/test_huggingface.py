@@ -12,9 +12,9 @@ from safetensors import safe_open
 
 import longsum_jax
 from longsum_jax.checkpoints import huggingface, weights
+from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.errors import InputError
-from longsum_jax.models.naming import to_state_dict
-from longsum_jax.registry import get_family
+from longsum_jax.models.registry import get_family
 
 COPIES = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}
 D_KEY = "encoder.block.1.layer.0.ssm_layer.D"
@@ -28,7 +28,7 @@ def read(directory):
 
 def read_state(directory):
     params, family, config = read(directory)
-    return to_state_dict(params, family.name_table(config))
+    return to_state_dict(params, family.weight_map(config))
 
 
 def dropping(key):
@@ -64,7 +64,10 @@ def test_safetensors_are_preferred_to_the_pickle(published):
 def test_truncated_safetensors(published, keep):
     path = published() / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"model\.safetensors: damaged or truncated safetensors file \(.*\); fetch it"):
+    with pytest.raises(
+        InputError,
+        match=r"model\.safetensors: damaged or truncated safetensors file \(.*\); fetch it",
+    ):
         read(path.parent)
 
 
@@ -75,7 +78,14 @@ def test_truncated_safetensors(published, keep):
         (lambda s: s | {"encoder.extra": s[D_KEY]}, r"not known to this model: encoder\.extra$"),
         (lambda s: s | {D_KEY: s[D_KEY][:-1]}, rf"of another shape: {D_KEY} \(31,\), not \(32,\)$"),
         (
-            lambda s: s | {"encoder.block.0.layer.1.DenseReluDense.wo.weight": np.zeros((64, 32), np.float32)},
+            lambda s: (
+                s
+                | {
+                    "encoder.block.0.layer.1.DenseReluDense.wo.weight": np.zeros(
+                        (64, 32), np.float32
+                    )
+                }
+            ),
             r"of another shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight \(64, 32\), not \(32, 64\)$",
         ),
         (
@@ -91,7 +101,9 @@ def test_tensors_that_do_not_fit_are_named(published, change, problem):
 
 
 def test_vocabulary_and_checkpoint_disagree(published):
-    with pytest.raises(InputError, match=r"of another shape: shared\.weight \(100, 32\), not \(120, 32\)"):
+    with pytest.raises(
+        InputError, match=r"of another shape: shared\.weight \(100, 32\), not \(120, 32\)"
+    ):
         read(published(vocab_size=120))
 
 
@@ -136,14 +148,19 @@ def test_pickle_of_something_else_than_tensors(published):
 def test_pickle_without_torch(published, monkeypatch):
     directory = published(weights="pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match=r"needs torch; install it, or convert the checkpoint to model\.safetensors"):
+    with pytest.raises(
+        InputError,
+        match=r"needs torch; install it, or convert the checkpoint to model\.safetensors",
+    ):
         read(directory)
 
 
 def test_weights_that_are_missing_or_a_directory(published):
     directory = published()
     (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"holds neither model\.safetensors nor pytorch_model\.bin"):
+    with pytest.raises(
+        InputError, match=r"holds neither model\.safetensors nor pytorch_model\.bin"
+    ):
         read(directory)
     (directory / "model.safetensors").mkdir()
     with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
@@ -159,10 +176,22 @@ def test_weights_that_are_missing_or_a_directory(published):
         (b"\xff\xfe", r"config\.json: not readable as JSON"),
         (b"[1]", r"config\.json: expected a JSON object, found list"),
         (b"{}", r'config\.json: model_type "" is not supported; known: .*locost'),
-        (b'{"model_type": "locst"}', r'model_type "locst" is not supported; did you mean "locost"\?'),
-        (b'{"model_type": "locost", "d_state": 31}', r"config\.json: d_state is 31; it must be even"),
-        (b'{"model_type": "locost", "num_heads": 5}', r"config\.json: d_model 768 is not divisible by num_heads 5;"),
-        (b'{"model_type": "locost", "d_model": "big"}', r"config\.json\.d_model: expected int, got 'big'"),
+        (
+            b'{"model_type": "locst"}',
+            r'model_type "locst" is not supported; did you mean "locost"\?',
+        ),
+        (
+            b'{"model_type": "locost", "d_state": 31}',
+            r"config\.json: d_state is 31; it must be even",
+        ),
+        (
+            b'{"model_type": "locost", "num_heads": 5}',
+            r"config\.json: d_model 768 is not divisible by num_heads 5;",
+        ),
+        (
+            b'{"model_type": "locost", "d_model": "big"}',
+            r"config\.json\.d_model: expected int, got 'big'",
+        ),
         (b'{"model_type": "locost", "num_ssm_heads": 8}', r"num_ssm_heads is 8; only 1"),
     ],
 )
@@ -197,7 +226,10 @@ def test_code_that_a_config_names_is_ignored(published, tmp_path):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ({}, {"max_new_tokens": 512, "eos_token_id": 1}),  # not transformers' 20, which config.json names
+        (
+            {},
+            {"max_new_tokens": 512, "eos_token_id": 1},
+        ),  # not transformers' 20, which config.json names
         ({"max_new_tokens": 7, "num_beams": 4}, {"max_new_tokens": 7, "num_beams": 4}),
         ({"max_length": 9, "eos_token_id": [1, 5]}, {"max_length": 9, "eos_token_id": [1, 5]}),
         ({"max_new_tokens": None, "max_length": None}, {"max_new_tokens": 512}),
@@ -215,7 +247,13 @@ def write_config(directory, **values):
     (directory / "config.json").write_text(json.dumps(values))
 
 
-LEGACY = {"num_beams": 4, "max_length": 142, "min_length": 56, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+LEGACY = {
+    "num_beams": 4,
+    "max_length": 142,
+    "min_length": 56,
+    "length_penalty": 2.0,
+    "no_repeat_ngram_size": 3,
+}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +274,9 @@ def test_generation_options_in_config_json_of_old(tmp_path, config, expected):
     assert huggingface.read_generation_config(tmp_path) == {}
 
 
-@pytest.mark.parametrize("tasks", [{}, {"task_specific_params": None}, {"task_specific_params": {"translation": {}}}])
+@pytest.mark.parametrize(
+    "tasks", [{}, {"task_specific_params": None}, {"task_specific_params": {"translation": {}}}]
+)
 def test_no_word_on_summarising(tmp_path, tasks):
     write_config(tmp_path, **tasks)
     assert huggingface.read_summarization(tmp_path) == {}
@@ -246,14 +286,17 @@ def test_no_word_on_summarising(tmp_path, tasks):
 def test_malformed_word_on_summarising(tmp_path, tasks):
     write_config(tmp_path, task_specific_params=tasks)
     with pytest.raises(
-        InputError, match=r"config\.json: task_specific_params holds .* where a JSON object was expected"
+        InputError,
+        match=r"config\.json: task_specific_params holds .* where a JSON object was expected",
     ):
         huggingface.read_summarization(tmp_path)
 
 
 def test_options_for_summarising_come_in_and_out(published, tmp_path):
     task = {"prefix": "summarize: ", "num_beams": 4}
-    model = longsum_jax.load(published(task_specific_params={"summarization": task, "translation": {"x": 1}}))
+    model = longsum_jax.load(
+        published(task_specific_params={"summarization": task, "translation": {"x": 1}})
+    )
     assert model.summarization == task
     model.save(tmp_path / "copy")
     assert longsum_jax.load(tmp_path / "copy").summarization == task
@@ -262,21 +305,26 @@ def test_options_for_summarising_come_in_and_out(published, tmp_path):
 def test_parameters_in_half_precision(published, golden):
     directory = published()
     model = longsum_jax.load(directory, param_dtype="bfloat16")
-    found = to_state_dict(model.params, model.family.name_table(model.config))
+    found = to_state_dict(model.params, model.family.weight_map(model.config))
     exact = {key for key in found if ".ssm_layer.kernel." in key or key.endswith(".D")}
     assert {key for key, value in found.items() if value.dtype == np.float32} == exact != set()
     for key, value in golden("c_full_state").items():
         if key in found:
             np.testing.assert_array_equal(found[key], value.astype(found[key].dtype), err_msg=key)
     assert model.fingerprint != longsum_jax.load(directory).fingerprint
-    with pytest.raises(InputError, match=r"param_dtype='float16' is not supported; give \"float32\" or \"bfloat16\""):
+    with pytest.raises(
+        InputError,
+        match=r"param_dtype='float16' is not supported; give \"float32\" or \"bfloat16\"",
+    ):
         longsum_jax.load(directory, param_dtype="float16")
 
 
 def test_half_precision_survives_saving(published, tmp_path):
     model = longsum_jax.load(published(), param_dtype="bfloat16")
     model.save(tmp_path / "copy")
-    assert longsum_jax.load(tmp_path / "copy", param_dtype="bfloat16").fingerprint == model.fingerprint
+    assert (
+        longsum_jax.load(tmp_path / "copy", param_dtype="bfloat16").fingerprint == model.fingerprint
+    )
     with safe_open(tmp_path / "copy" / "model.safetensors", "numpy") as file:
         assert file.get_slice("shared.weight").get_dtype() == "BF16"
 
@@ -292,7 +340,9 @@ def test_tensors_may_decide_the_config(published):
         return state | {"lm_head.weight": state["shared.weight"] + 1}
 
     family, config = huggingface.read_config(directory := published(change=change))
-    config, params = huggingface.read_params(directory, dataclasses.replace(family, refine_config=refine), config)
+    config, params = huggingface.read_params(
+        directory, dataclasses.replace(family, infer_from_weights=refine), config
+    )
     assert not config.tie_word_embeddings
     np.testing.assert_allclose(params["lm_head"], params["shared"] + 1)
 
@@ -323,7 +373,11 @@ def test_written_directory(published, tmp_path):
     config = json.loads((target / "config.json").read_text())
     assert config["model_type"] == "locost"
     assert config["architectures"] == ["LOCOSTForConditionalGeneration"]
-    assert (config["d_state"], config["num_ssm_heads"], config["use_fast_fft_conv"]) == (32, 1, False)
+    assert (config["d_state"], config["num_ssm_heads"], config["use_fast_fft_conv"]) == (
+        32,
+        1,
+        False,
+    )
     assert "remat" not in config
 
 
@@ -335,7 +389,9 @@ def test_writing_over_something_is_refused(published, tmp_path, content):
     else:
         target.mkdir()
         (target / "mine").write_text("mine")
-    with pytest.raises(InputError, match=r"target: exists and is not an empty directory; give another path"):
+    with pytest.raises(
+        InputError, match=r"target: exists and is not an empty directory; give another path"
+    ):
         write(target, published())
     assert {path.name for path in tmp_path.iterdir()} == {"target", "published"}
 
@@ -350,7 +406,9 @@ def test_written_in_shards(published, tmp_path, monkeypatch):
 
 
 def test_failed_write_leaves_nothing(published, tmp_path):
-    with pytest.raises(InputError, match=r"target: cannot be written \(No space left on device\); nothing was left"):
+    with pytest.raises(
+        InputError, match=r"target: cannot be written \(No space left on device\); nothing was left"
+    ):
         write(tmp_path / "target", published(), Tokenizer(full=True))
     assert [path.name for path in tmp_path.iterdir()] == ["published"]
 
@@ -363,7 +421,10 @@ def test_target_below_a_file(published, tmp_path):
 
 def test_names_cover_every_parameter():
     family = get_family("locost")
-    for changes in ({}, {"gating": False, "tie_word_embeddings": False, "feed_forward_proj": "relu"}):
+    for changes in (
+        {},
+        {"gating": False, "tie_word_embeddings": False, "feed_forward_proj": "relu"},
+    ):
         config = family.config({"num_layers": 2, "num_decoder_layers": 1, **changes})
-        paths = [row.path for row in family.name_table(config).rows]
+        paths = [row.path for row in family.weight_map(config).rows]
         assert sorted(paths) == sorted(family.parameter_shapes(config))

@@ -20,7 +20,10 @@ def arrays():
     rng = np.random.default_rng(0)
     shapes = [(2, 3), (), (0, 4), (5,), (1, 1, 3)]
     found = {str(np.dtype(d)): rng.normal(size=shapes[i % 5]) * 3 for i, d in enumerate(DTYPES)}
-    return {f"tensor.{name}": np.asarray(value, d) for (name, value), d in zip(found.items(), DTYPES, strict=True)}
+    return {
+        f"tensor.{name}": np.asarray(value, d)
+        for (name, value), d in zip(found.items(), DTYPES, strict=True)
+    }
 
 
 def check(found, expected):
@@ -48,10 +51,14 @@ def test_reading_waits_until_asked(arrays, tmp_path):
     save_file(arrays, tmp_path / "x")
     found = read_safetensors(tmp_path / "x")
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(InputError, match=r"x: damaged or truncated safetensors file \(it became shorter while"):
+    with pytest.raises(
+        InputError, match=r"x: damaged or truncated safetensors file \(it became shorter while"
+    ):
         np.asarray(found["tensor.float32"])
     (tmp_path / "x").unlink()
-    with pytest.raises(InputError, match=r"x: damaged or truncated safetensors file \(.*No such file"):
+    with pytest.raises(
+        InputError, match=r"x: damaged or truncated safetensors file \(.*No such file"
+    ):
         np.asarray(found["tensor.float32"])
 
 
@@ -88,12 +95,16 @@ def test_malformed_headers(tmp_path, header, problem):
     (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
     with pytest.raises(InputError, match=problem) as caught:
         read_safetensors(tmp_path / "x")
-    assert re.fullmatch(r".*x: damaged or truncated safetensors file \(.*\); fetch it again", str(caught.value))
+    assert re.fullmatch(
+        r".*x: damaged or truncated safetensors file \(.*\); fetch it again", str(caught.value)
+    )
 
 
 def test_header_longer_than_the_file_or_the_limit_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes((2**63).to_bytes(8, "little") + bytes(100))
-    with pytest.raises(InputError, match=r"a header of 9223372036854775808 bytes does not fit in a file of 108"):
+    with pytest.raises(
+        InputError, match=r"a header of 9223372036854775808 bytes does not fit in a file of 108"
+    ):
         read_safetensors(tmp_path / "x")
     monkeypatch.setattr(tensor_files, "_MAX_HEADER", 50)
     (tmp_path / "x").write_bytes((51).to_bytes(8, "little") + bytes(100))
@@ -145,6 +156,8 @@ def test_torch_files_of_something_else(tmp_path, content):
 def test_truncated_torch_file(tmp_path):
     torch.save({"a": torch.ones(100)}, tmp_path / "x")
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:300])
-    with pytest.raises(InputError, match=r"x: not a file of plain tensors, nothing in it was run") as caught:
+    with pytest.raises(
+        InputError, match=r"x: not a file of plain tensors, nothing in it was run"
+    ) as caught:
         read_torch(tmp_path / "x")
     assert len(str(caught.value).splitlines()) == 1

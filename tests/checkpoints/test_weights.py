@@ -63,7 +63,10 @@ def test_shards_below_the_directory(sharded):
 
 
 def test_snapshot_of_the_hub_s_cache_is_made_of_links(tmp_path):
-    blobs, snapshot = tmp_path / "models--org--name" / "blobs", tmp_path / "models--org--name" / "snapshots" / "1f2e"
+    blobs, snapshot = (
+        tmp_path / "models--org--name" / "blobs",
+        tmp_path / "models--org--name" / "snapshots" / "1f2e",
+    )
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
     save_file({name: STATE[name] for name in "ab"}, blobs / "aa")
@@ -77,11 +80,15 @@ def test_snapshot_of_the_hub_s_cache_is_made_of_links(tmp_path):
     (blobs / "bb").rename(other / "bb")
     (snapshot / SECOND).unlink()
     (snapshot / SECOND).symlink_to("../../../models--org--other/blobs/bb")
-    with pytest.raises(InputError, match=rf"shard '{SECOND}' is outside of the directory; it is not read"):
+    with pytest.raises(
+        InputError, match=rf"shard '{SECOND}' is outside of the directory; it is not read"
+    ):
         read_weights(snapshot)
 
 
-@pytest.mark.parametrize("kind", ["parent", "deep parent", "absolute", "windows", "link", "linked folder", "circle"])
+@pytest.mark.parametrize(
+    "kind", ["parent", "deep parent", "absolute", "windows", "link", "linked folder", "circle"]
+)
 def test_shards_outside_of_the_directory_are_not_read(sharded, tmp_path_factory, kind):
     outside = tmp_path_factory.mktemp("outside")
     (sharded / SECOND).rename(outside / SECOND)
@@ -101,7 +108,11 @@ def test_shards_outside_of_the_directory_are_not_read(sharded, tmp_path_factory,
     if kind == "circle":
         (sharded / SECOND).symlink_to(sharded / SECOND)
     write_index(sharded, WEIGHT_MAP | {"c": names[kind]})
-    problem = r"index\.json: shard '.*' is outside of the directory" if kind != "circle" else r"index\.json: "
+    problem = (
+        r"index\.json: shard '.*' is outside of the directory"
+        if kind != "circle"
+        else r"index\.json: "
+    )
     with pytest.raises(InputError, match=problem):
         read_weights(sharded)
 
@@ -109,17 +120,28 @@ def test_shards_outside_of_the_directory_are_not_read(sharded, tmp_path_factory,
 @pytest.mark.parametrize("name", ["", ".", "a\0b", "x" * 300])
 def test_shard_names_that_no_file_can_have(sharded, name):
     write_index(sharded, WEIGHT_MAP | {"c": name})
-    with pytest.raises(InputError, match=r"index\.json: (shard '.*' is outside|names shards that are not there)"):
+    with pytest.raises(
+        InputError, match=r"index\.json: (shard '.*' is outside|names shards that are not there)"
+    ):
         read_weights(sharded)
 
 
 @pytest.mark.parametrize(
     ("weight_map", "problem"),
     [
-        (WEIGHT_MAP | {"c": "model-3.safetensors"}, rf"{INDEX}: names shards that are not there: model-3\.safetensors"),
+        (
+            WEIGHT_MAP | {"c": "model-3.safetensors"},
+            rf"{INDEX}: names shards that are not there: model-3\.safetensors",
+        ),
         (WEIGHT_MAP | {"d": SECOND}, rf"{SECOND}: lacks tensors that {INDEX} promises: d$"),
-        ({"a": FIRST, "c": SECOND}, rf"{FIRST}: holds tensors that {INDEX} does not list there: b$"),
-        (WEIGHT_MAP | {"b": SECOND}, rf"{FIRST}: holds tensors that {INDEX} does not list there: b$"),
+        (
+            {"a": FIRST, "c": SECOND},
+            rf"{FIRST}: holds tensors that {INDEX} does not list there: b$",
+        ),
+        (
+            WEIGHT_MAP | {"b": SECOND},
+            rf"{FIRST}: holds tensors that {INDEX} does not list there: b$",
+        ),
         (["a"], rf'{INDEX}: expected "weight_map" from tensor names to file names'),
         ({"a": 1}, rf'{INDEX}: expected "weight_map"'),
         (None, rf'{INDEX}: expected "weight_map"'),
@@ -134,7 +156,9 @@ def test_index_that_does_not_fit_its_shards(sharded, weight_map, problem):
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
 def test_index_that_is_no_json_object(sharded, content):
     (sharded / INDEX).write_bytes(content)
-    with pytest.raises(InputError, match=rf"{INDEX}: (not readable as JSON|expected a JSON object)"):
+    with pytest.raises(
+        InputError, match=rf"{INDEX}: (not readable as JSON|expected a JSON object)"
+    ):
         read_weights(sharded)
 
 
@@ -145,7 +169,9 @@ def test_truncated_shard(sharded):
 
 
 def test_no_weights(tmp_path):
-    with pytest.raises(InputError, match=r"holds neither model\.safetensors nor pytorch_model\.bin, whole or in"):
+    with pytest.raises(
+        InputError, match=r"holds neither model\.safetensors nor pytorch_model\.bin, whole or in"
+    ):
         read_weights(tmp_path)
 
 
@@ -157,7 +183,10 @@ def test_written_in_one_file_or_in_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "MAX_SHARD_BYTES", 50)  # two arrays of 24 bytes
     write_weights(tmp_path, STATE)
     check(tmp_path, INDEX)
-    assert json.loads((tmp_path / INDEX).read_text()) == {"metadata": {"total_size": 72}, "weight_map": WEIGHT_MAP}
+    assert json.loads((tmp_path / INDEX).read_text()) == {
+        "metadata": {"total_size": 72},
+        "weight_map": WEIGHT_MAP,
+    }
     assert load_file(tmp_path / FIRST).keys() == {"a", "b"}
 
 

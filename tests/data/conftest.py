@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from longsum_jax.data.examples import load_examples
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
-from longsum_jax.data.streams import ExampleStream
+from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import get_task
-from longsum_jax.text.tokenizers import load_tokenizer
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 WINDOW = 8
 
@@ -20,7 +19,8 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
-    """29 documents of very different lengths; every seventh is a single sentence, too short for a gap."""
+    """29 documents of very different lengths; every seventh is a single sentence, too short for a
+    gap."""
     path = tmp_path_factory.mktemp("reports") / "train.jsonl"
     rows = []
     for number in range(29):

@@ -1,7 +1,8 @@
-"""One host of several: `reading_worker.py DIRECTORY INDEX COUNT STOP [STATE]` reads prepared shards up to batch STOP.
+"""One host of several: `reading_worker.py DIRECTORY INDEX COUNT STOP [STATE]` reads prepared shards
+up to batch STOP.
 
-Prints one JSON object: epoch and token ids of every example that this host was given, and where it stands. Run by
-test_hosts.py in processes of their own.
+Prints one JSON object: epoch and token ids of every example that this host was given, and where it
+stands. Run by test_hosts.py in processes of their own.
 """
 
 import json

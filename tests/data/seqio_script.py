@@ -11,15 +11,16 @@ import numpy as np
 
 from longsum_jax.data import seqio_source
 from longsum_jax.data.batches import Batches
-from longsum_jax.data.examples import Counts, make_examples
+from longsum_jax.data.examples.base import Counts
+from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.pieces import cut
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.sources import documents
-from longsum_jax.data.streams import ExampleStream
+from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import TASKS, Task, get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
-from longsum_jax.text.tokenizers import load_tokenizer
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 TOKENIZER = load_tokenizer("bytes")
 
@@ -43,7 +44,11 @@ def build(directory: Path) -> None:
         "document": texts(),
         "summary": [f"Summary {i}." for i in range(12)],
     }
-    dialogues = {"speaker": [["A", "B"]] * 2, "utt": [["hello", "good day"]] * 2, "summary": ["s"] * 2}
+    dialogues = {
+        "speaker": [["A", "B"]] * 2,
+        "utt": [["hello", "good day"]] * 2,
+        "summary": ["s"] * 2,
+    }
     kinds = {list: tfds.features.Sequence(tfds.features.Text()), int: np.int32}
     for name, columns in (("reports", reports), ("dialogues", dialogues)):
         tfds.dataset_builders.store_as_tfds_dataset(
@@ -62,7 +67,9 @@ def task_of(directory: Path, name: str, **overrides):
 
 
 def check_documents(directory: Path) -> dict:
-    task = task_of(directory, "billsum", source="tfds:reports", document_key="document", id_key="name")
+    task = task_of(
+        directory, "billsum", source="tfds:reports", document_key="document", id_key="name"
+    )
     read = [list(documents(task, "train")) for _ in range(2)]
     rows = [(f"n{i}", text, f"Summary {i}.", None, None) for i, text in enumerate(texts())]
     joined = task_of(directory, "mediasum", source="tfds:dialogues", id_key=None)
@@ -80,7 +87,13 @@ def check_batches(directory: Path) -> dict:
     task = task_of(directory, "c4", source="tfds:reports", document_key="document", id_key="name")
     task = dataclasses.replace(task, max_source_length=128, max_target_length=32)
     write_prepared(directory / "prepared", task, TOKENIZER, "train", num_shards=3, progress=False)
-    options = {"batch_size": 2, "source_lengths": (64, 128), "target_length": 32, "shuffle": 4, "epochs": 2}
+    options = {
+        "batch_size": 2,
+        "source_lengths": (64, 128),
+        "target_length": 32,
+        "shuffle": 4,
+        "epochs": 2,
+    }
     stores = {
         "stream_batches": ExampleStream(task, TOKENIZER, "train", window=4),
         "prepared_batches": PreparedExamples(directory / "prepared"),
@@ -95,7 +108,9 @@ def check_selection(directory: Path) -> dict:
     task = task_of(directory, "c4", source="tfds:reports", document_key="document", id_key="name")
     in_pipeline = list(documents(task, "train"))
     order = {f"n{i}": text for i, text in enumerate(texts())}
-    in_python = [Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline]
+    in_python = [
+        Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline
+    ]
     return made("pipeline", task, in_pipeline) | made("python", task, in_python)
 
 
@@ -108,7 +123,12 @@ def made(name: str, task: Task, docs: list[Document]) -> dict:
 
 
 def piece_task(directory: Path, **overrides) -> Task:
-    options = {"source": "tfds:reports", "document_key": "document", "id_key": "name", "piece_words": 20}
+    options = {
+        "source": "tfds:reports",
+        "document_key": "document",
+        "id_key": "name",
+        "piece_words": 20,
+    }
     options["gap_sentences"] = {"ratio": 0.5, "strategy": overrides.pop("strategy", "independent")}
     return task_of(directory, "c4", **(options | overrides))
 
@@ -129,9 +149,12 @@ def check_pieces(directory: Path) -> dict:
     return {
         "pieces": found,
         "nameless_ids": [d.id for d in documents(piece_task(directory, id_key=None), "train")],
-        "digests": [(hashlib.sha256(text.encode()).hexdigest()[:16], len(cut(text, 20))) for text in whole],
+        "digests": [
+            (hashlib.sha256(text.encode()).hexdigest()[:16], len(cut(text, 20))) for text in whole
+        ],
         "number_ids": sorted(
-            d.id for d in documents(piece_task(directory, id_key="number", piece_words=None), "train")
+            d.id
+            for d in documents(piece_task(directory, id_key="number", piece_words=None), "train")
         ),
     }
 
@@ -140,7 +163,9 @@ def check_cached_pieces(directory: Path) -> dict:
     """Runs the part of the pipeline that Beam runs, and reads its records back in another order."""
     task = piece_task(directory, id_key=None)
     pipeline = seqio_source.import_seqio().get_mixture_or_task(seqio_source.register(task))
-    dataset = pipeline.preprocess_precache(pipeline.source.get_dataset("train", shuffle=False), seed=0)
+    dataset = pipeline.preprocess_precache(
+        pipeline.source.get_dataset("train", shuffle=False), seed=0
+    )
     rows = list(dataset.as_numpy_iterator())
     cached = dataclasses.replace(task, cache_dir=str(directory / "cache"))
     write_cache(cached, rows[1::2] + rows[::2])
@@ -182,8 +207,13 @@ def check_cache(directory: Path) -> dict:
 
 
 def check_builders(directory: Path) -> dict:
-    """Reads mock data of every builder that a task names; the fields, types and splits are the real ones."""
-    return {"mocked": {t.name: check_builder(t, directory) for t in TASKS.values() if "tfds:" in t.source}}
+    """Reads mock data of every builder that a task names; the fields, types and splits are the real
+    ones."""
+    return {
+        "mocked": {
+            t.name: check_builder(t, directory) for t in TASKS.values() if "tfds:" in t.source
+        }
+    }
 
 
 def check_builder(task: Task, directory: Path) -> str:
@@ -195,7 +225,9 @@ def check_builder(task: Task, directory: Path) -> str:
             with tfds.testing.mock_data(num_examples=2):
                 docs = list(documents(task, split))
             needs_summary = task.objective == "summarize"
-            if len(docs) != 2 or not all(d.document and (d.summary or not needs_summary) for d in docs):
+            if len(docs) != 2 or not all(
+                d.document and (d.summary or not needs_summary) for d in docs
+            ):
                 return f"{key}, {split}: {docs}"
     return "texts"
 
@@ -209,8 +241,12 @@ def check_registry(directory: Path) -> dict:
     changed = get_task("c4", gap_sentences={"ratio": 0.3})
     return {
         "registered": sorted(seqio.TaskRegistry.names()),
-        "piece_names": [seqio_source.seqio_name(get_task("c4", piece_words=n)) for n in (None, 20, 30)],
-        "names": [seqio_source.seqio_name(t) for t in (TASKS["c4"], get_task("c4", prefix="x"), changed)],
+        "piece_names": [
+            seqio_source.seqio_name(get_task("c4", piece_words=n)) for n in (None, 20, 30)
+        ],
+        "names": [
+            seqio_source.seqio_name(t) for t in (TASKS["c4"], get_task("c4", prefix="x"), changed)
+        ],
     }
 
 

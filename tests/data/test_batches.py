@@ -4,8 +4,10 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.data.batches import Batches, ClassLabels, pad_batch
-from longsum_jax.data.examples import Example, ExampleList
+from longsum_jax.data.batches import Batches
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.padding import ClassLabels, pad_batch
+from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
 
 OPTIONS = {"batch_size": 4, "source_lengths": (24, 48, 64), "target_length": 12, "seed": 3}
@@ -35,7 +37,9 @@ def assert_same(left, right):
 def rows(batch):
     """The real rows of a batch, as comparable tuples of ids."""
     lengths = batch["attention_mask"].sum(1)
-    return [tuple(ids[:n].tolist()) for ids, n in zip(batch["input_ids"], lengths, strict=True) if n]
+    return [
+        tuple(ids[:n].tolist()) for ids, n in zip(batch["input_ids"], lengths, strict=True) if n
+    ]
 
 
 @pytest.mark.parametrize("shuffle", ["all", 8, 1, None])
@@ -116,7 +120,8 @@ def test_hosts_together_have_the_batch_of_one_host(stores, kind, host_count):
     options = {**OPTIONS, "shuffle": SHUFFLES[kind], "epochs": 2}
     whole = list(Batches(stores[kind](), **options))
     parts = [
-        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count)) for host in range(host_count)
+        list(Batches(stores[kind](), **options, host_index=host, host_count=host_count))
+        for host in range(host_count)
     ]
     assert {len(part) for part in parts} == {len(whole)}
     for batch, *host_batches in zip(whole, *parts, strict=True):
@@ -178,7 +183,9 @@ def test_rows_left_over_fill_up_with_empty_rows():
 
 
 def test_pad_batch_uses_the_given_padding():
-    batch = pad_batch([example(6, 1, 1)], rows=1, source_length=3, target_length=2, pad_id=9, label_pad_id=-1)
+    batch = pad_batch(
+        [example(6, 1, 1)], rows=1, source_length=3, target_length=2, pad_id=9, label_pad_id=-1
+    )
     assert batch["input_ids"].tolist() == [[7, 9, 9]]
     assert batch["labels"].tolist() == [[7, -1]]
 
@@ -199,13 +206,19 @@ def test_labels_of_a_classifier():
 
 def test_examples_without_labels():
     store = ExampleList([labelled_example(0, [])])
-    assert next(Batches(store, batch_size=1, source_lengths=(4,))).keys() == {"input_ids", "attention_mask"}
+    assert next(Batches(store, batch_size=1, source_lengths=(4,))).keys() == {
+        "input_ids",
+        "attention_mask",
+    }
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 3, "host_count": 2}, "batch_size=3 is not a positive multiple of host_count=2"),
+        (
+            {"batch_size": 3, "host_count": 2},
+            "batch_size=3 is not a positive multiple of host_count=2",
+        ),
         ({"batch_size": 0}, "batch_size=0"),
         ({"host_index": 2, "host_count": 2}, "host_index=2 is not below host_count=2"),
         ({"source_lengths": (48, 24)}, "must be positive and ascending"),

@@ -5,10 +5,22 @@ import pytest
 from longsum_jax.data.govreport import read_govreport
 from longsum_jax.errors import InputError
 
-SECTION = {"section_title": "Background", "paragraphs": ["First  one.", "Second\none."], "subsections": []}
-REPORT = {"section_title": "", "paragraphs": [], "subsections": [SECTION, SECTION | {"subsections": [SECTION]}]}
+SECTION = {
+    "section_title": "Background",
+    "paragraphs": ["First  one.", "Second\none."],
+    "subsections": [],
+}
+REPORT = {
+    "section_title": "",
+    "paragraphs": [],
+    "subsections": [SECTION, SECTION | {"subsections": [SECTION]}],
+}
 CRS = {"id": "R1", "title": "On ships", "reports": REPORT, "summary": ["A summary.", "More of it."]}
-GAO = {"id": "GAO-1", "report": [SECTION, SECTION], "highlight": [SECTION | {"section_title": "What GAO Found"}]}
+GAO = {
+    "id": "GAO-1",
+    "report": [SECTION, SECTION],
+    "highlight": [SECTION | {"section_title": "What GAO Found"}],
+}
 
 
 @pytest.fixture
@@ -37,12 +49,27 @@ def test_sections_become_lines_and_summaries_have_no_titles(release):
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"summary": ["a"]}, 'crs/test-1.json: no key "reports"; is this a file of the GovReport release?'),
+        (
+            {"summary": ["a"]},
+            'crs/test-1.json: no key "reports"; is this a file of the GovReport release?',
+        ),
         ([], 'crs/test-1.json: no key "reports"; is this'),
-        (CRS | {"summary": [" "]}, "crs/test-1.json: report or summary has no text; take its id out of split_ids"),
-        (CRS | {"reports": 3}, "crs/test-1.json: a section is int, not an object; copy the file again"),
-        (CRS | {"reports": SECTION | {"subsections": [[]]}}, "crs/test-1.json: a section is list, not an object"),
-        (CRS | {"reports": SECTION | {"paragraphs": [1]}}, 'crs/test-1.json: "section_title" and "paragraphs" must be'),
+        (
+            CRS | {"summary": [" "]},
+            "crs/test-1.json: report or summary has no text; take its id out of split_ids",
+        ),
+        (
+            CRS | {"reports": 3},
+            "crs/test-1.json: a section is int, not an object; copy the file again",
+        ),
+        (
+            CRS | {"reports": SECTION | {"subsections": [[]]}},
+            "crs/test-1.json: a section is list, not an object",
+        ),
+        (
+            CRS | {"reports": SECTION | {"paragraphs": [1]}},
+            'crs/test-1.json: "section_title" and "paragraphs" must be',
+        ),
     ],
 )
 def test_files_of_another_shape(row, problem, release):
@@ -54,7 +81,9 @@ def test_files_of_another_shape(row, problem, release):
 def test_files_that_are_missing_or_damaged(release):
     directory = release()
     (directory / "gao" / "test-1.json").write_text("{")
-    with pytest.raises(InputError, match=r"test-1.json: not valid JSON \(.*\); copy the file again"):
+    with pytest.raises(
+        InputError, match=r"test-1.json: not valid JSON \(.*\); copy the file again"
+    ):
         list(read_govreport(directory, "test"))
     (directory / "gao" / "test-1.json").unlink()
     with pytest.raises(InputError, match=r"gao/test-1\.json: no such file; check the path"):

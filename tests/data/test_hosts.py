@@ -1,4 +1,5 @@
-"""Real processes that share prepared shards: every document once per epoch, however many there are."""
+"""Real processes that share prepared shards: every document once per epoch, however many there
+are."""
 
 import json
 import os
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.data.examples import load_examples
 from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.stores import load_examples
 
 WORKER = Path(__file__).with_name("reading_worker.py")
 
@@ -21,7 +22,17 @@ def read(directory, hosts, stop, state=None):
     more = [] if state is None else [json.dumps(state)]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-W", "error", str(WORKER), str(directory), str(index), str(hosts), str(stop), *more],
+            [
+                sys.executable,
+                "-W",
+                "error",
+                str(WORKER),
+                str(directory),
+                str(index),
+                str(hosts),
+                str(stop),
+                *more,
+            ],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -38,7 +49,9 @@ def read(directory, hosts, stop, state=None):
 
 
 @pytest.mark.slow
-def test_hosts_see_every_document_once_per_epoch_also_when_others_go_on(tmp_path, report_task, tokenizer):
+def test_hosts_see_every_document_once_per_epoch_also_when_others_go_on(
+    tmp_path, report_task, tokenizer
+):
     """Two processes read the beginning, four go on into the second epoch, two read the rest."""
     write_prepared(tmp_path / "out", report_task, tokenizer, "train", num_shards=5, progress=False)
     seen, state = [], None
@@ -49,6 +62,9 @@ def test_hosts_see_every_document_once_per_epoch_also_when_others_go_on(tmp_path
         state = states[0]
         assert all(report["seen"] for report in reports)
         seen += [(epoch, tuple(ids)) for report in reports for epoch, ids in report["seen"]]
-    documents = [tuple(example["input_ids"].tolist()) for example in load_examples(report_task, tokenizer, "train")]
+    documents = [
+        tuple(example["input_ids"].tolist())
+        for example in load_examples(report_task, tokenizer, "train")
+    ]
     assert len(set(documents)) == len(documents)
     assert Counter(seen) == Counter((epoch, ids) for epoch in range(3) for ids in documents)

@@ -3,9 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.data.examples import load_examples, make_examples
+from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import label_numbers, labelled
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
+from longsum_jax.data.stores import load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
@@ -17,7 +18,10 @@ def task_of(tmp_path):
 
     def make(*labels, **options):
         path = tmp_path / "rows.jsonl"
-        rows = ({"id": chr(97 + i), "text": f"Text {i}.", "label": label} for i, label in enumerate(labels))
+        rows = (
+            {"id": chr(97 + i), "text": f"Text {i}.", "label": label}
+            for i, label in enumerate(labels)
+        )
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return get_task("labels", source=f"json:{path}", max_source_length=16, **options)
 
@@ -45,7 +49,10 @@ def test_names_are_collected_in_sorted_order(task_of, labels, names, multi_label
 def test_names_that_a_model_or_the_task_has(task_of):
     assert labelled(task_of("a", "b"), "train", ("b", "c", "a")).labels == ("b", "c", "a")
     assert labelled(task_of("a", "b", labels=("b", "a")), "train", ("x", "y")).labels == ("b", "a")
-    assert labelled(task_of(1, 0), "train", ("NEGATIVE", "POSITIVE")).labels == ("NEGATIVE", "POSITIVE")
+    assert labelled(task_of(1, 0), "train", ("NEGATIVE", "POSITIVE")).labels == (
+        "NEGATIVE",
+        "POSITIVE",
+    )
 
 
 def test_numbers_of_labels():
@@ -64,7 +71,11 @@ def test_numbers_of_labels():
         ([[], 1], (), 'document "b": its label 1 is of another kind'),
         (["a", "c"], ("a", "b"), "document \"b\": label 'c' is none of the labels; known: a, b"),
         ([2], ("a", "b"), 'document "a": label 2 is none of the labels; known: a, b'),
-        ([500], [f"{i}" for i in range(30)], 'document "a": label 500 is none of the labels; there are 30 labels'),
+        (
+            [500],
+            [f"{i}" for i in range(30)],
+            'document "a": label 500 is none of the labels; there are 30 labels',
+        ),
         ([[], []], (), 'task "labels", split "train": no document has a label; check json:'),
     ],
 )
@@ -81,7 +92,9 @@ def test_examples_hold_text_and_numbers(task_of, tokenizer):
 
 
 def test_prepared_examples_keep_the_names(task_of, tokenizer, tmp_path):
-    metadata = write_prepared(tmp_path / "prepared", task_of("x", "y"), tokenizer, "train", 1, progress=False)
+    metadata = write_prepared(
+        tmp_path / "prepared", task_of("x", "y"), tokenizer, "train", 1, progress=False
+    )
     assert metadata["task"]["labels"] == ("x", "y")
     assert [e["labels"].tolist() for e in PreparedExamples(tmp_path / "prepared")] == [[0], [1]]
 
@@ -113,9 +126,13 @@ def test_a_share_is_held_out_whatever_the_order(task_of, tokenizer):
     from longsum_jax.data.sources import documents
 
     task = task_of(*["x", "y"] * 10, held_out=0.3)
-    splits = {split: [d.id for d in documents(task, split)] for split in ("train", "validation", "test")}
+    splits = {
+        split: [d.id for d in documents(task, split)] for split in ("train", "validation", "test")
+    }
     assert sorted(splits["train"] + splits["validation"]) == [chr(97 + i) for i in range(20)]
     assert 0 < len(splits["validation"]) < 14
     assert splits["validation"] == splits["test"]
     turned = task_of(*["x", "y"] * 5, held_out=0.3)
-    assert [d.id for d in documents(turned, "validation")] == [n for n in splits["validation"] if n < "k"]
+    assert [d.id for d in documents(turned, "validation")] == [
+        n for n in splits["validation"] if n < "k"
+    ]

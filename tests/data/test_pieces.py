@@ -14,7 +14,9 @@ from longsum_jax.text.sentences import split_sentences
 def text_of(lengths):
     """Sentences of these many words, every word another one."""
     numbers = iter(range(10**9))
-    return " ".join("The " + " ".join(f"w{next(numbers)}" for _ in range(n - 1)) + "." for n in lengths)
+    return " ".join(
+        "The " + " ".join(f"w{next(numbers)}" for _ in range(n - 1)) + "." for n in lengths
+    )
 
 
 def random_text(seed, sentences):
@@ -27,7 +29,10 @@ def slow_twin(text, piece_words):
     sentences = split_sentences(text)
     ends = [sum(len(s.split()) for s in sentences[:i]) for i in range(len(sentences) + 1)]
     count = -(-ends[-1] // piece_words)
-    bounds = {min(range(len(ends)), key=lambda i: abs(ends[i] * count - ends[-1] * k)) for k in range(count + 1)}
+    bounds = {
+        min(range(len(ends)), key=lambda i: abs(ends[i] * count - ends[-1] * k))
+        for k in range(count + 1)
+    }
     return [sentences[a:b] for a, b in itertools.pairwise(sorted(bounds))]
 
 
@@ -35,7 +40,9 @@ def slow_twin(text, piece_words):
 @pytest.mark.parametrize("piece_words", [20, 57, 200])
 def test_pieces_are_those_of_the_slow_twin(seed, piece_words):
     text = random_text(seed, sentences=90)
-    assert [split_sentences(piece) for piece in cut(text, piece_words)] == slow_twin(text, piece_words)
+    assert [split_sentences(piece) for piece in cut(text, piece_words)] == slow_twin(
+        text, piece_words
+    )
 
 
 @pytest.mark.parametrize("piece_words", [50, 101, 640])
@@ -44,7 +51,9 @@ def test_number_and_lengths(piece_words):
     lengths = [len(piece.split()) for piece in cut(text, piece_words)]
     assert len(lengths) == -(-len(text.split()) // piece_words)
     mean = sum(lengths) / len(lengths)
-    assert all(abs(length - mean) <= 30 for length in lengths)  # half a sentence of 30 words at either end
+    assert all(
+        abs(length - mean) <= 30 for length in lengths
+    )  # half a sentence of 30 words at either end
 
 
 def test_nothing_is_lost_of_real_documents():

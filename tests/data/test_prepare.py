@@ -4,22 +4,38 @@ import sys
 
 import pytest
 
-from longsum_jax import prepare
+from longsum_jax.commands import prepare
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.errors import InputError
 
 
 def arguments(out, reports, *more):
-    return ["--task=c4", f"--source=json:{reports}", "--tokenizer=bytes", f"--out={out}", "--quiet", *more]
+    return [
+        "--task=c4",
+        f"--source=json:{reports}",
+        "--tokenizer=bytes",
+        f"--out={out}",
+        "--quiet",
+        *more,
+    ]
 
 
 def test_options_reach_the_task(tmp_path, reports, capsys):
-    more = ["--num_shards=2", "--max_source_length=50", "--ratio=0.4", "--strategy=lead", "--seed=5"]
+    more = [
+        "--num_shards=2",
+        "--max_source_length=50",
+        "--ratio=0.4",
+        "--strategy=lead",
+        "--seed=5",
+    ]
     prepare.main(arguments(tmp_path / "out", reports, *more))
     metadata = PreparedExamples(tmp_path / "out").metadata
     assert (metadata["num_shards"], metadata["split"], metadata["seed"]) == (2, "train", 5)
     assert metadata["task"]["max_source_length"] == 50
-    assert metadata["task"]["gap_sentences"] | {"ratio": 0.4, "strategy": "lead"} == (metadata["task"]["gap_sentences"])
+    assert (
+        metadata["task"]["gap_sentences"] | {"ratio": 0.4, "strategy": "lead"}
+        == (metadata["task"]["gap_sentences"])
+    )
     counts = metadata["counts"]
     said = capsys.readouterr().out
     assert f"{metadata['examples']} examples in" in said
@@ -33,7 +49,15 @@ def test_pieces_are_reported(tmp_path, reports, capsys):
 
 
 def test_embedded_corpus_needs_no_file(tmp_path):
-    prepare.main(["--task=embedded", "--split=validation", "--tokenizer=bytes", f"--out={tmp_path / 'out'}", "--quiet"])
+    prepare.main(
+        [
+            "--task=embedded",
+            "--split=validation",
+            "--tokenizer=bytes",
+            f"--out={tmp_path / 'out'}",
+            "--quiet",
+        ]
+    )
     store = PreparedExamples(tmp_path / "out")
     assert 0 < len(store) <= 8
     assert store.lengths[:, 0].max() <= 4096
@@ -81,7 +105,8 @@ def test_as_a_command_with_several_workers(tmp_path, reports):
     command = [
         sys.executable,
         "-m",
-        "longsum_jax.prepare",
+        "longsum_jax",
+        "prepare",
         *arguments(tmp_path / "out", reports, "--ratio=0.5"),
     ]
     subprocess.run([*command, "--workers=2"], check=True, timeout=120, capture_output=True)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from longsum_jax.data import prepared
-from longsum_jax.data.examples import load_examples
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
-from longsum_jax.data.streams import ExampleStream
+from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.errors import InputError
-from longsum_jax.text.tokenizers import load_tokenizer
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 
 @pytest.fixture
@@ -49,7 +48,10 @@ def test_round_trip_in_the_order_of_the_documents(tmp_path, report_task, tokeniz
 def test_several_processes_write_the_same(directory, tmp_path, report_task, tokenizer):
     write_prepared(tmp_path / "two", report_task, tokenizer, "train", 4, workers=2, progress=False)
     assert_same_examples(PreparedExamples(tmp_path / "two"), PreparedExamples(directory))
-    assert json.loads((tmp_path / "two/metadata.json").read_text()) == PreparedExamples(directory).metadata
+    assert (
+        json.loads((tmp_path / "two/metadata.json").read_text())
+        == PreparedExamples(directory).metadata
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -121,19 +123,22 @@ def test_failure_half_way_leaves_nothing_behind(tmp_path, report_task, tokenizer
         return b"record"
 
     monkeypatch.setattr(prepared, "pack", fail_at_ten)
-    with pytest.raises(InputError, match=r"cannot write .*/out: No space left on device; nothing was kept"):
+    with pytest.raises(
+        InputError, match=r"cannot write .*/out: No space left on device; nothing was kept"
+    ):
         write_prepared(tmp_path / "out", report_task, tokenizer, "train", progress=False)
     assert names(tmp_path) == []
 
 
 def test_a_full_disk_is_noticed_when_the_shards_are_closed(tmp_path):
-    """A limit on the size of files stands in for the disk; it must hold for a process of its own."""
+    """A limit on the size of files stands in for the disk; it must hold for a process of its
+    own."""
     code = (
         "import resource, signal\n"
         "from longsum_jax.data.prepared import write_prepared\n"
         "from longsum_jax.data.tasks import get_task\n"
         "from longsum_jax.errors import InputError\n"
-        "from longsum_jax.text.tokenizers import load_tokenizer\n"
+        "from longsum_jax.tokenizers.loading import load_tokenizer\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
         "task, tokenizer = get_task('embedded'), load_tokenizer('bytes')\n"
@@ -181,8 +186,14 @@ def edit_metadata(directory, **changes):
         (lambda d: edit_metadata(d, format_version=2), "format_version is 2, .* reads 1"),
         (lambda d: (d / "lengths.npy").unlink(), r"lengths\.npy is missing or damaged"),
         (lambda d: (d / "lengths.npy").write_bytes(b"no"), r"lengths\.npy is missing or damaged"),
-        (lambda d: np.save(d / "lengths.npy", np.zeros((3, 2))), r"has shape \(3, 2\), not \(25, 2\)"),
-        (lambda d: (d / "train-00002-of-00004.array_record").unlink(), "00002-of-00004.* is missing"),
+        (
+            lambda d: np.save(d / "lengths.npy", np.zeros((3, 2))),
+            r"has shape \(3, 2\), not \(25, 2\)",
+        ),
+        (
+            lambda d: (d / "train-00002-of-00004.array_record").unlink(),
+            "00002-of-00004.* is missing",
+        ),
         (
             lambda d: (d / "train-00001-of-00004.array_record").write_bytes(
                 (d / "train-00000-of-00004.array_record").read_bytes()

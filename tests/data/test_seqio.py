@@ -1,4 +1,5 @@
-"""TFDS through seqio. TensorFlow is large and slow to import, so one subprocess answers for all tests."""
+"""TFDS through seqio. TensorFlow is large and slow to import, so one subprocess answers for all
+tests."""
 
 import json
 import os
@@ -68,7 +69,10 @@ def test_pieces_are_the_same_from_a_cache_in_any_order(answers):
 
 
 def test_cached_texts_are_read_back(answers):
-    assert answers["cached"] == [["c0", "kept", "chosen", None, None], ["c1", "too short", "", None, None]]
+    assert answers["cached"] == [
+        ["c0", "kept", "chosen", None, None],
+        ["c1", "too short", "", None, None],
+    ]
 
 
 def test_every_builder_has_the_fields_that_its_task_names(answers):

@@ -25,7 +25,10 @@ def test_embedded_splits_share_nothing_and_miss_nothing():
 
 def test_json_lines_in_the_order_of_files_and_lines(tmp_path):
     for part in "ba":
-        write(tmp_path / f"{part}.jsonl", [{"document": f"{part}{n}", "summary": "s"} for n in range(2)])
+        write(
+            tmp_path / f"{part}.jsonl",
+            [{"document": f"{part}{n}", "summary": "s"} for n in range(2)],
+        )
     found = documents(get_task("arxiv", source=f"json:{tmp_path}/*.jsonl"), "train")
     assert [d.document for d in found] == ["a0", "a1", "b0", "b1"]
 
@@ -69,5 +72,7 @@ def test_unknown_split():
 
 def test_tfds_without_tensorflow_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "seqio", None)
-    with pytest.raises(InputError, match=r'TFDS data sets need seqio: pip install "longsum_jax\[data\]"'):
+    with pytest.raises(
+        InputError, match=r'TFDS data sets need seqio: pip install "longsum_jax\[data\]"'
+    ):
         next(documents(get_task("c4"), "train"))

@@ -6,7 +6,9 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 
 
 def test_lengths_of_the_papers():
-    lengths = {name: (task.max_source_length, task.max_target_length) for name, task in TASKS.items()}
+    lengths = {
+        name: (task.max_source_length, task.max_target_length) for name, task in TASKS.items()
+    }
     assert lengths["c4"] == (4096, 910)
     assert lengths["govreport"] == lengths["booksum_book"] == (4096, 1024)
     assert lengths["arxiv"] == lengths["pubmed"] == lengths["summscreenfd"] == (4096, 512)
@@ -28,7 +30,9 @@ def test_json_source_brings_the_field_names_of_json_lines():
 
 
 def test_an_empty_override_stands_for_the_own_value():
-    blank = dict.fromkeys(("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir"), "")
+    blank = dict.fromkeys(
+        ("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir"), ""
+    )
     assert get_task("qmsum", **blank) == TASKS["qmsum"]
     json_task = get_task("qmsum", **(blank | {"source": "json:x"}))
     assert (json_task.document_key, json_task.query_key) == ("document", "query")
@@ -61,7 +65,11 @@ def test_pieces_are_for_gap_sentences():
     ("name", "overrides", "message"),
     [
         ("govrep", {}, 'unknown task "govrep"; did you mean "govreport"'),
-        ("c4", {"max_source_lenght": 9}, 'unknown key "max_source_lenght"; did you mean "max_source_length"'),
+        (
+            "c4",
+            {"max_source_lenght": 9},
+            'unknown key "max_source_lenght"; did you mean "max_source_length"',
+        ),
         ("c4", {"objective": "summarise"}, 'did you mean "summarize"'),
         ("c4", {"source": "csv:a"}, 'source "csv:a" is none of embedded'),
         ("c4", {"source": "json:"}, 'source "json:" is none of'),
@@ -71,7 +79,11 @@ def test_pieces_are_for_gap_sentences():
         ("c4", {"piece_words": "20"}, "piece_words: expected int, got '20'"),
         ("arxiv", {"piece_words": 300}, 'piece_words=300 is for objective="gap_sentences" alone'),
         ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is for"),
-        ("imdb", {"objective": "classify"}, "labels are read from JSON lines alone, not from tfds:imdb"),
+        (
+            "imdb",
+            {"objective": "classify"},
+            "labels are read from JSON lines alone, not from tfds:imdb",
+        ),
         ("labels", {"held_out": 1.0}, "held_out=1.0 must be at least 0 and below 1"),
     ],
 )

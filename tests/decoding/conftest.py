@@ -1,4 +1,5 @@
-"""Decoders whose cache holds the ids read so far, so that a wrong reorder or position changes the output."""
+"""Decoders whose cache holds the ids read so far, so that a wrong reorder or position changes the
+output."""
 
 import functools
 
@@ -10,7 +11,8 @@ from longsum_jax.decoding import Decoder, generate
 
 
 def _decoder(next_logits):
-    """``next_logits(documents [B, 1], ids [B, R, T], length) -> [B, R, V]`` sees the first ``length`` ids."""
+    """``next_logits(documents [B, 1], ids [B, R, T], length) -> [B, R, V]`` sees the first
+    ``length`` ids."""
 
     def step(ids, cache):
         read = jax.lax.dynamic_update_index_in_dim(cache["ids"], ids, cache["length"], axis=-1)
@@ -29,7 +31,9 @@ def _compiled(next_logits, options):
     def run(documents, rng):
         ids = jnp.zeros((len(documents), options.decoder_beams, options.max_new_tokens), jnp.int32)
         cache = {"documents": documents, "ids": ids, "length": jnp.int32(0)}
-        return generate(_decoder(next_logits), cache, batch_size=len(documents), options=options, rng=rng)
+        return generate(
+            _decoder(next_logits), cache, batch_size=len(documents), options=options, rng=rng
+        )
 
     # These loops run for milliseconds: what they cost is their compilation.
     return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})
@@ -37,7 +41,8 @@ def _compiled(next_logits, options):
 
 @pytest.fixture(scope="session")
 def decode():
-    """decode(next_logits, documents, options, rng=None): ``generate`` compiled, over documents [B] int32."""
+    """decode(next_logits, documents, options, rng=None): ``generate`` compiled, over documents [B]
+    int32."""
 
     def run(next_logits, documents, options, rng=None):
         return _compiled(next_logits, options)(jnp.asarray(documents, jnp.int32), rng)

@@ -23,7 +23,7 @@ def history():
     return np.random.default_rng(1).integers(0, 4, (_B, _R, _T)).astype(np.int32)
 
 
-def _row_by_row(function, scores, history, length):
+def _attend_on_cpu(function, scores, history, length):
     out = scores.copy()
     for b, r in np.ndindex(_B, _R):
         function(out[b, r], history[b, r, :length].tolist())
@@ -39,14 +39,18 @@ def test_no_repeat_ngram(scores, history, length, size):
             if len(ids) >= size - 1 and (*ids[len(ids) - size + 1 :], token) in seen:
                 row[token] = -np.inf
 
-    expected = _row_by_row(twin, scores, history, length)
+    expected = _attend_on_cpu(twin, scores, history, length)
     assert length < 8 or size > 3 or np.isinf(expected).any()
-    got = processors.forbid_repeated_ngrams(jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), size)
+    got = processors.forbid_repeated_ngrams(
+        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), size
+    )
     np.testing.assert_array_equal(got, expected)
 
 
 def test_ngrams_longer_than_the_history_are_never_repeated(scores, history):
-    got = processors.forbid_repeated_ngrams(jnp.asarray(scores), jnp.asarray(history), jnp.int32(_T), _T + 1)
+    got = processors.forbid_repeated_ngrams(
+        jnp.asarray(scores), jnp.asarray(history), jnp.int32(_T), _T + 1
+    )
     np.testing.assert_array_equal(got, scores)
 
 
@@ -57,8 +61,10 @@ def test_repetition_penalty(scores, history, length, penalty):
         for token in set(ids):
             row[token] = row[token] * penalty if row[token] < 0 else row[token] / penalty
 
-    expected = _row_by_row(twin, scores, history, length)
-    got = processors.penalise_repetition(jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty)
+    expected = _attend_on_cpu(twin, scores, history, length)
+    got = processors.penalise_repetition(
+        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty
+    )
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
@@ -77,8 +83,10 @@ def test_bad_words(scores, history, length, word):
         if ids[len(ids) - len(word) + 1 :] == word[:-1] and len(ids) >= len(word) - 1:
             row[word[-1]] = -np.inf
 
-    expected = _row_by_row(twin, scores, history, length)
-    got = processors.forbid_sequence(jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), word)
+    expected = _attend_on_cpu(twin, scores, history, length)
+    got = processors.forbid_sequence(
+        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), word
+    )
     np.testing.assert_array_equal(got, expected)
 
 
@@ -112,15 +120,24 @@ def test_top_p_keeps_the_smallest_likeliest_set(scores, p):
 
 def test_warping_scales_before_it_cuts(scores):
     options = GenerationOptions(
-        max_new_tokens=4, decoder_start_token_id=0, temperature=0.5, top_k=4, top_p=0.7, do_sample=True
+        max_new_tokens=4,
+        decoder_start_token_id=0,
+        temperature=0.5,
+        top_k=4,
+        top_p=0.7,
+        do_sample=True,
     )
     expected = processors.keep_top_p(processors.keep_top_k(jnp.asarray(scores) * 2, 4), 0.7)
     np.testing.assert_array_equal(processors.warp_scores(jnp.asarray(scores), options), expected)
 
 
-@pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "bad_words_ids"])
+@pytest.mark.parametrize(
+    "name", ["forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "bad_words_ids"]
+)
 def test_ids_outside_the_vocabulary_are_named(scores, history, name):
     value = ((3, _V),) if name == "bad_words_ids" else _V
     options = GenerationOptions(max_new_tokens=_T - 1, decoder_start_token_id=0, **{name: value})
-    with pytest.raises(InputError, match=f"{name}: token id 9 is outside the model's vocabulary of 9"):
+    with pytest.raises(
+        InputError, match=f"{name}: token id 9 is outside the model's vocabulary of 9"
+    ):
         processors.process_scores(jnp.asarray(scores), jnp.asarray(history), jnp.int32(1), options)

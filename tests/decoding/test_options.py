@@ -29,15 +29,28 @@ def test_a_published_config_counts_its_start_token():
     options = GenerationOptions.from_config(_BART)
     assert (options.max_new_tokens, options.min_new_tokens) == (141, 55)
     assert (options.num_beams, options.early_stopping, options.length_penalty) == (4, True, 2.0)
-    assert (options.eos_token_id, options.forced_eos_token_id, options.forced_bos_token_id) == ((2,), (2,), 0)
+    assert (options.eos_token_id, options.forced_eos_token_id, options.forced_bos_token_id) == (
+        (2,),
+        (2,),
+        0,
+    )
 
 
 def test_overrides_win_and_none_switches_off():
     options = GenerationOptions.from_config(
-        _BART, max_new_tokens=30, min_length=None, forced_bos_token_id=None, num_beams=None, length_penalty=1
+        _BART,
+        max_new_tokens=30,
+        min_length=None,
+        forced_bos_token_id=None,
+        num_beams=None,
+        length_penalty=1,
     )
     assert (options.max_new_tokens, options.min_new_tokens) == (30, 0)
-    assert (options.forced_bos_token_id, options.num_beams, options.length_penalty) == (None, 1, 1.0)
+    assert (options.forced_bos_token_id, options.num_beams, options.length_penalty) == (
+        None,
+        1,
+        1.0,
+    )
     assert GenerationOptions.from_config(_SMALL, eos_token_id=None).eos_token_id == ()
 
 
@@ -59,8 +72,14 @@ def test_top_k_defaults_to_50_and_none_is_off():
 
 
 def test_missing_special_tokens():
-    options = GenerationOptions.from_config({"max_new_tokens": 3, "bos_token_id": 5, "eos_token_id": [7, 8]})
-    assert (options.decoder_start_token_id, options.eos_token_id, options.pad_token_id) == (5, (7, 8), 7)
+    options = GenerationOptions.from_config(
+        {"max_new_tokens": 3, "bos_token_id": 5, "eos_token_id": [7, 8]}
+    )
+    assert (options.decoder_start_token_id, options.eos_token_id, options.pad_token_id) == (
+        5,
+        (7, 8),
+        7,
+    )
     options = GenerationOptions.from_config({"max_new_tokens": 3, "decoder_start_token_id": 0})
     assert (options.eos_token_id, options.pad_token_id) == ((), 0)
 
@@ -74,13 +93,24 @@ def test_options_hash_and_compare_by_value():
 
 
 def test_rows_of_the_cache():
-    assert GenerationOptions.from_config(_SMALL, num_beams=4, num_return_sequences=2).decoder_beams == 4
-    assert GenerationOptions.from_config(_SMALL, do_sample=True, num_return_sequences=3).decoder_beams == 3
+    assert (
+        GenerationOptions.from_config(_SMALL, num_beams=4, num_return_sequences=2).decoder_beams
+        == 4
+    )
+    assert (
+        GenerationOptions.from_config(_SMALL, do_sample=True, num_return_sequences=3).decoder_beams
+        == 3
+    )
     assert GenerationOptions.from_config(_SMALL).decoder_beams == 1
 
 
 def test_every_neutral_key_is_accepted():
-    neutral = {"typical_p": 1.0, "renormalize_logits": False, "num_beam_groups": 1, "use_cache": True}
+    neutral = {
+        "typical_p": 1.0,
+        "renormalize_logits": False,
+        "num_beam_groups": 1,
+        "use_cache": True,
+    }
     neutral |= {
         "begin_suppress_tokens": [],
         "guidance_scale": None,
@@ -142,7 +172,9 @@ def test_unknown_key_of_a_config_is_named():
 
 
 def test_nothing_falls_back_to_a_hidden_limit():
-    with pytest.raises(InputError, match="max_new_tokens is set neither here nor in generation_config"):
+    with pytest.raises(
+        InputError, match="max_new_tokens is set neither here nor in generation_config"
+    ):
         GenerationOptions.from_config({"decoder_start_token_id": 0})
     with pytest.raises(InputError, match="missing decoder_start_token_id"):
         GenerationOptions.from_config({"max_new_tokens": 4})
@@ -151,5 +183,7 @@ def test_nothing_falls_back_to_a_hidden_limit():
 def test_direct_construction_checks_too():
     with pytest.raises(InputError, match="num_beams=0"):
         GenerationOptions(max_new_tokens=4, decoder_start_token_id=0, num_beams=0)
-    with pytest.raises(InputError, match=r'early_stopping=.sometimes. must be true, false or "never"'):
+    with pytest.raises(
+        InputError, match=r'early_stopping=.sometimes. must be true, false or "never"'
+    ):
         dataclasses.replace(GenerationOptions.from_config(_SMALL), early_stopping="sometimes")

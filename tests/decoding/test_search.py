@@ -15,7 +15,13 @@ _NEAR[:, :, _PAD] -= 20.0
 
 _GREEDY = {"no_repeat_ngram_size": 2}
 _BEAM = {"num_beams": 3, "num_return_sequences": 3, "early_stopping": True}
-_SAMPLE = {"do_sample": True, "num_return_sequences": 2, "top_k": 6, "top_p": 0.9, "temperature": 0.8}
+_SAMPLE = {
+    "do_sample": True,
+    "num_return_sequences": 2,
+    "top_k": 6,
+    "top_p": 0.9,
+    "temperature": 0.8,
+}
 
 
 def _next_logits(documents, ids, length):
@@ -34,7 +40,9 @@ def test_a_row_does_not_depend_on_its_batch_mates(decode, changes):
     together = decode(_next_logits, range(6), options, keys)
     each = options.num_return_sequences
     for document in range(6):
-        alone = decode(_next_logits, [document], options, None if keys is None else keys[document, None])
+        alone = decode(
+            _next_logits, [document], options, None if keys is None else keys[document, None]
+        )
         for name in Generated._fields:
             rows = np.asarray(getattr(together, name))[document * each : (document + 1) * each]
             np.testing.assert_array_equal(rows, getattr(alone, name), err_msg=name)
@@ -43,8 +51,12 @@ def test_a_row_does_not_depend_on_its_batch_mates(decode, changes):
 @pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])
 def test_layout_lengths_and_padding(decode, changes):
     options = _options(min_new_tokens=3, **changes)
-    generated = decode(_next_logits, range(6), options, jax.random.key(1) if options.do_sample else None)
-    sequences, lengths, ended = map(np.asarray, (generated.sequences, generated.lengths, generated.ended))
+    generated = decode(
+        _next_logits, range(6), options, jax.random.key(1) if options.do_sample else None
+    )
+    sequences, lengths, ended = map(
+        np.asarray, (generated.sequences, generated.lengths, generated.ended)
+    )
     assert sequences.shape == (6 * options.num_return_sequences, 1 + _LIMIT)
     assert sequences.dtype == np.int32
     for ids, length, end in zip(sequences, lengths, ended, strict=True):
@@ -79,7 +91,13 @@ def test_sampling_repeats_with_its_key_and_changes_with_another(decode):
 
 def test_sampled_frequencies_match_the_softmax(decode):
     temperature, count = 1.5, 20_000
-    options = _options(max_new_tokens=1, do_sample=True, num_return_sequences=count, temperature=temperature, top_k=5)
+    options = _options(
+        max_new_tokens=1,
+        do_sample=True,
+        num_return_sequences=count,
+        temperature=temperature,
+        top_k=5,
+    )
     drawn = decode(_next_logits, [3], options, jax.random.key(0)).sequences[:, 1]
     frequencies = np.bincount(drawn, minlength=_V) / count
     logits = _NEAR[3, 0].astype(np.float64) / temperature
@@ -96,8 +114,12 @@ def _uniform_logits(documents, ids, length):
 
 def test_samples_of_successive_steps_are_independent(decode):
     count = 20_000
-    options = _options(max_new_tokens=2, do_sample=True, num_return_sequences=count, eos_token_id=None)
-    first, second = np.asarray(decode(_uniform_logits, [0], options, jax.random.key(2)).sequences[:, 1:]).T
+    options = _options(
+        max_new_tokens=2, do_sample=True, num_return_sequences=count, eos_token_id=None
+    )
+    first, second = np.asarray(
+        decode(_uniform_logits, [0], options, jax.random.key(2)).sequences[:, 1:]
+    ).T
     pairs = np.bincount(first * _V + second, minlength=_V * _V) / count
     standard_error = np.sqrt(1 / (_V * _V) / count)
     assert (np.abs(pairs - 1 / (_V * _V)) <= 5 * standard_error).all()
@@ -133,7 +155,9 @@ def test_bfloat16_logits_are_scored_in_float32(decode):
 
 
 def test_trim_of_an_empty_batch():
-    empty = Generated(jnp.zeros((0, 5), jnp.int32), jnp.zeros(0, jnp.int32), jnp.zeros(0, bool), jnp.zeros(0))
+    empty = Generated(
+        jnp.zeros((0, 5), jnp.int32), jnp.zeros(0, jnp.int32), jnp.zeros(0, bool), jnp.zeros(0)
+    )
     assert trim(empty).shape == (0, 1)
 
 
@@ -141,11 +165,17 @@ def test_sampling_without_keys_says_so(decode):
     with pytest.raises(InputError, match="do_sample=True needs random keys"):
         decode(_next_logits, [0], _options(do_sample=True))
     with pytest.raises(InputError, match=r"rng holds keys of shape \(3,\); give one key, or 2"):
-        decode(_next_logits, [0, 1], _options(do_sample=True), jax.random.split(jax.random.key(0), 3))
+        decode(
+            _next_logits, [0, 1], _options(do_sample=True), jax.random.split(jax.random.key(0), 3)
+        )
 
 
 def test_a_vocabulary_too_small_for_beams_says_so():
-    decoder = Decoder(lambda ids, cache: (jnp.zeros((*ids.shape, 2)), cache), lambda cache, beams: cache)
+    decoder = Decoder(
+        lambda ids, cache: (jnp.zeros((*ids.shape, 2)), cache), lambda cache, beams: cache
+    )
     options = _options(num_beams=2, eos_token_id=(0, 1))
-    with pytest.raises(InputError, match="with 2 eos_token_id needs a vocabulary of at least 3, not 2"):
+    with pytest.raises(
+        InputError, match="with 2 eos_token_id needs a vocabulary of at least 3, not 2"
+    ):
         generate(decoder, (), batch_size=1, options=options)

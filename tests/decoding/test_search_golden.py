@@ -24,7 +24,8 @@ def test_ids_and_scores_equal_those_of_transformers(decode, index):
     options = GenerationOptions.from_config(_CASES[index])
     expected = _GOLDEN[f"ids_{index}"].copy()
     if options.pad_token_id == 0 and options.num_beams > 1:
-        # transformers' beam search fills with the end-of-sequence id where the padding id is 0; we pad.
+        # transformers' beam search fills with the end-of-sequence id where the padding id is 0; we
+        # pad.
         assert np.any(np.cumsum(expected == 1, axis=1) > 1)
         expected[np.cumsum(expected == 1, axis=1) > 1] = 0
     generated = decode(_two_tables, range(6), options)

@@ -1,4 +1,5 @@
-"""Greedy and beam search against plain Python over lists; next-token scores depend on the whole prefix."""
+"""Greedy and beam search against plain Python over lists; next-token scores depend on the whole
+prefix."""
 
 import itertools
 
@@ -46,13 +47,21 @@ def _twin_beam_search(document, options):
         candidates = []
         for total, ids in running:
             log_probs = _log_probs(document, ids)
-            candidates += [(total + log_probs[token], [*ids, token]) for token in _allowed(ids, options)]
+            candidates += [
+                (total + log_probs[token], [*ids, token]) for token in _allowed(ids, options)
+            ]
         candidates = sorted(candidates, reverse=True)[: 2 * options.num_beams]
-        ended = [c for c in candidates[: options.num_beams] if c[1][-1] == _EOS or length == options.max_new_tokens]
+        ended = [
+            c
+            for c in candidates[: options.num_beams]
+            if c[1][-1] == _EOS or length == options.max_new_tokens
+        ]
         finished += [(total / length**options.length_penalty, ids) for total, ids in ended]
         finished = sorted(finished, reverse=True)[: options.num_beams]
         running = [c for c in candidates if c[1][-1] != _EOS][: options.num_beams]
-        if len(finished) == options.num_beams and _may_stop(running[0][0], finished, length, options):
+        if len(finished) == options.num_beams and _may_stop(
+            running[0][0], finished, length, options
+        ):
             break
     return finished
 
@@ -76,15 +85,27 @@ def _options(**changes):
         {"num_beams": 2},
         {"num_beams": 3, "early_stopping": True, "length_penalty": 2.0},
         {"num_beams": 3, "early_stopping": "never", "length_penalty": 1.5},
-        {"num_beams": 3, "early_stopping": "never", "length_penalty": -0.3, "num_return_sequences": 3},
+        {
+            "num_beams": 3,
+            "early_stopping": "never",
+            "length_penalty": -0.3,
+            "num_return_sequences": 3,
+        },
         {"num_beams": 4, "no_repeat_ngram_size": 1, "min_new_tokens": 5},
-        {"num_beams": 6, "no_repeat_ngram_size": 2, "length_penalty": 0.0, "num_return_sequences": 2},
+        {
+            "num_beams": 6,
+            "no_repeat_ngram_size": 2,
+            "length_penalty": 0.0,
+            "num_return_sequences": 2,
+        },
     ],
 )
 def test_beam_search_equals_its_twin(decode, changes):
     options, documents = _options(**changes), range(100)
     generated = decode(_next_logits, documents, options)
-    wanted = [h for d in documents for h in _twin_beam_search(d, options)[: options.num_return_sequences]]
+    wanted = [
+        h for d in documents for h in _twin_beam_search(d, options)[: options.num_return_sequences]
+    ]
     for row, (score, ids) in enumerate(wanted):
         padding = [_PAD] * (1 + _LIMIT - len(ids))
         assert generated.sequences[row].tolist() == ids + padding
@@ -101,14 +122,19 @@ def test_greedy_search_equals_its_twin(decode):
         ids = [0]
         while len(ids) <= _LIMIT and ids[-1] != _EOS:
             log_probs = _log_probs(document, ids)
-            ids.append(max(_allowed(ids, options), key=lambda token, scores=log_probs: scores[token]))
+            ids.append(
+                max(_allowed(ids, options), key=lambda token, scores=log_probs: scores[token])
+            )
         assert generated.sequences[document, : len(ids)].tolist() == ids
-        assert generated.sequences[document, len(ids) :].tolist() == [_PAD] * (1 + _LIMIT - len(ids))
+        assert generated.sequences[document, len(ids) :].tolist() == [_PAD] * (
+            1 + _LIMIT - len(ids)
+        )
         assert bool(generated.ended[document]) == (ids[-1] == _EOS)
 
 
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_sequences(decode):
-    """With four new tokens, every sequence of other tokens has at most 3 ** 3 unfinished prefixes."""
+    """With four new tokens, every sequence of other tokens has at most 3 ** 3 unfinished
+    prefixes."""
     suppress = tuple(token for token in range(_V) if token not in (_EOS, 5, 6, 7))
     limit = 4
     options = _options(
@@ -121,7 +147,9 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all_sequences(decode):
     generated = decode(_next_logits, range(4), options)
     for document in range(4):
         best = max(_all_sequences(document, limit))
-        assert generated.sequences[document].tolist() == best[1] + [_PAD] * (1 + limit - len(best[1]))
+        assert generated.sequences[document].tolist() == best[1] + [_PAD] * (
+            1 + limit - len(best[1])
+        )
         np.testing.assert_allclose(generated.scores[document], best[0], rtol=1e-5)
 
 

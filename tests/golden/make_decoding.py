@@ -1,9 +1,10 @@
-"""Writes tests/golden/decoding/generate.npz: what transformers' generate gives for a model of two tables.
+"""Writes tests/golden/decoding/generate.npz: what transformers' generate gives for a model of two
+tables.
 
-The next-token logits of document d after the ids (..., a, b) are ``near[d, b] + far[d, a]``, ``far``
-only from the second token on, so that the golden file can be replayed without torch. Needs torch and
-transformers; run as ``python tests/golden/make_decoding.py``. Last written by transformers 5.23.0,
-torch 2.13.0+cpu, numpy 2.4.6.
+The next-token logits of document d after the ids (..., a, b) are ``near[d, b] + far[d, a]``,
+``far`` only from the second token on, so that the golden file can be replayed without torch. Needs
+torch and transformers; run as ``python tests/golden/make_decoding.py``. Last written by
+transformers 5.23.0, torch 2.13.0+cpu, numpy 2.4.6.
 """
 
 import json
@@ -45,7 +46,9 @@ class TableModel(transformers.PreTrainedModel, transformers.GenerationMixin):
         super().__init__(TableConfig())
         self.encoder = NumberEncoder()
         self.near, self.far = torch.from_numpy(near), torch.from_numpy(far)
-        self.anything = torch.nn.Parameter(torch.zeros(1))  # generate asks a parameter for the device
+        self.anything = torch.nn.Parameter(
+            torch.zeros(1)
+        )  # generate asks a parameter for the device
 
     def get_encoder(self, *args, **kwargs):
         return self.encoder
@@ -62,13 +65,16 @@ class TableModel(transformers.PreTrainedModel, transformers.GenerationMixin):
 
 
 def tables() -> tuple[np.ndarray, np.ndarray]:
-    """Three documents that end early, three that seldom do; one float32 sum is the same on every machine."""
+    """Three documents that end early, three that seldom do; one float32 sum is the same on every
+    machine."""
     draw = np.random.default_rng(20).standard_normal
     shape = (DOCUMENTS, VOCABULARY, VOCABULARY)
     near, far = 2.0 * draw(shape).astype(np.float32), 1.5 * draw(shape).astype(np.float32)
     near[:, :, EOS] += np.float32([3.0, 1.0, 4.0, 0.0, 2.0, -2.0])[:, None]
     near[:, :, [START, PAD]] -= 8.0
-    near[:, range(VOCABULARY), range(VOCABULARY)] -= 4.0  # else some rows repeat one token to the end
+    near[:, range(VOCABULARY), range(VOCABULARY)] -= (
+        4.0  # else some rows repeat one token to the end
+    )
     return near, far
 
 
@@ -97,15 +103,27 @@ def cases() -> list[dict]:
         {"num_beams": 4, "forced_eos_token_id": EOS, "min_new_tokens": 9, "max_new_tokens": 9},
         {"num_beams": 3, "suppress_tokens": [4, 5, 6], "bad_words_ids": [[8], [9, 10], [12, 3, 3]]},
         {"num_beams": 4, "min_new_tokens": 24, "no_repeat_ngram_size": 1},
-        {"num_beams": 3, "early_stopping": "never", "length_penalty": 0.0, "num_return_sequences": 2},
+        {
+            "num_beams": 3,
+            "early_stopping": "never",
+            "length_penalty": 0.0,
+            "num_return_sequences": 2,
+        },
         {"num_beams": 3, "pad_token_id": 0},
     ]
     # What configurations of published summarisers combine.
-    bart = {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "no_repeat_ngram_size": 3}
+    bart = {
+        "num_beams": 4,
+        "length_penalty": 2.0,
+        "early_stopping": True,
+        "no_repeat_ngram_size": 3,
+    }
     beam += [{**bart, "min_new_tokens": 6, "forced_bos_token_id": 7, "forced_eos_token_id": EOS}]
     for early_stopping in (True, False, "never"):
         for length_penalty in (-0.5, 0.0, 0.6, 1.0, 2.0):
-            beam.append({"num_beams": 4, "early_stopping": early_stopping, "length_penalty": length_penalty})
+            beam.append(
+                {"num_beams": 4, "early_stopping": early_stopping, "length_penalty": length_penalty}
+            )
     choose = np.random.default_rng(21)
     menu = {
         "num_beams": [2, 3, 4, 6],
@@ -130,7 +148,9 @@ def run(model: TableModel, options: dict) -> dict:
     if "num_beams" in options:
         return {"ids": ids.numpy(), "scores": output.sequences_scores.numpy()}
     eos = torch.tensor(options["eos_token_id"] or [], dtype=torch.long).reshape(-1)
-    log_probs = torch.stack(output.scores, dim=1).log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+    log_probs = (
+        torch.stack(output.scores, dim=1).log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+    )
     ended = torch.isin(ids[:, 1:], eos).long()
     before_end = ended.cumsum(1) - ended == 0
     return {"ids": ids.numpy(), "scores": torch.where(before_end, log_probs, 0.0).sum(1).numpy()}
@@ -144,7 +164,11 @@ def main() -> None:
     for index, options in enumerate(all_cases):
         for name, value in run(model, options).items():
             arrays[f"{name}_{index}"] = value
-    versions = {"transformers": transformers.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    versions = {
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
     arrays["cases"] = np.array(json.dumps(all_cases))
     arrays["versions"] = np.array(json.dumps(versions))
     PATH.parent.mkdir(exist_ok=True)

@@ -2,8 +2,9 @@
 
     python tests/golden/make_families.py
 
-Each file holds config.json as text, the state dict, ids with padding of unequal lengths, states and logits, and for
-encoder-decoders the ids that greedy and beam search give. Made with transformers 5.23.0 and torch 2.13.0.
+Each file holds config.json as text, the state dict, ids with padding of unequal lengths, states and
+logits, and for encoder-decoders the ids that greedy and beam search give. Made with transformers
+5.23.0 and torch 2.13.0.
 """
 
 import json
@@ -19,8 +20,21 @@ sys.path.insert(0, str(HERE.parent / "parity"))
 
 import reference  # noqa: E402
 
-SMALLER = {"d_model": 16, "vocab_size": 60, "encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "d_kv": 4, "d_ff": 20}
-SMALLER |= {"hidden_size": 16, "intermediate_size": 20, "dim": 16, "hidden_dim": 20, "max_position_embeddings": 64}
+SMALLER = {
+    "d_model": 16,
+    "vocab_size": 60,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 24,
+    "d_kv": 4,
+    "d_ff": 20,
+}
+SMALLER |= {
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "dim": 16,
+    "hidden_dim": 20,
+    "max_position_embeddings": 64,
+}
 SMALLER |= {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
 BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 
@@ -44,24 +58,36 @@ def arrays_of(name: str) -> dict[str, np.ndarray]:
     mask = np.arange(47) < np.array([47, 20])[:, None]
     ids = np.where(mask, rng.integers(5, 60, mask.shape), json.loads(config)["pad_token_id"])
     arrays = {"input_ids": ids, "attention_mask": mask} | outputs_of(model, name, ids, mask, rng)
-    return {"config": np.array(config), **arrays, **{f"state/{key}": value for key, value in state.items()}}
+    return {
+        "config": np.array(config),
+        **arrays,
+        **{f"state/{key}": value for key, value in state.items()},
+    }
 
 
 def outputs_of(model, name, ids, mask, rng) -> dict[str, np.ndarray]:
     inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask).long()}
     if name.startswith("led"):
-        inputs["global_attention_mask"] = (torch.arange(ids.shape[1]) == 0).long().expand(len(ids), -1)
+        inputs["global_attention_mask"] = (
+            (torch.arange(ids.shape[1]) == 0).long().expand(len(ids), -1)
+        )
     with torch.no_grad():
         if name in reference.ENCODERS:
             out = model(**inputs)
-            return {"output": (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()}
+            return {
+                "output": (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
+            }
         decoder_ids = rng.integers(5, 60, (len(ids), 7))
         out = model(**inputs, decoder_input_ids=torch.tensor(decoder_ids))
         generated = {
-            key: model.generate(**inputs, max_new_tokens=12, **o) for key, o in (("greedy", {}), ("beam", BEAM))
+            key: model.generate(**inputs, max_new_tokens=12, **o)
+            for key, o in (("greedy", {}), ("beam", BEAM))
         }
     found = {"decoder_input_ids": decoder_ids, "states": out.encoder_last_hidden_state.numpy()}
-    return found | {"logits": out.logits.numpy(), **{key: value.numpy() for key, value in generated.items()}}
+    return found | {
+        "logits": out.logits.numpy(),
+        **{key: value.numpy() for key, value in generated.items()},
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The launch scripts, as far as they can run without a cluster: what they would do, and what they refuse."""
+"""The launch scripts, as far as they can run without a cluster: what they would do, and what they
+refuse."""
 
 import os
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from longsum_jax.training.hosts import find_cluster
+from longsum_jax.training.distributed import find_cluster
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 POD = {"IMAGE": "example/image", "BUCKET": "bucket"}
@@ -25,19 +26,33 @@ def dry_run(script, *arguments, expected=0, **variables):
 
 def words(line):
     """A line of shell as bash reads it."""
-    found = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True
+    )
     return found.stdout.split("\0")[:-1]
 
 
 def test_local_starts_every_process_of_a_run():
     *_, second, first = dry_run("local.sh", "--dry_run", "--processes=2", *TRAIN)
-    start = [".venv/bin/python", "-m", "longsum_jax.train", *TRAIN, "--coordinator=localhost:8476", "--num_processes=2"]
+    start = [
+        ".venv/bin/python",
+        "-m",
+        "longsum_jax.train",
+        *TRAIN,
+        "--coordinator=localhost:8476",
+        "--num_processes=2",
+    ]
     assert first == [*start, "--process_id=0"]
     assert second == [*start, "--process_id=1"]
 
 
 def test_local_alone_is_one_command():
-    assert dry_run("local.sh", "--dry_run", *TRAIN)[-1] == [".venv/bin/python", "-m", "longsum_jax.train", *TRAIN]
+    assert dry_run("local.sh", "--dry_run", *TRAIN)[-1] == [
+        ".venv/bin/python",
+        "-m",
+        "longsum_jax.train",
+        *TRAIN,
+    ]
 
 
 def test_slurm_runs_one_task_per_node():
@@ -75,11 +90,15 @@ def test_tpu_vm_actions():
     assert "pkill -TERM" in act("stop", "pod")[0][-1]
 
 
-@pytest.mark.parametrize(("kind", "resource", "devices"), [("tpu", "google.com/tpu", 4), ("gpu", "nvidia.com/gpu", 8)])
+@pytest.mark.parametrize(
+    ("kind", "resource", "devices"), [("tpu", "google.com/tpu", 4), ("gpu", "nvidia.com/gpu", 8)]
+)
 def test_kubernetes_pods_find_each_other(kind, resource, devices):
     environment = {"PATH": os.environ["PATH"], **POD, "KIND": kind, "HOSTS": "3"}
     command = ["bash", str(LAUNCH / "gke.sh"), "--dry_run", "apply", "my-run", *TRAIN]
-    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     manifest = yaml.safe_load(text.split("<<'END'\n")[1].removesuffix("END\n"))
     assert "@" not in text
     job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -88,15 +107,24 @@ def test_kubernetes_pods_find_each_other(kind, resource, devices):
     [container] = pod["containers"]
     assert container["args"] == TRAIN
     assert container["resources"]["limits"] == {resource: devices}
-    values = {entry["name"]: entry.get("value", "2") for entry in container["env"]}  # the index comes from the cluster
+    values = {
+        entry["name"]: entry.get("value", "2") for entry in container["env"]
+    }  # the index comes from the cluster
     cluster = find_cluster(values)
     assert cluster[1:4] == ("my-run-hosts-0-0.my-run:8476", 3, 2)
 
 
 def test_skypilot_nodes_find_each_other():
     task = yaml.safe_load((LAUNCH / "skypilot.yaml").read_text())
-    exports = task["run"].split(".venv")[0] + 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"'
-    variables = {"SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
+    exports = (
+        task["run"].split(".venv")[0]
+        + 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"'
+    )
+    variables = {
+        "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8",
+        "SKYPILOT_NUM_NODES": "2",
+        "SKYPILOT_NODE_RANK": "1",
+    }
     found = subprocess.run(
         ["bash", "-c", exports],
         env=variables | {"PATH": os.environ["PATH"]},

@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.common import (
-    FeedForward,
-    Linear,
-    RMSNorm,
-    _piece_length,
-    map_over_length,
-    normal,
-    torch_uniform,
-)
+from longsum_jax.layers.chunking import _piece_length, map_over_length
+from longsum_jax.layers.dense import FeedForward, Linear, RMSNorm, normal, torch_uniform
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(2, 11, 6)), jnp.float32)
@@ -29,7 +22,11 @@ def test_rms_norm():
     norm = RMSNorm(1e-3)
     variables = {"params": {"scale": jnp.asarray(RNG.normal(size=6), jnp.float32)}}
     x = np.asarray(X, np.float64)
-    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-3) * np.asarray(variables["params"]["scale"])
+    expected = (
+        x
+        / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-3)
+        * np.asarray(variables["params"]["scale"])
+    )
     np.testing.assert_allclose(norm.apply(variables, X), expected, rtol=1e-5)
 
 
@@ -94,7 +91,9 @@ class Chunked(nn.Module):
 def test_map_over_length_equals_all_at_once(chunk):
     scale = jnp.linspace(0.5, 2, 11)[None, :, None]
     variables = initialised(Chunked(0), X, scale)
-    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(jnp.shape, initialised(Chunked(chunk), X, scale))
+    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(
+        jnp.shape, initialised(Chunked(chunk), X, scale)
+    )
 
     def loss(variables, x, module):
         out = module.apply(variables, x, jnp.broadcast_to(scale, (2, 11, 1)))
@@ -112,7 +111,9 @@ def test_dropout_differs_from_piece_to_piece():
     variables = initialised(module, ones, ones[..., :1])
 
     def run(seed):
-        return module.apply(variables, ones, ones[..., :1], False, rngs={"dropout": jax.random.key(seed)})
+        return module.apply(
+            variables, ones, ones[..., :1], False, rngs={"dropout": jax.random.key(seed)}
+        )
 
     first, second, third = np.split(np.asarray(run(0)), 3, axis=1)
     for a, b in ((first, second), (second, third), (first, third)):
@@ -122,7 +123,14 @@ def test_dropout_differs_from_piece_to_piece():
 
 
 def test_pieces_are_about_equal_and_small_on_cpus(monkeypatch):
-    sizes = [(0, 1, 4096), (16384, 8, 4096), (0, 1, 4160), (100, 1, 250), (300, 1, 250), (0, 1000, 3)]
+    sizes = [
+        (0, 1, 4096),
+        (16384, 8, 4096),
+        (0, 1, 4160),
+        (100, 1, 250),
+        (300, 1, 250),
+        (0, 1000, 3),
+    ]
     assert [_piece_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert [_piece_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]

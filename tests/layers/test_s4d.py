@@ -8,7 +8,7 @@ import pytest
 from flax.core import meta
 
 from longsum_jax.layers.s4d import KERNELS, S4D
-from longsum_jax.ops.ssm_conv import smooth_length
+from longsum_jax.ops.ssm.convolution import smooth_length
 
 LAYERS = {
     "b_layer_bidir_L50": {},
@@ -22,7 +22,8 @@ def golden_layer(**options):
 
 
 def to_flax(arrays, prefix):
-    """Arrays under ``prefix`` by their path in our layer: linear weights transposed, no level for the kernel."""
+    """Arrays under ``prefix`` by their path in our layer: linear weights transposed, no level for
+    the kernel."""
     flat = {}
     for key, value in arrays.items():
         if key.startswith(prefix):
@@ -57,7 +58,9 @@ def test_golden_layers(golden, name):
         assert set(gradients) == set(expected) - {"u"}
         for path, gradient in (*gradients.items(), ("u", du)):
             limit = 1e-5 * max(1.0, np.abs(expected[path]).max())
-            np.testing.assert_allclose(gradient, expected[path], rtol=0, atol=limit, err_msg=f"{case} {path}")
+            np.testing.assert_allclose(
+                gradient, expected[path], rtol=0, atol=limit, err_msg=f"{case} {path}"
+            )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -68,7 +71,9 @@ def test_golden_convolutions_before_the_gate(golden, name):
     def convolve(layer, u):
         return layer._convolve(layer.k_proj(u) * mask[..., None])
 
-    y = jax.jit(lambda u: layer.apply(parameters(arrays), u, method=convolve))(jnp.asarray(arrays["u"]))
+    y = jax.jit(lambda u: layer.apply(parameters(arrays), u, method=convolve))(
+        jnp.asarray(arrays["u"])
+    )
     np.testing.assert_allclose(y, arrays["f64.mask.preglu_conv_plus_D"], rtol=0, atol=1e-5)
 
 
@@ -91,14 +96,18 @@ def test_real_positions_do_not_depend_on_padding(case):
     apply = jax.jit(golden_layer().apply)
     out = apply(variables, u, mask)
     noise = jax.random.normal(jax.random.key(1), (*u.shape[:1], 80, u.shape[2])) * 100
-    longer = noise.at[:, :50].set(jnp.where(mask[..., None], u, noise[:, :50]))  # other padding, and more of it
+    longer = noise.at[:, :50].set(
+        jnp.where(mask[..., None], u, noise[:, :50])
+    )  # other padding, and more of it
     again = apply(variables, longer, jnp.pad(mask, ((0, 0), (0, 30))))[:, :50]
     np.testing.assert_allclose(out[mask], again[mask], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [16, 25, 50, 64])
 def test_pieces_of_the_length_change_nothing(case, chunk):
-    whole, chunked = (output_and_gradients(golden_layer(length_chunk=size), *case) for size in (0, chunk))
+    whole, chunked = (
+        output_and_gradients(golden_layer(length_chunk=size), *case) for size in (0, chunk)
+    )
     for x, y in zip(jax.tree.leaves(chunked), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * max(1.0, np.abs(y).max()))
 
@@ -109,7 +118,9 @@ def test_bfloat16_is_close_and_its_kernel_stays_float32(case):
     assert out.dtype == jnp.bfloat16
     assert {g.dtype for g in gradients.values()} == {jnp.dtype("float32")}
     for value, reference in ((out, exact), (du, exact_du)):
-        error = np.linalg.norm(np.asarray(value, np.float32) - reference) / np.linalg.norm(reference)
+        error = np.linalg.norm(np.asarray(value, np.float32) - reference) / np.linalg.norm(
+            reference
+        )
         assert error < 0.015
 
 
@@ -149,11 +160,14 @@ def test_equal_dynamics_of_each_direction_are_shared_dynamics(case):
     for name in ("log_dt", "inv_A_real", "A_imag", "B"):
         params[name] = jnp.stack([params[name]] * 2)
     separate = jax.jit(golden_layer(shared_dynamics=False).apply)({"params": params}, u, mask)
-    np.testing.assert_allclose(separate, jax.jit(golden_layer().apply)(variables, u, mask), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        separate, jax.jit(golden_layer().apply)(variables, u, mask), rtol=0, atol=1e-5
+    )
 
 
 def test_discretization_of_the_paper(case):
-    """Equation 2 has no (w - 1) / A: it equals the published layer with B multiplied by A / (w - 1)."""
+    """Equation 2 has no (w - 1) / A: it equals the published layer with B multiplied by A / (w -
+    1)."""
     variables, u, mask, _ = case
     params = dict(variables["params"])
     A = -np.exp(np.float64(params["inv_A_real"])) + 1j * np.float64(params["A_imag"])
@@ -172,14 +186,19 @@ def test_kept_kernels_change_nothing(case, options):
     _, kept = jax.jit(partial(layer.apply, mutable=[KERNELS]))(variables, u)
     assert kept[KERNELS]["spectrum"].shape == (16, smooth_length(u.shape[1]) // 2 + 1)
     # Kernels are read, not made: made of these parameters they would be NaN.
-    broken = variables["params"] | {name: jnp.nan * variables["params"][name] for name in ("log_dt", "A_imag", "C")}
+    broken = variables["params"] | {
+        name: jnp.nan * variables["params"][name] for name in ("log_dt", "A_imag", "C")
+    }
 
     @jax.jit
     def output_and_gradient(variables, u):
         out, pull_back = jax.vjp(lambda u: layer.apply(variables, u, mask), u)
         return out, *pull_back(cotangent)
 
-    exact, found = output_and_gradient(variables, u), output_and_gradient({"params": broken, **kept}, u)
+    exact, found = (
+        output_and_gradient(variables, u),
+        output_and_gradient({"params": broken, **kept}, u),
+    )
     for x, y in zip(found, exact, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.abs(y).max())
 
@@ -187,5 +206,7 @@ def test_kept_kernels_change_nothing(case, options):
 def test_kernels_are_kept_for_the_fft_alone(case):
     variables, u, *_ = case
     assert KERNELS not in jax.eval_shape(golden_layer().init, jax.random.key(0), u)
-    _, kept = jax.eval_shape(partial(golden_layer(backend="matmul").apply, mutable=[KERNELS]), variables, u)
+    _, kept = jax.eval_shape(
+        partial(golden_layer(backend="matmul").apply, mutable=[KERNELS]), variables, u
+    )
     assert not kept

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 from flax.core import meta
 
-from longsum_jax.models.locost import LocostConfig, name_table
-from longsum_jax.models.naming import to_params
+from longsum_jax.checkpoints.state_dict import to_params
+from longsum_jax.models.locost import LocostConfig, weight_map
 from longsum_jax.models.t5 import T5
 
 
@@ -27,7 +27,14 @@ def shapes_of():
 @pytest.fixture(scope="session")
 def config():
     return LocostConfig(
-        vocab_size=100, d_model=32, d_state=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4
+        vocab_size=100,
+        d_model=32,
+        d_state=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
     )
 
 
@@ -37,7 +44,7 @@ def load_params(config, shapes_of):
     shapes = shapes_of(config)
 
     def load(state):
-        return to_params(state, name_table(config), shapes, "golden")
+        return to_params(state, weight_map(config), shapes, "golden")
 
     return load
 
@@ -50,7 +57,10 @@ def published(golden, load_params):
 
 @pytest.fixture(scope="session")
 def overfitted(golden, load_params):
-    """(parameters, arrays) of the golden model that has learnt its batch by heart; its greedy ids are not trivial."""
+    """(parameters, arrays) of the golden model that has learnt its batch by heart; its greedy ids
+    are not trivial."""
     arrays = golden("e_greedy")
     others = ("input_ids", "attention_mask", "labels", "logits", "greedy")
-    return load_params({k: v for k, v in arrays.items() if k not in others}), {k: arrays[k] for k in others}
+    return load_params({k: v for k, v in arrays.items() if k not in others}), {
+        k: arrays[k] for k in others
+    }

@@ -1,6 +1,8 @@
-"""Compares sharded with unsharded computation on 8 virtual CPU devices; prints one JSON object of what it found.
+"""Compares sharded with unsharded computation on 8 virtual CPU devices; prints one JSON object of
+what it found.
 
-Run by test_sharding.py in a process of its own, because the number of devices is fixed when JAX starts.
+Run by test_sharding.py in a process of its own, because the number of devices is fixed when JAX
+starts.
 """
 
 import dataclasses
@@ -10,7 +12,9 @@ import os
 import re
 
 # Compiled with less care, which halves the time; the partitioner runs all the same.
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import flax.linen as nn
@@ -20,13 +24,13 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.layers import transformer
+from longsum_jax.layers import decoder as transformer
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.ops.ssm import DiagonalSSM
-from longsum_jax.ops.ssm_conv import ssm_convolution, ssm_convolution_sharded
-from longsum_jax.training.partition import MeshOptions, activate, create_sharded, make_mesh, put_batch
+from longsum_jax.ops.ssm.convolution import ssm_convolution, ssm_convolution_sharded
+from longsum_jax.ops.ssm.kernel import DiagonalSSM
+from longsum_jax.training.mesh import MeshOptions, activate, create_sharded, make_mesh, put_batch
 
 SPECS = {"batch": P("batch"), "channels": P(None, None, "batch"), "length": P(None, "batch")}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
@@ -40,7 +44,9 @@ def collectives(compiled):
 def largest_difference(tree, reference):
     """Over all arrays, relative to the largest entry of each."""
     pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True)
-    return max(float(np.abs(np.asarray(x) - y).max() / max(np.abs(y).max(), 1e-3)) for x, y in pairs)
+    return max(
+        float(np.abs(np.asarray(x) - y).max() / max(np.abs(y).max(), 1e-3)) for x, y in pairs
+    )
 
 
 def operation_inputs(batch=8, length=40, channels=16, modes=4):
@@ -63,7 +69,9 @@ def check_operation(spec):
     mesh = make_mesh(MeshOptions("replicated"))
     channels = spec[2:]
     places = (spec, DiagonalSSM(*(P(None, *channels) for _ in ssm)), P(*channels))
-    arguments = jax.tree.map(lambda x, place: jax.device_put(x, NamedSharding(mesh, place)), (u, ssm, D), places)
+    arguments = jax.tree.map(
+        lambda x, place: jax.device_put(x, NamedSharding(mesh, place)), (u, ssm, D), places
+    )
 
     def gradients(convolve, u, ssm, D):
         y, pull_back = jax.vjp(convolve, u, ssm, D)
@@ -92,9 +100,18 @@ def check_plain_jit():
 
 
 CONFIG = LocostConfig(
-    vocab_size=96, d_model=32, d_state=8, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=4
+    vocab_size=96,
+    d_model=32,
+    d_state=8,
+    d_kv=8,
+    d_ff=64,
+    num_layers=1,
+    num_decoder_layers=1,
+    num_heads=4,
 )
-SIZES = {name: getattr(CONFIG, name) for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads")}
+SIZES = {
+    name: getattr(CONFIG, name) for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads")
+}
 SIZES |= {"num_layers": 1, "num_decoder_layers": 1, "dropout_rate": 0.0}
 LSG = T5Config(
     encoder_attention="lsg",
@@ -121,7 +138,9 @@ def init(model, key):
 
 def loss(model, params, batch):
     decoder_ids = shift_right(batch["labels"], start_id=0, pad_id=0)
-    logits = model.apply({"params": params}, batch["input_ids"], batch["attention_mask"], decoder_ids)
+    logits = model.apply(
+        {"params": params}, batch["input_ids"], batch["attention_mask"], decoder_ids
+    )
     total, weight = token_cross_entropy(logits, batch["labels"])
     return total / weight
 
@@ -138,7 +157,9 @@ def check_model(config, presets, length):
     step, expected, report = jax.value_and_grad(functools.partial(loss, model)), None, {}
     for name, options in presets.items():
         mesh = make_mesh(options)
-        params, _ = create_sharded(functools.partial(init, model), mesh, options.rules, jax.random.key(0))
+        params, _ = create_sharded(
+            functools.partial(init, model), mesh, options.rules, jax.random.key(0)
+        )
         if expected is None:
             expected = jax.jit(step)(jax.device_get(params), batch)
         with activate(mesh, options.rules):
@@ -151,12 +172,22 @@ def check_model(config, presets, length):
 
 
 def check_decoding(cross_attention, cache_bytes):
-    """A step of decoding over a source that a mesh cuts, from kept keys or from the states themselves."""
+    """A step of decoding over a source that a mesh cuts, from kept keys or from the states
+    themselves."""
     transformer.MAX_CROSS_CACHE_BYTES = cache_bytes
-    model = T5(T5Config(encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES))
+    model = T5(
+        T5Config(
+            encoder_attention="window",
+            attention_window=(4,),
+            cross_attention=cross_attention,
+            **SIZES,
+        )
+    )
     mesh = make_mesh(LONG)
     params, _ = create_sharded(functools.partial(init, model), mesh, LONG.rules, jax.random.key(0))
-    apply = functools.partial(model.apply, {"params": jax.tree.map(jnp.asarray, jax.device_get(params))})
+    apply = functools.partial(
+        model.apply, {"params": jax.tree.map(jnp.asarray, jax.device_get(params))}
+    )
     ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
     mask = jnp.arange(64) < jnp.array([[64], [37]])
 
@@ -182,7 +213,9 @@ def check_decoding(cross_attention, cache_bytes):
 
 def check_memory(length=4096):
     """Temporary bytes of one device for the gradients of an encoder, on one device and on eight."""
-    model = T5(T5Config(encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2}))
+    model = T5(
+        T5Config(encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2})
+    )
     shapes = jax.eval_shape(lambda key: nn.meta.unbox(init(model, key)), jax.random.key(0))
 
     def total(params, ids, mask):
@@ -201,8 +234,13 @@ def check_memory(length=4096):
 
 if __name__ == "__main__":
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
-    report |= {"plain jit": check_plain_jit(), "memory": check_memory()} | check_model(CONFIG, PRESETS, 24)
-    report |= {f"lsg {name}": found for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()}
+    report |= {"plain jit": check_plain_jit(), "memory": check_memory()} | check_model(
+        CONFIG, PRESETS, 24
+    )
+    report |= {
+        f"lsg {name}": found
+        for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
+    }
     report["decoding from keys"] = check_decoding("full", 2**31)
     report["decoding from states"] = check_decoding("hepos", 0)
     print(json.dumps(report))

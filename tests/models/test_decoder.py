@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.layers import transformer
+from longsum_jax.layers import decoder as transformer
 from longsum_jax.models.t5 import T5, T5Config
 
 
@@ -60,7 +60,9 @@ def test_steps_equal_teacher_forcing(config, states, decode_step, decode, beams)
     assert cache.position == 9
 
 
-def test_attending_to_the_states_themselves_changes_nothing(config, states, decode_step, monkeypatch):
+def test_attending_to_the_states_themselves_changes_nothing(
+    config, states, decode_step, monkeypatch
+):
     """What very long inputs are decoded with: no keys and values of the encoder are kept."""
     variables = states[0]
     kept = empty_cache(config, states, 2, 5)
@@ -114,8 +116,17 @@ def test_a_document_of_padding_alone_gives_finite_logits(states, decode):
 
 
 def test_a_step_copies_neither_weights_nor_keys():
-    """Decoding is as fast as memory is read: what a step works in is small beside a layer and its keys."""
-    config = T5Config(vocab_size=32, d_model=128, d_kv=32, num_heads=4, d_ff=512, num_layers=1, num_decoder_layers=3)
+    """Decoding is as fast as memory is read: what a step works in is small beside a layer and its
+    keys."""
+    config = T5Config(
+        vocab_size=32,
+        d_model=128,
+        d_kv=32,
+        num_heads=4,
+        d_ff=512,
+        num_layers=1,
+        num_decoder_layers=3,
+    )
     model, ids = T5(config), jnp.zeros((1, 256), jnp.int32)
     variables = nn.meta.unbox(jax.jit(model.init)(jax.random.key(0), ids, ids, ids[:, :4]))
     cache = empty_cache(config, (variables, jnp.zeros((1, 256, 128)), ids == 0), 2, 8)

@@ -1,4 +1,5 @@
-"""Every family against stored outputs of transformers' PyTorch classes; see golden/make_families.py."""
+"""Every family against stored outputs of transformers' PyTorch classes; see
+golden/make_families.py."""
 
 import json
 from pathlib import Path
@@ -7,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from longsum_jax.models.naming import to_params, to_state_dict
-from longsum_jax.pipeline import Model
-from longsum_jax.registry import family_of
+from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import family_of
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 FILES = sorted((Path(__file__).parents[1] / "golden" / "families").glob("*.npz"))
@@ -21,15 +22,23 @@ def read(path):
     with np.load(path) as file:
         arrays = dict(file)
     raw = json.loads(str(arrays.pop("config")))
-    state = {key.removeprefix("state/"): value for key, value in arrays.items() if key.startswith("state/")}
+    state = {
+        key.removeprefix("state/"): value
+        for key, value in arrays.items()
+        if key.startswith("state/")
+    }
     family = family_of(raw, path.name)
-    config = family.refine_config(family.config_of_json(raw, path.name), state)
-    params = to_params(state, family.name_table(config), family.parameter_shapes(config), path.name)
+    config = family.infer_from_weights(family.config_of_json(raw, path.name), state)
+    params = to_params(state, family.weight_map(config), family.parameter_shapes(config), path.name)
     return Model(family, config, params, generation_config=generation(raw)), arrays, state
 
 
 def generation(raw):
-    return {name: raw[name] for name in ("forced_bos_token_id", "forced_eos_token_id") if raw.get(name) is not None}
+    return {
+        name: raw[name]
+        for name in ("forced_bos_token_id", "forced_eos_token_id")
+        if raw.get(name) is not None
+    }
 
 
 def assert_close(found, wanted):
@@ -47,7 +56,9 @@ def test_outputs(path):
     ids, mask = arrays["input_ids"], arrays["attention_mask"]
     if "states" in arrays:
         assert_close(np.asarray(model.encode(ids, mask))[mask], arrays["states"][mask])
-        assert_close(np.asarray(model.logits(ids, mask, arrays["decoder_input_ids"])), arrays["logits"])
+        assert_close(
+            np.asarray(model.logits(ids, mask, arrays["decoder_input_ids"])), arrays["logits"]
+        )
         return
     apply = jax.jit(model.module.apply)
     found, wanted = np.asarray(apply({"params": model.params}, ids, mask)), arrays["output"]
@@ -64,7 +75,9 @@ def test_beam_search(name):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_names_cover_every_tensor_both_ways(path):
     model, _, state = read(path)
-    found = to_state_dict(model.params, model.family.name_table(model.config))
+    found = to_state_dict(model.params, model.family.weight_map(model.config))
     assert found.keys() == state.keys()
     for key, value in state.items():
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=1e-6 if "embed_positions" in key else 0, err_msg=key)
+        np.testing.assert_allclose(
+            found[key], value, rtol=0, atol=1e-6 if "embed_positions" in key else 0, err_msg=key
+        )

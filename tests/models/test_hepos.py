@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 import longsum_jax
-from longsum_jax import convert, pipeline
+from longsum_jax.commands import convert
 from longsum_jax.errors import InputError
-from longsum_jax.registry import get_family
+from longsum_jax.inference import model as pipeline
+from longsum_jax.models.registry import get_family
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 
 @pytest.fixture(scope="module")
 def directory(publish, golden, tmp_path_factory):
-    """The published code's small LOCOST: 2 layers, 4 heads of 8; its generation_config asks for 9 tokens."""
+    """The published code's small LOCOST: 2 layers, 4 heads of 8; its generation_config asks for 9
+    tokens."""
     path = tmp_path_factory.mktemp("hepos") / "model"
     return publish(path, "e_greedy", generation={"max_new_tokens": 9})
 
@@ -45,7 +47,9 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     found = hepos.generate(*ids, **options)
     (cache,) = seen
     # 70 tokens go in at a padded length of 128.
-    assert [(layer.source.k.shape, layer.source.v.shape) for layer in cache.layers] == [((3, 4, 8, 43),) * 2] * 2
+    assert [(layer.source.k.shape, layer.source.v.shape) for layer in cache.layers] == [
+        ((3, 4, 8, 43),) * 2
+    ] * 2
     assert cache.mask.shape == (3, 4, 1, 43)
     assert cache.states is None
     alone = hepos.generate(ids[0][1:2, :41], ids[1][1:2, :41], **options)[0]  # padded to 64
@@ -67,7 +71,11 @@ def test_saved_models_come_back_and_name_themselves_ours(model, ids, tmp_path):
     hepos = model.with_cross_attention("hepos", hepos_stride=2)
     hepos.save(tmp_path / "hepos")
     raw = json.loads((tmp_path / "hepos" / "config.json").read_text())
-    assert (raw["model_type"], raw["cross_attention"], raw["hepos_stride"]) == ("longsum_jax/locost", "hepos", 2)
+    assert (raw["model_type"], raw["cross_attention"], raw["hepos_stride"]) == (
+        "longsum_jax/locost",
+        "hepos",
+        2,
+    )
     assert "cross_linformer_size" not in raw
     back = longsum_jax.load(tmp_path / "hepos")
     assert (back.config, back.fingerprint) == (hepos.config, hepos.fingerprint)
@@ -80,7 +88,9 @@ def test_saved_models_come_back_and_name_themselves_ours(model, ids, tmp_path):
 
 
 def test_convert_makes_hepos_models(directory, model, tmp_path, capsys):
-    convert.main([str(directory), str(tmp_path / "out"), "--cross_attention=hepos", "--hepos_stride=2"])
+    convert.main(
+        [str(directory), str(tmp_path / "out"), "--cross_attention=hepos", "--hepos_stride=2"]
+    )
     assert "locost" in capsys.readouterr().out
     made = longsum_jax.load(tmp_path / "out")
     assert (made.config.cross_attention, made.config.hepos_stride) == ("hepos", 2)
@@ -90,9 +100,18 @@ def test_convert_makes_hepos_models(directory, model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--hepos_stride=2"], "--hepos_stride=2 needs --cross_attention=hepos; give both or neither"),
-        (["--cross_attention=hepos", "--hepos_stride=0"], "hepos_stride is 0; it must be at least 1"),
-        (["--cross_attention=hepos", "--hepos_stride=5"], "hepos_stride is 5, but the decoder has 4 heads"),
+        (
+            ["--hepos_stride=2"],
+            "--hepos_stride=2 needs --cross_attention=hepos; give both or neither",
+        ),
+        (
+            ["--cross_attention=hepos", "--hepos_stride=0"],
+            "hepos_stride is 0; it must be at least 1",
+        ),
+        (
+            ["--cross_attention=hepos", "--hepos_stride=5"],
+            "hepos_stride is 5, but the decoder has 4 heads",
+        ),
     ],
 )
 def test_convert_refuses(flags, problem, directory, tmp_path):
@@ -102,19 +121,25 @@ def test_convert_refuses(flags, problem, directory, tmp_path):
 
 
 def test_what_has_no_such_decoder(model):
-    with pytest.raises(InputError, match="cross_attention=linformer: it needs other parameters than this model has"):
+    with pytest.raises(
+        InputError, match="cross_attention=linformer: it needs other parameters than this model has"
+    ):
         model.with_cross_attention("linformer")
     family = get_family("bert")
     encoder = pipeline.Model(family, family.presets["tiny"], {})
-    with pytest.raises(InputError, match="cross_attention=hepos: bert has no decoder; leave it out"):
+    with pytest.raises(
+        InputError, match="cross_attention=hepos: bert has no decoder; leave it out"
+    ):
         encoder.with_cross_attention("hepos")
 
 
-@pytest.mark.parametrize("name", ["bart", "pegasus", "led", "t5", "longt5", "locost", "bigbird_pegasus", "pegasus_x"])
+@pytest.mark.parametrize(
+    "name", ["bart", "pegasus", "led", "t5", "longt5", "locost", "bigbird_pegasus", "pegasus_x"]
+)
 def test_every_encoder_decoder_has_names_for_linformer_cross_attention(name):
     family = get_family(name)
     config = family.config({**vars(family.presets["tiny"]), "cross_attention": "linformer"})
-    rows = {row.path for row in family.name_table(config).rows}
+    rows = {row.path for row in family.weight_map(config).rows}
     assert rows == family.parameter_shapes(config).keys()
     assert "decoder/layers/cross_attention/length_projection" in rows
     raw = family.config_json(config)

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.models.locost import name_table
-from longsum_jax.models.naming import to_state_dict
+from longsum_jax.checkpoints.state_dict import to_state_dict
+from longsum_jax.models.locost import weight_map
 from longsum_jax.models.t5 import T5
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, global_norm, make_optimizer
@@ -21,7 +21,9 @@ def batch_of(arrays):
 
 
 def loss_and_logits(config, params, batch):
-    decoder_ids = shift_right(batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
+    decoder_ids = shift_right(
+        batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
+    )
     inputs = (batch["input_ids"], batch["attention_mask"], decoder_ids)
     logits = T5(config).apply({"params": params}, *inputs)
     loss, weight = token_cross_entropy(logits, batch["labels"])
@@ -54,7 +56,9 @@ def test_golden_encoder_states(config, published):
     params, arrays = published
     states = encode(config, params, arrays["input_ids"], arrays["attention_mask"])
     real = arrays["attention_mask"].astype(bool)
-    np.testing.assert_allclose(states[real], arrays["f64.encoder_last_hidden_state"][real], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        states[real], arrays["f64.encoder_last_hidden_state"][real], rtol=0, atol=1e-5
+    )
 
 
 def test_golden_logits_loss_and_every_gradient(config, published, golden):
@@ -62,8 +66,10 @@ def test_golden_logits_loss_and_every_gradient(config, published, golden):
     (loss, logits), gradients = golden_losses_and_gradients(config, params, batch_of(arrays))
     np.testing.assert_allclose(logits, arrays["f64.logits"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(loss, arrays["f64.loss"], rtol=0, atol=1e-5)
-    expected = {k.removeprefix("f64."): v for k, v in golden("c_full_grads").items() if k.startswith("f64.")}
-    gradients = to_state_dict(gradients, name_table(config))
+    expected = {
+        k.removeprefix("f64."): v for k, v in golden("c_full_grads").items() if k.startswith("f64.")
+    }
+    gradients = to_state_dict(gradients, weight_map(config))
     assert set(gradients) == set(expected)
     for key, gradient in gradients.items():
         limit = 1e-5 * max(1.0, np.abs(expected[key]).max())
@@ -126,7 +132,9 @@ def test_logits_do_not_depend_on_batch_mates_and_padding(config, published):
 def test_how_it_is_computed_changes_nothing(config, published, options):
     params, arrays = published
     plain = quick_losses_and_gradients(config, params, batch_of(arrays))
-    other = quick_losses_and_gradients(dataclasses.replace(config, **options), params, batch_of(arrays))
+    other = quick_losses_and_gradients(
+        dataclasses.replace(config, **options), params, batch_of(arrays)
+    )
     for x, y in zip(jax.tree.leaves(other), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=2e-6 * max(1.0, np.abs(y).max()))
 
@@ -135,7 +143,9 @@ def test_bfloat16_is_close(config, published):
     params, arrays = published
     narrow = dataclasses.replace(config, dtype="bfloat16")
     (loss, logits), gradients = quick_losses_and_gradients(narrow, params, batch_of(arrays))
-    (exact_loss, exact), exact_gradients = quick_losses_and_gradients(config, params, batch_of(arrays))
+    (exact_loss, exact), exact_gradients = quick_losses_and_gradients(
+        config, params, batch_of(arrays)
+    )
     assert logits.dtype == jnp.float32
     assert abs(loss - exact_loss) < 0.02 * exact_loss
     assert np.linalg.norm(logits - exact) < 0.05 * np.linalg.norm(exact)
@@ -150,7 +160,9 @@ def test_dropout_is_drawn_for_every_layer_piece_and_key(config, published):
 
     @jax.jit
     def run(seed):
-        return model.apply({"params": params}, *inputs, False, rngs={"dropout": jax.random.key(seed)})
+        return model.apply(
+            {"params": params}, *inputs, False, rngs={"dropout": jax.random.key(seed)}
+        )
 
     np.testing.assert_array_equal(run(0), run(0))
     assert not np.allclose(run(0), run(1))

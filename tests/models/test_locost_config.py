@@ -34,7 +34,10 @@ def test_presets_are_consistent(name):
         ({"vocab_size": 0}, "vocab_size is 0; it must be at least 1"),
         ({"num_layers": -1}, "num_layers is -1"),
         ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
-        ({"feed_forward_proj": "gated-gelo"}, 'feed_forward_proj "gated-gelo" is unknown; .*gated-gelu'),
+        (
+            {"feed_forward_proj": "gated-gelo"},
+            'feed_forward_proj "gated-gelo" is unknown; .*gated-gelu',
+        ),
     ],
 )
 def test_bad_values_are_named(options, message):

@@ -1,4 +1,5 @@
-"""Models with LSG attention: against the published code, and in families that it was never written for."""
+"""Models with LSG attention: against the published code, and in families that it was never written
+for."""
 
 import json
 from pathlib import Path
@@ -7,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from longsum_jax.checkpoints.lsg import to_lsg
-from longsum_jax.models.naming import to_params, to_state_dict
-from longsum_jax.pipeline import Model
-from longsum_jax.registry import family_of, get_family
+from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
+from longsum_jax.conversion.lsg import to_lsg
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import family_of, get_family
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -18,7 +19,8 @@ CONFIGS = json.loads((GOLDEN / "lsg" / "tiny_configs.json").read_text())
 NAMES = ["bert", "bart"]
 WITHOUT = "_noglobdec"  # pass_global_tokens_to_decoder=False
 WITHOUT_AND_POOLED = [
-    (40, name + WITHOUT) for name in ("norm_b16_f4_g4", "none_b16_g4_maskfirst", "pooling_b16_f4_g1_nopool")
+    (40, name + WITHOUT)
+    for name in ("norm_b16_f4_g4", "none_b16_g4_maskfirst", "pooling_b16_f4_g1_nopool")
 ]
 
 
@@ -29,10 +31,15 @@ class Published:
         self.raw = CONFIGS["models"][name]["lsg_config"]
         with np.load(GOLDEN / "lsg" / f"tiny_{name}.npz") as file:
             self.arrays = dict(file)
-        self.state = {key.removeprefix("lsg/"): x for key, x in self.arrays.items() if key.startswith("lsg/")}
+        self.state = {
+            key.removeprefix("lsg/"): x for key, x in self.arrays.items() if key.startswith("lsg/")
+        }
         self.family = family_of(self.raw, name)
         self.config = self.family.config_of_json(self.raw, name)
-        table, shapes = self.family.name_table(self.config), self.family.parameter_shapes(self.config)
+        table, shapes = (
+            self.family.weight_map(self.config),
+            self.family.parameter_shapes(self.config),
+        )
         self.params = to_params(self.state, table, shapes, name)
 
     def variants(self, length):
@@ -42,7 +49,9 @@ class Published:
     def module(self, variant):
         options = CONFIGS["variants"][variant.removesuffix(WITHOUT)]
         passed = {"pass_global_tokens_to_decoder": not variant.endswith(WITHOUT)}
-        quirks = {"reference_quirks": "bos_pooling" in variant}  # its padding is seen in the published outputs
+        quirks = {
+            "reference_quirks": "bos_pooling" in variant
+        }  # its padding is seen in the published outputs
         config = self.family.config_of_json(self.raw | options | passed | quirks, variant)
         return self.family.module_class(config), config
 
@@ -55,8 +64,15 @@ class Published:
         if matrices[0] is not None:
             layers = [[r[0, :, 0] for r in matrices[i::2]] for i in (0, 1)]
             given = {"lsh_projections": tuple(np.stack(x) for x in layers)}
-        if self.family.name == "bart" and config.reference_quirks and length > 2 * config.block_size:
-            extra = ((0, 0), (0, -length % config.block_size))  # which the published model does itself
+        if (
+            self.family.name == "bart"
+            and config.reference_quirks
+            and length > 2 * config.block_size
+        ):
+            extra = (
+                (0, 0),
+                (0, -length % config.block_size),
+            )  # which the published model does itself
             ids, mask = np.pad(ids, extra, constant_values=config.pad_token_id), np.pad(mask, extra)
         return ids, mask, given
 
@@ -72,7 +88,9 @@ def check_bert(model, length, step=1, chosen=None):
     for variant in chosen or model.variants(length):
         module, config = model.module(variant)
         ids, mask, given = model.inputs(length, variant, config)
-        found = np.asarray(jax.jit(module.apply)({"params": model.params}, ids, mask, **given))[:, ::step]
+        found = np.asarray(jax.jit(module.apply)({"params": model.params}, ids, mask, **given))[
+            :, ::step
+        ]
         wanted, real = model.arrays[f"L{length}/{variant}/logits"], mask[:, ::step]
         np.testing.assert_allclose(found[real], wanted[real], atol=1e-5, err_msg=variant)
 
@@ -81,30 +99,43 @@ def check_bart(model, length, every=False):
     assert len(model.variants(length)) == 18
     for variant in model.variants(length):
         # Short texts: only what long ones do not show.
-        if not every and (length == 40 or variant.endswith(WITHOUT)) and (length, variant) not in WITHOUT_AND_POOLED:
+        if (
+            not every
+            and (length == 40 or variant.endswith(WITHOUT))
+            and (length, variant) not in WITHOUT_AND_POOLED
+        ):
             continue
         module, config = model.module(variant)
         ids, mask, given = model.inputs(length, variant, config)
         at = f"L{length}/"
 
         def run(method, *inputs, module=module, **given):
-            apply = jax.jit(lambda params, *x: module.apply({"params": params}, *x, method=method, **given))
+            apply = jax.jit(
+                lambda params, *x: module.apply({"params": params}, *x, method=method, **given)
+            )
             return apply(model.params, *inputs)
 
         states = run("encode", ids, mask, **given)
-        logits = run("decode", model.arrays[at + "decoder_input_ids"], states, mask)  # few programs among the variants
-        np.testing.assert_allclose(logits, model.arrays[f"{at}{variant}/logits"], atol=1e-5, err_msg=variant)
+        logits = run(
+            "decode", model.arrays[at + "decoder_input_ids"], states, mask
+        )  # few programs among the variants
+        np.testing.assert_allclose(
+            logits, model.arrays[f"{at}{variant}/logits"], atol=1e-5, err_msg=variant
+        )
         wanted = model.arrays.get(f"{at}{variant}/encoder_last_hidden_state")
         if wanted is not None:
             count = wanted.shape[1] - length
             assert count == (0 if variant.endswith(WITHOUT) else config.num_global_tokens)
             real = np.concatenate([np.ones((2, count), bool), mask[:, :length]], 1)
-            np.testing.assert_allclose(np.asarray(states)[:, : count + length][real], wanted[real], atol=1e-5)
+            np.testing.assert_allclose(
+                np.asarray(states)[:, : count + length][real], wanted[real], atol=1e-5
+            )
 
 
 # Short texts: only what long ones do not show.
 @pytest.mark.parametrize(
-    ("length", "step", "chosen"), [(40, 1, ["norm_b16_f4_g4", "none_b16_g4_maskfirst"]), (200, 4, None)]
+    ("length", "step", "chosen"),
+    [(40, 1, ["norm_b16_f4_g4", "none_b16_g4_maskfirst"]), (200, 4, None)],
 )
 def test_bert_as_published(length, step, chosen, published):
     check_bert(published("bert"), length, step, chosen)
@@ -128,9 +159,10 @@ def test_all_published_outputs(name, published, shared_data):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_names_both_ways(name, published):
-    """Every array under its published key, and every entry of config.json that the published code reads."""
+    """Every array under its published key, and every entry of config.json that the published code
+    reads."""
     model = published(name)
-    found = to_state_dict(model.params, model.family.name_table(model.config))
+    found = to_state_dict(model.params, model.family.weight_map(model.config))
     assert found.keys() == model.state.keys()
     for key, value in model.state.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key)
@@ -148,7 +180,8 @@ def test_published_names_both_ways(name, published):
 
 
 def test_a_config_without_sparse_keys_is_understood(published):
-    """The published code writes null where nothing is selected, and takes a marked file for its own."""
+    """The published code writes null where nothing is selected, and takes a marked file for its
+    own."""
     model = published("bert")
     raw = model.raw | {"sparsity_type": None, "architectures": ["BertForMaskedLM"]}
     assert model.family.config_of_json(raw, "x").sparsity_type == "none"
@@ -174,14 +207,15 @@ def test_padding_and_other_rows_change_nothing(published):
 
 
 def convert(path, first_id=7, **options):
-    """(Our model of a stored one of transformers, the same with LSG attention, ids that begin with ``first_id``)."""
+    """(Our model of a stored one of transformers, the same with LSG attention, ids that begin with
+    ``first_id``)."""
     with np.load(path) as file:
         arrays = dict(file)
     raw = json.loads(str(arrays.pop("config")))
     state = {key.removeprefix("state/"): x for key, x in arrays.items() if key.startswith("state/")}
     family = family_of(raw, path.name)
-    config = family.refine_config(family.config_of_json(raw, path.name), state)
-    params = to_params(state, family.name_table(config), family.parameter_shapes(config), path.name)
+    config = family.infer_from_weights(family.config_of_json(raw, path.name), state)
+    params = to_params(state, family.weight_map(config), family.parameter_shapes(config), path.name)
     ids, mask = arrays["input_ids"], arrays["attention_mask"].astype(bool)
     ids = np.where(np.arange(ids.shape[1]) == 0, first_id, ids)
     longer, converted = to_lsg(family, config, params, first_id=first_id, mask_id=5, **options)
@@ -190,8 +224,14 @@ def convert(path, first_id=7, **options):
 
 @pytest.mark.parametrize("name", ["bert", "roberta_labels", "bart"])  # the others: tests/parity
 def test_converted_models_are_exact_on_short_texts(name):
-    """One global token in the place of a hidden first one, up to two blocks: the model as it was."""
-    options = {"mask_first_token": True, "block_size": 32, "sparse_block_size": 32, "max_source_length": 128}
+    """One global token in the place of a hidden first one, up to two blocks: the model as it
+    was."""
+    options = {
+        "mask_first_token": True,
+        "block_size": 32,
+        "sparse_block_size": 32,
+        "max_source_length": 128,
+    }
     model, converted, inputs = convert(GOLDEN / "families" / f"{name}.npz", **options)
     assert inputs[0].shape[1] <= 64
     if name == "bart":
@@ -203,8 +243,15 @@ def test_converted_models_are_exact_on_short_texts(name):
 
 def test_without_its_token_type_roberta_is_not_exact():
     """What the published conversion gives."""
-    options = {"mask_first_token": True, "block_size": 32, "sparse_block_size": 32, "reference_quirks": True}
-    model, converted, inputs = convert(GOLDEN / "families" / "roberta.npz", **options, max_source_length=64)
+    options = {
+        "mask_first_token": True,
+        "block_size": 32,
+        "sparse_block_size": 32,
+        "reference_quirks": True,
+    }
+    model, converted, inputs = convert(
+        GOLDEN / "families" / "roberta.npz", **options, max_source_length=64
+    )
     wanted, found = (np.asarray(x.logits(*inputs))[inputs[1]] for x in (model, converted))
     assert np.abs(found - wanted).max() > 1e-2
 
@@ -213,7 +260,12 @@ def test_without_its_token_type_roberta_is_not_exact():
 def test_other_families(name, draw_params):
     """LSG attention where it was not made for: states, generation, names."""
     family = get_family(name)
-    options = {"encoder_attention": "lsg", "block_size": 8, "sparse_block_size": 8, "num_global_tokens": 2}
+    options = {
+        "encoder_attention": "lsg",
+        "block_size": 8,
+        "sparse_block_size": 8,
+        "num_global_tokens": 2,
+    }
     config = family.config(vars(family.presets["tiny"]) | options | {"vocab_size": 60})
     params = draw_params(family.init_params(config))
     model = Model(family, config, params)
@@ -224,7 +276,7 @@ def test_other_families(name, draw_params):
     if name == "t5":  # generation is the same for all
         assert model.generate(ids, max_new_tokens=3).shape[1] <= 4
     assert ("lsg" in family.attentions) == (name == "pegasus")
-    state = to_state_dict(params, family.name_table(config))
+    state = to_state_dict(params, family.weight_map(config))
     tables = {key: x.shape for key, x in state.items() if "global_embeddings" in key}
     assert list(tables.values()) == [(512, 64)]
     assert name != "pegasus" or tables.keys() == {"model.encoder.global_embeddings.weight"}

@@ -1,4 +1,5 @@
-"""Models with memories against a twin that follows the equations for one document, without batches or padding."""
+"""Models with memories against a twin that follows the equations for one document, without batches
+or padding."""
 
 import dataclasses
 
@@ -8,17 +9,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.objectives.segments import segment_loss_fn
-from longsum_jax.registry import get_family
-from longsum_jax.training.memory_use import step_bytes
+from longsum_jax.analysis.device_memory import step_bytes
+from longsum_jax.experiment.objectives.segments import segment_loss_fn
+from longsum_jax.models.registry import get_family
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.step import gradient_fn
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 FAMILY = get_family("bart")
-SIZES = {"vocab_size": 30, "max_position_embeddings": 12, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
-SIZES |= {"encoder_ffn_dim": 12, "decoder_ffn_dim": 12, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SIZES = {
+    "vocab_size": 30,
+    "max_position_embeddings": 12,
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}
+SIZES |= {
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+}
 SIZES |= {"dropout": 0.0, "memory_size": 6, "memory_compression": 2, "memory_layers": "last1"}
 L, T = 6, 5
 # Two documents of three segments and of one: (tokens of the segment, tokens of its target).
@@ -30,7 +42,9 @@ def make(seed=0, **options):
     config = FAMILY.config(SIZES | options)
     params = nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(seed)))
     leaves, tree = jax.tree.flatten(params)
-    noise = [0.3 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(leaves)]
+    noise = [
+        0.3 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(leaves)
+    ]
     return (
         config,
         FAMILY.module_class(config),
@@ -59,7 +73,9 @@ def layers_of(tree, count):
     for name, value in tree.items():
         if name.startswith("layers"):
             first, last = map(int, name.split("_")[1:]) if "_" in name else (0, count - 1)
-            found |= {i: jax.tree.map(lambda x: x[i - first], value) for i in range(first, last + 1)}  # noqa: B023
+            found |= {
+                i: jax.tree.map(lambda x: x[i - first], value) for i in range(first, last + 1)
+            }
     return [found[i] for i in range(count)]
 
 
@@ -69,7 +85,9 @@ def layer_norm(p, x):
 
 
 def attend(p, x, states, allowed=None, output=True):
-    project = lambda name, x: jnp.einsum("td,dhk->thk", x, p[name]["kernel"]) + p[name].get("bias", 0)  # noqa: E731
+    project = lambda name, x: (
+        jnp.einsum("td,dhk->thk", x, p[name]["kernel"]) + p[name].get("bias", 0)
+    )
     q, k, v = project("q", x), project("k", states), project("v", states)
     scores = jnp.einsum("thk,lhk->htl", q, k) * q.shape[-1] ** -0.5
     if allowed is not None:
@@ -88,7 +106,11 @@ class TwinMemory:
         self.compressed, self.newest = [], []
 
     def keys(self, x):
-        return jnp.stack([*self.compressed, *self.newest, *x]) if self.p and self.config.memory == "compressive" else x
+        return (
+            jnp.stack([*self.compressed, *self.newest, *x])
+            if self.p and self.config.memory == "compressive"
+            else x
+        )
 
     def write(self, hidden):
         if self.p is None or not len(hidden):
@@ -98,7 +120,9 @@ class TwinMemory:
         if self.config.memory == "attentive":
             p, m = self.p, self.slots
             seen = attend(p, m, hidden, output=False)
-            of_segment = lambda name: jnp.einsum("mhk,hkd->md", seen, p[name]["kernel"]) + p[name]["bias"]  # noqa: E731
+            of_segment = lambda name: (
+                jnp.einsum("mhk,hkd->md", seen, p[name]["kernel"]) + p[name]["bias"]
+            )
             update = jnp.tanh(m @ p["update_memory"]["kernel"] + of_segment("update_segment"))
             gate = jax.nn.sigmoid(m @ p["gate_memory"]["kernel"] + of_segment("gate_segment"))
             self.slots = gate * update + (1 - gate) * m
@@ -112,7 +136,9 @@ class TwinMemory:
             for i in range(0, len(states), r)
         ]
         self.compressed = [*self.compressed, *new][-half:]
-        seen = [attend(self.attention, hidden, jnp.stack(x), output=False) for x in (new, old) if old]
+        seen = [
+            attend(self.attention, hidden, jnp.stack(x), output=False) for x in (new, old) if old
+        ]
         self.errors.append(jnp.square(seen[0] - seen[1]).mean() if old else 0.0)
 
 
@@ -135,7 +161,9 @@ def twin_layer(p, config, memory, x, causal=False, states=None):
 
 
 def embed(p, ids, side):
-    return layer_norm(p[f"{side}_norm"], p["shared"][ids] + p[f"{side}_positions"][2 + np.arange(len(ids))])
+    return layer_norm(
+        p[f"{side}_norm"], p["shared"][ids] + p[f"{side}_positions"][2 + np.arange(len(ids))]
+    )
 
 
 def twin_document(config, p, batch, row, errors=None):
@@ -155,21 +183,29 @@ def twin_document(config, p, batch, row, errors=None):
         for layer, memory in zip(encoder, read, strict=True):
             x, hidden = twin_layer(layer, config, memory, x)
             waiting.append((memory, hidden))
-        states, y = x, embed(p, np.array([config.decoder_start_token_id, *labels[:-1]])[: len(labels)], "target")
+        states, y = (
+            x,
+            embed(
+                p, np.array([config.decoder_start_token_id, *labels[:-1]])[: len(labels)], "target"
+            ),
+        )
         for layer, memory in zip(decoder, written, strict=True):
             if len(labels):
                 y, hidden = twin_layer(layer, config, memory, y, True, states)
                 waiting.append((memory, hidden))
         for memory, hidden in waiting:
             memory.write(hidden)
-        logits.append(y @ p["shared"].T + jax.lax.stop_gradient(p["final_logits_bias"]) if len(labels) else y)
+        logits.append(
+            y @ p["shared"].T + jax.lax.stop_gradient(p["final_logits_bias"]) if len(labels) else y
+        )
         total -= sum(jax.nn.log_softmax(logits[-1])[i, label] for i, label in enumerate(labels))
     if errors is not None:
         errors += [memory.errors for memory in (*read, *written)]
     return total, logits
 
 
-# Kind -> options, and a truncation that cuts nothing off: gradients go through the memory of whole documents.
+# Kind -> options, and a truncation that cuts nothing off: gradients go through the memory of whole
+# documents.
 KINDS = {
     "compressive": {"memory": "compressive", "memory_backprop": 2},
     "attentive": {"memory": "attentive", "memory_backprop": 0},
@@ -209,9 +245,14 @@ def test_one_segment_of_backpropagation():
 
 
 @pytest.mark.parametrize(("backprop", "charged"), [(1, (4, 2)), (2, (4, 2)), (0, (5, 4, 2))])
-def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alone(backprop, charged):
-    """What a segment pushes out is compressed, and charged, when gradients reach it: with the segment after it."""
-    config, _, params = make(memory="compressive", memory_backprop=backprop, memory_reconstruction=0.5)
+def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alone(
+    backprop, charged
+):
+    """What a segment pushes out is compressed, and charged, when gradients reach it: with the
+    segment after it."""
+    config, _, params = make(
+        memory="compressive", memory_backprop=backprop, memory_reconstruction=0.5
+    )
     batch = make_batch((((6, 5), (3, 4), (5, 2)),), segments=4)
 
     def charge(params):
@@ -221,7 +262,9 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
 
     error, wanted = jax.jit(jax.value_and_grad(charge))(params)
     found, out = gradients(config, params, batch)
-    plain, without = gradients(dataclasses.replace(config, memory_reconstruction=0.0), params, batch)
+    plain, without = gradients(
+        dataclasses.replace(config, memory_reconstruction=0.0), params, batch
+    )
     assert float(error) > 0
     assert float(out.metrics["reconstruction"]) == pytest.approx(float(error), rel=1e-4)
     assert float(out.loss_sum - without.loss_sum) == pytest.approx(0.5 * float(error), rel=1e-3)
@@ -240,7 +283,9 @@ def test_evaluation_does_not_count_the_error_of_compression():
 
 
 def test_memory_of_a_step_does_not_depend_on_the_number_of_segments():
-    config, module, params = make(memory="attentive", d_model=64, encoder_ffn_dim=128, memory_size=32)
+    config, module, params = make(
+        memory="attentive", d_model=64, encoder_ffn_dim=128, memory_size=32
+    )
     loss, optimizer = segment_loss_fn(module, config), make_optimizer(OptimizerOptions())
     batches = [make_batch(segments=segments) for segments in (8, 64)]
     few, many = (step_bytes(loss, optimizer, params, batch) for batch in batches)

@@ -1,4 +1,5 @@
-"""Memories in every kind of encoder-decoder: tokens one by one as all at once; padding plays no part."""
+"""Memories in every kind of encoder-decoder: tokens one by one as all at once; padding plays no
+part."""
 
 import flax.linen as nn
 import jax
@@ -7,13 +8,18 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.registry import get_family
+from longsum_jax.models.registry import get_family
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 B, L, T, BEAMS = 2, 8, 4, 2
 BART = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}
-BART |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 16, "init_std": 0.5}
+BART |= {
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 16,
+    "init_std": 0.5,
+}
 LED = {k: v for k, v in BART.items() if k != "max_position_embeddings"} | {"attention_window": (4,)}
 T5 = {"d_kv": 4, "d_ff": 12, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
 MODELS = {
@@ -23,7 +29,13 @@ MODELS = {
     "t5": ("t5", T5, {"memory": "compressive", "memory_overflow": "floor"}),
     "longt5": ("longt5", T5, {"memory": "attentive", "memory_decoder": False}),
 }
-COMMON = {"vocab_size": 30, "d_model": 8, "memory_size": 6, "memory_compression": 2, "memory_layers": "last1"}
+COMMON = {
+    "vocab_size": 30,
+    "d_model": 8,
+    "memory_size": 6,
+    "memory_compression": 2,
+    "memory_layers": "last1",
+}
 
 
 def make(name):
@@ -34,7 +46,8 @@ def make(name):
 
 
 def two_segments(module, length, salient):
-    """Runs two segments of B documents, the second one's target also token by token in each of R beams."""
+    """Runs two segments of B documents, the second one's target also token by token in each of R
+    beams."""
 
     def run(params, ids, mask, targets, valid, kept):
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
@@ -44,7 +57,9 @@ def two_segments(module, length, salient):
             inputs = {"salient": kept} if salient else {}
             states, memory = apply(ids[i], mask[i], memory, method="read_segment", **inputs)
             cache = apply(states, mask[i], BEAMS, T, memory, method="init_cache")
-            logits, memory = apply(targets[i], valid[i], states, mask[i], memory, method="write_segment")
+            logits, memory = apply(
+                targets[i], valid[i], states, mask[i], memory, method="write_segment"
+            )
         step = lambda cache, token: apply(token, cache, method="decode_step")[::-1]  # noqa: E731
         tokens = jnp.broadcast_to(targets[1].T[:, :, None], (T, B, BEAMS))
         _, stepped = jax.lax.scan(step, cache, tokens)
@@ -60,18 +75,28 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(name):
     ids, targets = rng.integers(3, 30, (2, B, L)), rng.integers(3, 30, (2, B, T))
     mask = np.arange(L) < np.array([[6, 3], [2, 5]])[..., None]
     valid = np.arange(T) < np.array([[4, 2], [3, 4]])[..., None]
-    kept = rng.normal(size=(B, 3, 8)).astype(np.float32), np.array([[True, True, False], [False] * 3])
+    kept = (
+        rng.normal(size=(B, 3, 8)).astype(np.float32),
+        np.array([[True, True, False], [False] * 3]),
+    )
     run = two_segments(module, L, config.salient_vectors)
     states, logits, stepped, memory, before = run(params, ids, mask, targets, valid, kept)
     for beam in range(BEAMS):
         np.testing.assert_allclose(stepped[:, beam], logits, atol=2e-5, rtol=1e-4)
-    # Other padding, other states that are not there, and another end of the second segment's target.
+    # Other padding, other states that are not there, and another end of the second segment's
+    # target.
     other_ids, other_targets = np.where(mask, ids, 5), np.where(valid, targets, 5)
     nothing = np.where(kept[1][..., None], kept[0], 9.0).astype(np.float32), kept[1]
     again = run(params, other_ids, mask, other_targets, valid, nothing)
     np.testing.assert_allclose(again[0][mask[1]], states[mask[1]], atol=1e-5)
     np.testing.assert_allclose(again[1][valid[1]], logits[valid[1]], atol=1e-5, rtol=1e-4)
-    slots = [leaf for state in (memory.encoder, memory.decoder) for group in state if group for leaf in group.slots]
+    slots = [
+        leaf
+        for state in (memory.encoder, memory.decoder)
+        for group in state
+        if group
+        for leaf in group.slots
+    ]
     assert slots
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), again[3], memory)
     # The first segment is part of what the second one sees.
@@ -92,7 +117,9 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see():
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
         memory = apply(B, L, T, method="init_memory")
         states, memory = apply(ids, mask, memory, method="read_segment")
-        return apply(targets, valid, states, mask, memory, method="write_segment")[0], apply(ids, mask, targets)
+        return apply(targets, valid, states, mask, memory, method="write_segment")[0], apply(
+            ids, mask, targets
+        )
 
     by_segments, at_once = jax.jit(run)(params)
     np.testing.assert_allclose(by_segments, at_once, atol=1e-5)
@@ -101,15 +128,30 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"memory": "compresive"}, 'model.memory: "compresive" is not allowed; did you mean "compressive"?'),
-        ({"memory": "compressive", "memory_size": 7}, "model: memory_size is 7 with memory_compression 5; half of"),
-        ({"memory": "compressive", "memory_size": 8}, "model: memory_size is 8 with memory_compression 5; half of"),
+        (
+            {"memory": "compresive"},
+            'model.memory: "compresive" is not allowed; did you mean "compressive"?',
+        ),
+        (
+            {"memory": "compressive", "memory_size": 7},
+            "model: memory_size is 7 with memory_compression 5; half of",
+        ),
+        (
+            {"memory": "compressive", "memory_size": 8},
+            "model: memory_size is 8 with memory_compression 5; half of",
+        ),
         (
             {"memory": "attentive", "memory_layers": "frist3"},
             'model: memory_layers is "frist3"; give "firstN", "lastN"',
         ),
-        ({"memory": "attentive", "memory_layers": (0, 2)}, "model: memory_layers is (0, 2); give indices from 0 to 1"),
-        ({"memory": "attentive", "memory_size": 0}, "model: memory_size is 0; it must be at least 1"),
+        (
+            {"memory": "attentive", "memory_layers": (0, 2)},
+            "model: memory_layers is (0, 2); give indices from 0 to 1",
+        ),
+        (
+            {"memory": "attentive", "memory_size": 0},
+            "model: memory_size is 0; it must be at least 1",
+        ),
         ({"memory_backprop": -1}, "model: memory_backprop is -1; it must be at least 0"),
         (
             {"memory": "compressive", "encoder_attention": "window", "attention_window": (4,)},
@@ -129,12 +171,15 @@ def test_options_that_make_no_memory(options, problem):
 
 def test_a_memory_goes_where_its_layers_read_it():
     attention = {"encoder_attention": "window,full", "attention_window": (4,)}
-    config = get_family("bart").config(BART | attention | {"memory": "compressive", "memory_layers": (1,)})
+    config = get_family("bart").config(
+        BART | attention | {"memory": "compressive", "memory_layers": (1,)}
+    )
     assert "encoder/layers_1_1/memory/kernel" in get_family("bart").parameter_shapes(config)
 
 
 def count(**options):
-    """Parameters of BART large; the stored bias of the logits, which is never trained, is none in published counts."""
+    """Parameters of BART large; the stored bias of the logits, which is never trained, is none in
+    published counts."""
     family = get_family("bart")
     shapes = family.parameter_shapes(family.config(options))
     return sum(int(np.prod(shape)) for name, shape in shapes.items() if name != "final_logits_bias")
@@ -143,7 +188,9 @@ def count(**options):
 def test_parameters_of_bart_large_are_as_many_as_in_the_paper():
     base, layer, conv = 406_291_456, 12 * 1024**2 + 8 * 1024, 5 * 1024**2 + 1024
     assert count() == base
-    assert count(memory="attentive", memory_layers="all") == base + 24 * layer == 708_477_952  # "708M", section 4
+    assert (
+        count(memory="attentive", memory_layers="all") == base + 24 * layer == 708_477_952
+    )  # "708M", section 4
     assert count(memory="attentive") == base + 6 * layer == 481_838_080
     assert count(memory="compressive") == base + 6 * conv
     assert count(memory="compressive", memory_decoder=False) == base + 3 * conv

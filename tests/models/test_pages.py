@@ -9,15 +9,26 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.common import normal
-from longsum_jax.layers.cross_attention import NearestAttention
-from longsum_jax.layers.transformer import DecoderCache
-from longsum_jax.registry import get_family
+from longsum_jax.layers.attention.cross import NearestAttention
+from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.layers.dense import normal
+from longsum_jax.models.registry import get_family
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
-SIZES = {"vocab_size": 40, "max_position_embeddings": 12, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
-SIZES |= {"encoder_ffn_dim": 12, "decoder_ffn_dim": 12, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SIZES = {
+    "vocab_size": 40,
+    "max_position_embeddings": 12,
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}
+SIZES |= {
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+}
 SIZES |= {"init_std": 0.5, "dropout": 0.0}
 B, L, T = 2, 22, 4
 IDS = np.random.default_rng(0).integers(3, 40, (B, L))
@@ -28,11 +39,17 @@ FAMILY = get_family("bart")
 
 def make(**options):
     config = FAMILY.config(SIZES | options)
-    return config, FAMILY.module_class(config), nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(0)))
+    return (
+        config,
+        FAMILY.module_class(config),
+        nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(0))),
+    )
 
 
 def test_pages_are_encoded_with_their_context_and_nothing_else():
-    config, module, params = make(page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5)
+    config, module, params = make(
+        page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5
+    )
     found = jax.jit(lambda p: module.apply({"params": p}, IDS, MASK, method="encode"))(params)
     plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_context=0))
     encode = jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method="encode"))
@@ -42,11 +59,14 @@ def test_pages_are_encoded_with_their_context_and_nothing_else():
         ids, mask = (np.where(there, x[:, np.clip(page, 0, L - 1)], 0) for x in (IDS, MASK))
         wanted = encode(ids, mask.astype(bool))[:, 3:9]
         kept = MASK[:, start : start + 6]
-        np.testing.assert_allclose(found[:, start : start + 6][kept], wanted[:, : kept.shape[1]][kept], atol=1e-5)
+        np.testing.assert_allclose(
+            found[:, start : start + 6][kept], wanted[:, : kept.shape[1]][kept], atol=1e-5
+        )
 
 
 def all_at_once_and_by_steps(module, params, beams=2):
-    """Logits [B, T, V], and those of two beams decoded token by token and swapped after each [B, R, T, V]."""
+    """Logits [B, T, V], and those of two beams decoded token by token and swapped after each [B, R,
+    T, V]."""
 
     def run(params):
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
@@ -54,7 +74,9 @@ def all_at_once_and_by_steps(module, params, beams=2):
         swap = jnp.broadcast_to(jnp.arange(beams)[::-1], (B, beams))
 
         def step(cache, token):
-            logits, cache = apply(jnp.broadcast_to(token[:, None], (B, beams)), cache, method="decode_step")
+            logits, cache = apply(
+                jnp.broadcast_to(token[:, None], (B, beams)), cache, method="decode_step"
+            )
             return DecoderCache.reorder(cache, swap), logits
 
         _, stepped = jax.lax.scan(step, cache, jnp.asarray(TARGETS.T))
@@ -79,27 +101,37 @@ def test_outputs_of_pages_are_averaged():
     scores = params["page_scores"]
     for row in range(B):
         read = [x[row] for x, p in zip(found, pages, strict=True) if MASK[row, p].any()]
-        weights = jax.nn.softmax(jnp.stack([x @ scores["kernel"] + scores["bias"] for x in read]), axis=0)
+        weights = jax.nn.softmax(
+            jnp.stack([x @ scores["kernel"] + scores["bias"] for x in read]), axis=0
+        )
         mixed = (weights * jnp.stack(read)).sum(0)
         np.testing.assert_allclose(logits[row], mixed @ params["shared"].T, atol=2e-5)
 
 
 def test_nearest_positions_are_those_of_the_largest_scores():
-    _, module, params = make(page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5)
+    _, module, params = make(
+        page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5
+    )
     logits, stepped = all_at_once_and_by_steps(module, params)
     np.testing.assert_allclose(stepped[:, 0], logits, atol=2e-5)
     attention = NearestAttention(8, 2, 4, normal(0.5), normal(0.5), scale=0.5, count=3)
-    x, states = (jnp.asarray(np.random.default_rng(i).normal(size=(B, n, 8)), jnp.float32) for i, n in ((2, 4), (3, L)))
+    x, states = (
+        jnp.asarray(np.random.default_rng(i).normal(size=(B, n, 8)), jnp.float32)
+        for i, n in ((2, 4), (3, L))
+    )
     mask = MASK[:, None, None, :]
 
     def read(module, x, states):
-        return module.attend(x, *module.keys_values(states), mask=mask), module.attend_unprojected(x, states, mask=mask)
+        return module.attend(x, *module.project_kv(states), mask=mask), module.attend_absorbed(
+            x, states, mask=mask
+        )
 
     variables = attention.init(jax.random.key(0), x, states, method=read)
     found, unprojected = attention.apply(variables, x, states, method=read)
     p = jax.tree.map(np.asarray, nn.meta.unbox(variables["params"]))
     maps = {
-        name: np.einsum("bld,dhk->blhk", s, p[name]["kernel"]) for name, s in (("q", x), ("k", states), ("v", states))
+        name: np.einsum("bld,dhk->blhk", s, p[name]["kernel"])
+        for name, s in (("q", x), ("k", states), ("v", states))
     }
     wanted = np.zeros((B, 4, 2, 4))
     for b, t, h in np.ndindex(B, 4, 2):
@@ -115,14 +147,26 @@ def test_nearest_positions_are_those_of_the_largest_scores():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"page_length": 13}, "model: page_length is 13, but there are positions for 12; give at most that"),
+        (
+            {"page_length": 13},
+            "model: page_length is 13, but there are positions for 12; give at most that",
+        ),
         (
             {"page_length": 8, "page_context": 3},
             "model: page_length is 8 with page_context 3; give a context of at most",
         ),
-        ({"page_decoding": True}, "model: page_decoding is true, but page_length 0 makes no pages; give their length"),
-        ({"page_length": 8, "memory": "attentive"}, "model: page_length cuts a source that memories read segment by"),
-        ({"cross_attention": "nearest", "cross_nearest": 0}, "model: cross_nearest is 0; it must be at least 1"),
+        (
+            {"page_decoding": True},
+            "model: page_decoding is true, but page_length 0 makes no pages; give their length",
+        ),
+        (
+            {"page_length": 8, "memory": "attentive"},
+            "model: page_length cuts a source that memories read segment by",
+        ),
+        (
+            {"cross_attention": "nearest", "cross_nearest": 0},
+            "model: cross_nearest is 0; it must be at least 1",
+        ),
     ],
 )
 def test_options_that_make_no_pages(options, problem):

@@ -14,7 +14,9 @@ def report():
     """What the worker found on 8 virtual devices."""
     path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-W", "error", str(WORKER)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -37,7 +39,8 @@ def test_operation_gathers_nothing(report, layout):
 def test_a_sharded_length_is_swapped_for_channels_and_back(report):
     found = report["operation over length"]
     assert found["forward"] == dict.fromkeys(found["forward"], 0) | {"all-to-all": 2}
-    # The input is read again and so is the cotangent; both go one way, the input's gradient the other.
+    # The input is read again and so is the cotangent; both go one way, the input's gradient the
+    # other.
     assert found["backward"]["all-to-all"] <= 4
     assert not found["backward"]["all-gather"] + found["backward"]["collective-permute"]
 

@@ -1,4 +1,5 @@
-"""The notebooks are what their script makes of them, and the script runs from its first cell to its last."""
+"""The notebooks are what their script makes of them, and the script runs from its first cell to its
+last."""
 
 import importlib.util
 import json
@@ -22,7 +23,9 @@ def make():
 @pytest.mark.parametrize("accelerator", ["gpu", "tpu"])
 def test_notebooks_are_up_to_date(make, accelerator):
     written = json.loads((NOTEBOOKS / f"first_steps_{accelerator}.ipynb").read_text())
-    assert written == make.notebook(make.SCRIPT.read_text(), accelerator), "run python notebooks/make.py"
+    assert written == make.notebook(make.SCRIPT.read_text(), accelerator), (
+        "run python notebooks/make.py"
+    )
     [install] = [cell for cell in written["cells"] if "%pip" in "".join(cell["source"])]
     assert make.JAX[accelerator] in "".join(install["source"])
 

@@ -4,12 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.ssm import DiagonalSSM
+from longsum_jax.ops.ssm.kernel import DiagonalSSM
 
 
 @pytest.fixture(scope="session")
 def make_ssm():
-    """make_ssm(H, M, directions=2, sets=1, decay=0.5, seed=0): channels as at the start of training, B perturbed."""
+    """make_ssm(H, M, directions=2, sets=1, decay=0.5, seed=0): channels as at the start of
+    training, B perturbed."""
 
     def make(channels, modes, directions=2, sets=1, decay=0.5, seed=0):
         rng = np.random.default_rng(seed)
@@ -28,7 +29,8 @@ def make_ssm():
 
 @pytest.fixture(scope="session")
 def kernel_float64():
-    """kernel_float64(ssm, L): [directions, H, L] by the defining sum over modes, exp(log_dt) included, in float64."""
+    """kernel_float64(ssm, L): [directions, H, L] by the defining sum over modes, exp(log_dt)
+    included, in float64."""
 
     def kernel(ssm, length, chunk=1024):
         log_dt, A_real, A_imag, B, C = (np.asarray(x, np.float64) for x in ssm)

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.losses import IGNORED_LABEL, class_cross_entropy, shift_right, token_cross_entropy
+from longsum_jax.ops.losses import class_cross_entropy, shift_right, token_cross_entropy
+from longsum_jax.typing import IGNORED_LABEL
 
 
 def example():
@@ -25,14 +26,18 @@ def test_cross_entropy_equals_a_loop_over_tokens(smoothing):
             target = np.full(7, smoothing / 7)
             target[label] += 1 - smoothing
             expected, count = expected - target @ log_probs, count + 1
-    loss, weight = token_cross_entropy(jnp.asarray(logits), jnp.asarray(labels), label_smoothing=smoothing)
+    loss, weight = token_cross_entropy(
+        jnp.asarray(logits), jnp.asarray(labels), label_smoothing=smoothing
+    )
     assert loss.dtype == weight.dtype == jnp.float32
     np.testing.assert_allclose([loss, weight], [expected, count], rtol=1e-6)
 
 
 def test_ignored_labels_carry_no_gradient():
     logits, labels = example()
-    gradient = jax.grad(lambda x: token_cross_entropy(x, jnp.asarray(labels))[0])(jnp.asarray(logits))
+    gradient = jax.grad(lambda x: token_cross_entropy(x, jnp.asarray(labels))[0])(
+        jnp.asarray(logits)
+    )
     np.testing.assert_array_equal(np.abs(gradient).sum(-1) > 0, labels != IGNORED_LABEL)
 
 
@@ -45,7 +50,9 @@ def test_bfloat16_logits_are_summed_in_float32():
     logits, labels = example()
     narrow = jnp.asarray(logits, jnp.bfloat16)
     expected = token_cross_entropy(narrow.astype(jnp.float32), jnp.asarray(labels))
-    np.testing.assert_allclose(token_cross_entropy(narrow, jnp.asarray(labels)), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        token_cross_entropy(narrow, jnp.asarray(labels)), expected, rtol=1e-6
+    )
 
 
 def test_shift_right():
@@ -60,7 +67,8 @@ def test_class_cross_entropy_with_one_label_leaves_out_padding():
     logits = np.array([[1.0, 2.0, 0.5], [0.0, 1.0, 0.0], [3.0, 1.0, 1.0]])
     loss_sum, weight = class_cross_entropy(logits, np.array([1, 0, IGNORED_LABEL]))
     expected = sum(
-        -math.log(math.exp(row[k]) / sum(map(math.exp, row))) for row, k in zip(logits, (1, 0), strict=False)
+        -math.log(math.exp(row[k]) / sum(map(math.exp, row)))
+        for row, k in zip(logits, (1, 0), strict=False)
     )
     np.testing.assert_allclose(loss_sum, expected, rtol=1e-6)
     assert weight == 2

@@ -2,8 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from longsum_jax.ops.losses import IGNORED_LABEL
 from longsum_jax.ops.masking import mask_tokens
+from longsum_jax.typing import IGNORED_LABEL
 
 IDS = np.arange(20_000).reshape(20, 1000) % 50 + 10  # 10 to 59
 CANDIDATES = IDS % 10 != 3
@@ -21,7 +21,9 @@ def test_shares_of_chosen_masked_random_and_kept_tokens():
     chosen = labels != IGNORED_LABEL
     assert chosen.sum() / CANDIDATES.sum() == pytest.approx(0.15, abs=0.01)
     hidden, drawn, kept = inputs == MASK, np.isin(inputs, REPLACEMENTS), chosen & (inputs == IDS)
-    assert [x.sum() / chosen.sum() for x in (hidden, drawn, kept)] == pytest.approx([0.8, 0.1, 0.1], abs=0.03)
+    assert [x.sum() / chosen.sum() for x in (hidden, drawn, kept)] == pytest.approx(
+        [0.8, 0.1, 0.1], abs=0.03
+    )
     np.testing.assert_array_equal(hidden | drawn | kept, chosen)
     assert set(inputs[drawn]) == {70, 71, 72}
 

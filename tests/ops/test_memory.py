@@ -16,7 +16,8 @@ update = jax.jit(compressive_update, static_argnames="overflow")
 
 
 class SlowMemory:
-    """One document: a list of compressed states and a list of newest ones, as the paper's text has it."""
+    """One document: a list of compressed states and a list of newest ones, as the paper's text has
+    it."""
 
     def __init__(self, overflow):
         self.compressed, self.newest, self.overflow = [], [], overflow
@@ -62,18 +63,24 @@ def test_gradients_of_the_compression_are_finite_and_reach_it():
     mask[1:, 1:] = False
 
     def total(kernel, bias, hidden):
-        values, _ = update(jnp.zeros((B, M, D)), jnp.zeros((B, M), bool), hidden, mask, kernel, bias)
+        values, _ = update(
+            jnp.zeros((B, M, D)), jnp.zeros((B, M), bool), hidden, mask, kernel, bias
+        )
         return (values**2).sum()
 
     for gradient in jax.jit(jax.grad(total, argnums=(0, 1, 2)))(KERNEL, BIAS, hidden):
         assert np.isfinite(gradient).all()
         assert np.abs(gradient).max() > 0
-    kernel, _, _ = jax.grad(total, argnums=(0, 1, 2))(KERNEL, BIAS, np.where(mask[..., None], 0, hidden))
+    kernel, _, _ = jax.grad(total, argnums=(0, 1, 2))(
+        KERNEL, BIAS, np.where(mask[..., None], 0, hidden)
+    )
     assert not kernel.any()  # padding has no part in it
 
 
 def test_right_aligned_keeps_the_order():
-    x, valid = right_aligned(jnp.arange(1.0, 6)[None, :, None], jnp.array([[True, False, True, False, True]]))
+    x, valid = right_aligned(
+        jnp.arange(1.0, 6)[None, :, None], jnp.array([[True, False, True, False, True]])
+    )
     assert x[0, :, 0].tolist() == [0, 0, 1, 3, 5]
     assert valid[0].tolist() == [False, False, True, True, True]
 

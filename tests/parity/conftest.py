@@ -30,7 +30,8 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(saved, fast_compilation):
-    """name -> our model, loaded from the directory of ``saved``; each once, so that it compiles once."""
+    """name -> our model, loaded from the directory of ``saved``; each once, so that it compiles
+    once."""
     import longsum_jax
 
     made = {}

@@ -40,11 +40,17 @@ V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 ENCODER_DECODERS = {
     "t5": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY),
     "t5_v1_1": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY | V1_1),
-    "longt5_local": (tf.LongT5ForConditionalGeneration, tf.LongT5Config, T5_TINY | V1_1 | {"local_radius": 6}),
+    "longt5_local": (
+        tf.LongT5ForConditionalGeneration,
+        tf.LongT5Config,
+        T5_TINY | V1_1 | {"local_radius": 6},
+    ),
     "longt5_global": (
         tf.LongT5ForConditionalGeneration,
         tf.LongT5Config,
-        T5_TINY | V1_1 | {"local_radius": 5, "global_block_size": 4, "encoder_attention_type": "transient-global"},
+        T5_TINY
+        | V1_1
+        | {"local_radius": 5, "global_block_size": 4, "encoder_attention_type": "transient-global"},
     ),
     "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
     "pegasus": (
@@ -58,7 +64,11 @@ ENCODER_DECODERS = {
         TINY | {"block_size": 8, "num_global_tokens": 3},
     ),
     "led": (tf.LEDForConditionalGeneration, tf.LEDConfig, LED_TINY | {"attention_window": 8}),
-    "led_windows": (tf.LEDForConditionalGeneration, tf.LEDConfig, LED_TINY | {"attention_window": [4, 8, 16]}),
+    "led_windows": (
+        tf.LEDForConditionalGeneration,
+        tf.LEDConfig,
+        LED_TINY | {"attention_window": [4, 8, 16]},
+    ),
     "bigbird_pegasus": (
         tf.BigBirdPegasusForConditionalGeneration,
         tf.BigBirdPegasusConfig,
@@ -70,7 +80,11 @@ ENCODERS = {
     "bert_labels": (tf.BertForSequenceClassification, tf.BertConfig, BERT_TINY | {"num_labels": 3}),
     "bert_states": (tf.BertModel, tf.BertConfig, BERT_TINY),
     "roberta": (tf.RobertaForMaskedLM, tf.RobertaConfig, BERT_TINY),
-    "roberta_labels": (tf.RobertaForSequenceClassification, tf.RobertaConfig, BERT_TINY | {"num_labels": 3}),
+    "roberta_labels": (
+        tf.RobertaForSequenceClassification,
+        tf.RobertaConfig,
+        BERT_TINY | {"num_labels": 3},
+    ),
     "distilbert": (tf.DistilBertForMaskedLM, tf.DistilBertConfig, DISTILBERT_TINY),
     "distilbert_labels": (
         tf.DistilBertForSequenceClassification,
@@ -81,7 +95,8 @@ ENCODERS = {
 
 
 def make_reference(name):
-    """The model called ``name``, every parameter far from its initial value, so that wiring errors show."""
+    """The model called ``name``, every parameter far from its initial value, so that wiring errors
+    show."""
     model_class, config_class, values = (ENCODER_DECODERS | ENCODERS)[name]
     torch.manual_seed(len(name))
     model = model_class(config_class(**values)).eval()

@@ -1,4 +1,5 @@
-"""Every encoder-decoder beside transformers' PyTorch class: states, logits, decoding, and the way back."""
+"""Every encoder-decoder beside transformers' PyTorch class: states, logits, decoding, and the way
+back."""
 
 import numpy as np
 import pytest
@@ -42,12 +43,16 @@ def test_states_and_logits(name, saved, loaded):
             decoder_input_ids=torch.tensor(decoder_ids),
             **further_inputs(name, ids),
         )
-    assert_close(np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state.numpy()[mask])
+    assert_close(
+        np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state.numpy()[mask]
+    )
     assert_close(ours.logits(ids, mask, decoder_ids), out.logits)
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}], ids=["greedy", "beam"]
+    "options",
+    [{}, {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}],
+    ids=["greedy", "beam"],
 )
 @pytest.mark.parametrize("name", FAMILIES)
 def test_generated_ids(name, options, saved, loaded):
@@ -55,7 +60,10 @@ def test_generated_ids(name, options, saved, loaded):
     ids, mask, _ = make_batch(ours.config.pad_token_id)
     arguments = options | {"max_new_tokens": 16}
     wanted = theirs.generate(
-        torch.tensor(ids), attention_mask=torch.tensor(mask).long(), **arguments, **further_inputs(name, ids)
+        torch.tensor(ids),
+        attention_mask=torch.tensor(mask).long(),
+        **arguments,
+        **further_inputs(name, ids),
     )
     np.testing.assert_array_equal(ours.generate(ids, mask, **arguments), wanted.numpy())
 
@@ -69,7 +77,9 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     wanted, found = theirs.state_dict(), again.state_dict()
     assert wanted.keys() == found.keys()
     for key in wanted:
-        torch.testing.assert_close(found[key], wanted[key], rtol=0, atol=1e-6 if "embed_positions" in key else 0)
+        torch.testing.assert_close(
+            found[key], wanted[key], rtol=0, atol=1e-6 if "embed_positions" in key else 0
+        )
     ids, mask, decoder_ids = (torch.tensor(x) for x in make_batch(theirs.config.pad_token_id))
     arguments = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": decoder_ids}
     with torch.no_grad():
@@ -132,7 +142,9 @@ def test_output_weights_of_their_own_are_used_whatever_the_flag_says(name, flag,
     ids, mask, decoder_ids = make_batch(0)
     with torch.no_grad():
         x = theirs.model if hasattr(theirs, "model") else theirs
-        encoded = x.encoder(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).last_hidden_state
+        encoded = x.encoder(
+            input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()
+        ).last_hidden_state
         decoded = x.decoder(
             input_ids=torch.tensor(decoder_ids),
             encoder_hidden_states=encoded,

@@ -1,4 +1,5 @@
-"""BERT, RoBERTa and DistilBERT beside transformers' PyTorch classes: states, logits of both heads, and the way back."""
+"""BERT, RoBERTa and DistilBERT beside transformers' PyTorch classes: states, logits of both heads,
+and the way back."""
 
 import json
 
@@ -63,24 +64,32 @@ def test_the_pooler_of_a_bare_model_is_kept(saved, loaded):
     ids, mask = make_batch(0)
     states = ours.encode(ids, mask)
     with torch.no_grad():
-        wanted = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).pooler_output
+        wanted = theirs(
+            input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()
+        ).pooler_output
     assert_close(ours.module.apply({"params": ours.params}, states, method="pool"), wanted.numpy())
 
 
 def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
-    """gamma and beta, stored copies and position ids, and heads that masked language modelling does not use."""
+    """gamma and beta, stored copies and position ids, and heads that masked language modelling does
+    not use."""
     from safetensors.torch import load_file, save_file
 
     directory = saved("bert")[1]
     state = load_file(directory / "model.safetensors")
     old = {
-        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value
         for key, value in state.items()
     }
     old["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"].clone()
     old["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
     old["bert.embeddings.position_ids"] = torch.arange(100)[None]
-    old["cls.seq_relationship.weight"], old["bert.pooler.dense.bias"] = torch.zeros(2, 32), torch.zeros(32)
+    old["cls.seq_relationship.weight"], old["bert.pooler.dense.bias"] = (
+        torch.zeros(2, 32),
+        torch.zeros(32),
+    )
     save_file(old, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text((directory / "config.json").read_text())
     ids, mask = make_batch(0)
@@ -91,7 +100,10 @@ def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
 def test_label_names_and_problem_type_come_along(saved, tmp_path):
     directory = saved("bert_labels")[1]
     config = json.loads((directory / "config.json").read_text())
-    config |= {"id2label": {"0": "bad", "1": "so so", "2": "good"}, "problem_type": "multi_label_classification"}
+    config |= {
+        "id2label": {"0": "bad", "1": "so so", "2": "good"},
+        "problem_type": "multi_label_classification",
+    }
     (directory / "config.json").write_text(json.dumps(config))
     ours = longsum_jax.load(directory)
     assert (ours.config.num_labels, ours.config.id2label) == (3, ("bad", "so so", "good"))

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from longsum_jax.pipeline import Model
+from longsum_jax.inference.model import Model
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
-EXACT = {"mask_first_token": True, "block_size": 32, "sparse_block_size": 32, "first_id": 7, "mask_id": 5}
+EXACT = {
+    "mask_first_token": True,
+    "block_size": 32,
+    "sparse_block_size": 32,
+    "first_id": 7,
+    "mask_id": 5,
+}
 
 
 def make_batch(length=61):
@@ -20,13 +26,17 @@ def make_batch(length=61):
     return ids, mask
 
 
-@pytest.mark.parametrize("name", ["bert", "bert_labels", "roberta", "distilbert", "distilbert_labels"])
+@pytest.mark.parametrize(
+    "name", ["bert", "bert_labels", "roberta", "distilbert", "distilbert_labels"]
+)
 def test_encoders(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ours = ours.to_lsg(-(-ours.config.max_source_length // 32) * 32, **EXACT)
     ids, mask = make_batch()
     with torch.no_grad():
-        wanted = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).logits.numpy()
+        wanted = theirs(
+            input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()
+        ).logits.numpy()
     found = np.asarray(ours.logits(ids, mask))
     real = mask if wanted.ndim == 3 else slice(None)
     assert np.abs(found - wanted)[real].max() <= 1e-5 * np.abs(wanted).max()

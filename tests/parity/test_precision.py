@@ -1,4 +1,5 @@
-"""bfloat16: softmax, norms and logits stay float32, and nothing overflows where half precision does."""
+"""bfloat16: softmax, norms and logits stay float32, and nothing overflows where half precision
+does."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,11 @@ FAMILIES = ("t5_v1_1", "longt5_global", "led")
 def make_batch(pad_id):
     rng = np.random.default_rng(0)
     mask = np.arange(50) < np.array([50, 21])[:, None]
-    return np.where(mask, rng.integers(5, 99, mask.shape), pad_id), mask, rng.integers(5, 99, (2, 7))
+    return (
+        np.where(mask, rng.integers(5, 99, mask.shape), pad_id),
+        mask,
+        rng.integers(5, 99, (2, 7)),
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -33,7 +38,9 @@ def test_activations_beyond_half_precision_stay_finite(saved, tmp_path):
     from safetensors.torch import load_file, save_file
 
     directory = saved("t5_v1_1")[1]
-    state = {key: value.clone() for key, value in load_file(directory / "model.safetensors").items()}
+    state = {
+        key: value.clone() for key, value in load_file(directory / "model.safetensors").items()
+    }
     state["encoder.block.1.layer.1.DenseReluDense.wo.weight"] *= 1e5
     save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text((directory / "config.json").read_text())

@@ -75,7 +75,9 @@ def test_renamed_keys(write):
 @pytest.mark.parametrize("summary", ["", ', "summary": null', ', "summary": " "'])
 def test_summaries_may_be_optional(write, summary):
     path = write('{"document": "t"' + summary + "}")
-    assert list(read_json_lines(path, require_summary=False)) == [Document("rows:1", "t", None, None)]
+    assert list(read_json_lines(path, require_summary=False)) == [
+        Document("rows:1", "t", None, None)
+    ]
 
 
 def test_blank_lines_and_byte_order_mark(write):
@@ -115,8 +117,14 @@ def test_a_ten_megabyte_line(write):
         ('{"document": " \\n ", "summary": "s"}', '"document" is empty; remove the line'),
         ('{"document": "x", "summary": ""}', '"summary" is empty; remove the line'),
         ('{"document": "a\\u0000b", "summary": "s"}', '"document" holds a NUL character'),
-        ('{"document": "a\\ud800b", "summary": "s"}', r'"document" holds half a character (\ud800)'),
-        (b'{"document": "caf\xe9", "summary": "s"}', "byte 0xe9 at position 17 is not UTF-8; convert"),
+        (
+            '{"document": "a\\ud800b", "summary": "s"}',
+            r'"document" holds half a character (\ud800)',
+        ),
+        (
+            b'{"document": "caf\xe9", "summary": "s"}',
+            "byte 0xe9 at position 17 is not UTF-8; convert",
+        ),
         (b'{"document": "a\0b", "summary": "s"}', "NUL byte at position 15; give UTF-8 text"),
     ],
 )
@@ -130,7 +138,9 @@ def test_bad_lines_name_file_and_line(write, line, problem):
 
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"\xef\xbb\xbf"])
 def test_empty_files(write, content):
-    assert failure(write(content)).endswith("rows.jsonl: the file is empty; give a file with one JSON object a line")
+    assert failure(write(content)).endswith(
+        "rows.jsonl: the file is empty; give a file with one JSON object a line"
+    )
     with pytest.raises(InputError, match=r"rows\.jsonl: the file is empty; give a text"):
         read_text_file(write(content))
 
@@ -149,8 +159,12 @@ def test_unreadable_file(write, monkeypatch):
     def deny(path, mode):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(documents, "open", deny, raising=False)  # permissions do not bind an administrator
-    assert failure(write(json_lines())).endswith("rows.jsonl: cannot read the file (Permission denied); check it")
+    monkeypatch.setattr(
+        documents, "open", deny, raising=False
+    )  # permissions do not bind an administrator
+    assert failure(write(json_lines())).endswith(
+        "rows.jsonl: cannot read the file (Permission denied); check it"
+    )
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -166,7 +180,9 @@ class TestCompressed:
         assert failure(path).startswith(f"{path}:1: the compressed file is damaged")
 
     def test_corrupt_in_the_middle(self, write, suffix, pack):
-        packed = bytearray(pack(json_lines([{"document": f"{i * i}", "summary": "s"} for i in range(20_000)])))
+        packed = bytearray(
+            pack(json_lines([{"document": f"{i * i}", "summary": "s"} for i in range(20_000)]))
+        )
         packed[len(packed) // 2] ^= 0xFF
         message = failure(write(bytes(packed), "bad.jsonl" + suffix))
         assert "bad.jsonl" in message
@@ -223,12 +239,15 @@ def test_real_documents(shared_data):
     rows = list(read_json_lines(shared_data / "qmsum" / "test.jsonl.xz"))
     assert len(rows) == 281
     assert all(row.query and row.summary for row in rows)
-    novels = read_json_lines(str(shared_data / "novels" / "val*.xz"), document_key="text", require_summary=False)
+    novels = read_json_lines(
+        str(shared_data / "novels" / "val*.xz"), document_key="text", require_summary=False
+    )
     assert len(list(novels)) == 4
 
 
 @pytest.mark.parametrize(
-    ("value", "label"), [("3", 3), ('"pos"', "pos"), ('["b", "a"]', ("b", "a")), ("[1, 0]", (1, 0)), ("[]", ())]
+    ("value", "label"),
+    [("3", 3), ('"pos"', "pos"), ('["b", "a"]', ("b", "a")), ("[1, 0]", (1, 0)), ("[]", ())],
 )
 def test_labels(write, value, label):
     path = write(f'{{"document": "x", "stars": {value}}}'.encode())
@@ -236,17 +255,22 @@ def test_labels(write, value, label):
     assert row.label == label
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "true", "null", '""', '["a", 1]', "[[1]]", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "value", ["-1", "1.5", "true", "null", '""', '["a", 1]', "[[1]]", '{"a": 1}']
+)
 def test_labels_that_are_none(write, value):
     path = write(f'{{"document": "x", "label": {value}}}'.encode())
-    with pytest.raises(InputError, match=r':1: "label" is .*; give a whole number from 0 on, a name, or a list of'):
+    with pytest.raises(
+        InputError, match=r':1: "label" is .*; give a whole number from 0 on, a name, or a list of'
+    ):
         list(read_json_lines(path, require_summary=False, label_key="label"))
 
 
 def test_missing_label(write):
     path = write(b'{"document": "x", "lable": 1}')
     with pytest.raises(
-        InputError, match=r':1: no key "label"; did you mean "lable"\? .* name another with task.label_key'
+        InputError,
+        match=r':1: no key "label"; did you mean "lable"\? .* name another with task.label_key',
     ):
         list(read_json_lines(path, require_summary=False, label_key="label"))
 

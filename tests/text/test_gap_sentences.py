@@ -59,10 +59,17 @@ def synthetic_document(seed, num_sentences=13):
 @pytest.mark.parametrize("counting", ["original", "unique"])
 def test_scores_equal_rouge_score(counting, metric):
     documents = [synthetic_document(seed) for seed in range(5)]
-    documents += [["...", "a b", "¿?", "b b c"], ["Same.", "same", "SAME!"], ["...", "!!"], ["alone"]]
+    documents += [
+        ["...", "a b", "¿?", "b b c"],
+        ["Same.", "same", "SAME!"],
+        ["...", "!!"],
+        ["alone"],
+    ]
     for sentences in documents:
         expected = slow_scores(sentences, counting, metric)
-        np.testing.assert_allclose(rouge1_scores(sentences, counting, metric), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            rouge1_scores(sentences, counting, metric), expected, rtol=0, atol=1e-12
+        )
 
 
 def test_scores_of_no_sentences():
@@ -90,13 +97,17 @@ def test_sequential_selection_grows_greedily(counting, metric):
     options = GapSentenceOptions(ratio=0.4, strategy="sequential", counting=counting, metric=metric)
     for seed in range(4):
         sentences = synthetic_document(seed, num_sentences=10)
-        assert select_gap_sentences(sentences, options, RNG) == slow_sequential(sentences, options, 4)
+        assert select_gap_sentences(sentences, options, RNG) == slow_sequential(
+            sentences, options, 4
+        )
 
 
 def test_sequential_and_independent_differ():
     sentences = ["a b c d", "a b c d", "a b c", "e f g", "e f", "h"]
     independent = select_gap_sentences(sentences, GapSentenceOptions(ratio=0.4), RNG)
-    sequential = select_gap_sentences(sentences, GapSentenceOptions(ratio=0.4, strategy="sequential"), RNG)
+    sequential = select_gap_sentences(
+        sentences, GapSentenceOptions(ratio=0.4, strategy="sequential"), RNG
+    )
     assert independent == [0, 1]
     assert sequential == [0, 3]
 
@@ -108,7 +119,9 @@ def test_ties_go_to_the_earlier_sentence():
     assert select_gap_sentences(sentences, GapSentenceOptions(ratio=0.4), RNG) == [0, 1]
 
 
-@pytest.mark.parametrize(("ratio", "num_sentences", "expected"), [(0.2, 25, 5), (0.57, 100, 57), (0.7, 10, 7)])
+@pytest.mark.parametrize(
+    ("ratio", "num_sentences", "expected"), [(0.2, 25, 5), (0.57, 100, 57), (0.7, 10, 7)]
+)
 def test_number_of_gaps_is_not_lost_to_rounding(ratio, num_sentences, expected):
     options = GapSentenceOptions(ratio=ratio, strategy="lead")
     assert select_gap_sentences(["a"] * num_sentences, options, RNG) == list(range(expected))
@@ -129,12 +142,16 @@ def test_example_removes_or_masks_in_document_order():
     options = GapSentenceOptions(ratio=0.4)
     removed = gap_sentence_example(sentences, options, RNG)
     assert removed == ("Zero. Three. Four b a.", "One a b. Two a b c.")
-    masked = gap_sentence_example(sentences, dataclasses.replace(options, mask_token="<mask_1>"), RNG)
+    masked = gap_sentence_example(
+        sentences, dataclasses.replace(options, mask_token="<mask_1>"), RNG
+    )
     assert masked == ("Zero. <mask_1> <mask_1> Three. Four b a.", "One a b. Two a b c.")
 
 
 def test_example_splits_text():
-    example = gap_sentence_example("It is. We go. He sat. No one. All.", GapSentenceOptions(strategy="lead"), RNG)
+    example = gap_sentence_example(
+        "It is. We go. He sat. No one. All.", GapSentenceOptions(strategy="lead"), RNG
+    )
     assert example == ("We go. He sat. No one. All.", "It is.")
 
 
@@ -167,7 +184,9 @@ def test_ratio_out_of_range(ratio):
     ],
 )
 def test_unknown_choices_suggest_the_nearest(name, value, guess):
-    with pytest.raises(InputError, match=rf'gap_sentences\.{name}: "{value}" .* did you mean "{guess}"'):
+    with pytest.raises(
+        InputError, match=rf'gap_sentences\.{name}: "{value}" .* did you mean "{guess}"'
+    ):
         GapSentenceOptions(**{name: value})
 
 

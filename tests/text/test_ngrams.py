@@ -21,7 +21,9 @@ def test_counts(n):
     bags = [[slow_counts(text, n) for text in texts] for texts in (TEXTS, OTHERS)]
     for counts, bag in zip(found, bags, strict=True):
         assert counts.total.tolist() == [sum(b.values()) for b in bag]
-        assert counts.dense().sum(1).tolist() == [sum(c for gram, c in b.items() if gram in known) for b in bag]
+        assert counts.dense().sum(1).tolist() == [
+            sum(c for gram, c in b.items() if gram in known) for b in bag
+        ]
     # Which column an n-gram has does not matter: overlaps must agree.
     tables = [counts.dense() for counts in found]
     overlaps = np.minimum(tables[0][:, None], tables[1][None]).sum(-1)
@@ -32,4 +34,6 @@ def test_words_are_those_of_rouge_score():
     from rouge_score.tokenizers import DefaultTokenizer
 
     text = "Don't stop, na\u00efve WORD-2 \u0130x \u212aelvin 3.5 _under_ \ud7ff"
-    assert [word.decode() for word in words_of(text)] == DefaultTokenizer(use_stemmer=False).tokenize(text)
+    assert [word.decode() for word in words_of(text)] == DefaultTokenizer(
+        use_stemmer=False
+    ).tokenize(text)

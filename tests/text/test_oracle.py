@@ -5,7 +5,18 @@ from rouge_score import rouge_scorer
 
 from longsum_jax.text.oracle import greedy_oracle
 
-NAMES = ["alpha", "Beta", "gamma's", "delta-2", "EPSILON", "zeta", "\u00e9ta", "theta", "iota", "kappa"]
+NAMES = [
+    "alpha",
+    "Beta",
+    "gamma's",
+    "delta-2",
+    "EPSILON",
+    "zeta",
+    "\u00e9ta",
+    "theta",
+    "iota",
+    "kappa",
+]
 
 
 def some_sentences(rng, count):
@@ -13,14 +24,20 @@ def some_sentences(rng, count):
 
 
 def slow_oracle(sentences, summary):
-    """Adds sentences one by one, every score anew with the n-grams and the F-measure of rouge-score."""
+    """Adds sentences one by one, every score anew with the n-grams and the F-measure of
+    rouge-score."""
     tokenize = rouge_scorer.tokenizers.DefaultTokenizer(False).tokenize
 
     def score(chosen):
         total = 0
         for n in (1, 2):
-            bag = sum((rouge_scorer._create_ngrams(tokenize(sentences[i]), n) for i in chosen), collections.Counter())
-            total += rouge_scorer._score_ngrams(rouge_scorer._create_ngrams(tokenize(summary), n), bag).fmeasure
+            bag = sum(
+                (rouge_scorer._create_ngrams(tokenize(sentences[i]), n) for i in chosen),
+                collections.Counter(),
+            )
+            total += rouge_scorer._score_ngrams(
+                rouge_scorer._create_ngrams(tokenize(summary), n), bag
+            ).fmeasure
         return total
 
     chosen, best = [], 0.0
@@ -37,7 +54,10 @@ def test_selection_equals_rouge_score():
     rng = np.random.default_rng(1)
     sizes = set()
     for _ in range(40):
-        sentences, summary = some_sentences(rng, rng.integers(0, 12)), " ".join(some_sentences(rng, 4))
+        sentences, summary = (
+            some_sentences(rng, rng.integers(0, 12)),
+            " ".join(some_sentences(rng, 4)),
+        )
         found = greedy_oracle(sentences, summary)
         assert found == slow_oracle(sentences, summary)
         sizes.add(len(found))
@@ -45,7 +65,12 @@ def test_selection_equals_rouge_score():
 
 
 def test_an_extract_is_found_again():
-    sentences = ["The cat sat.", "It rained all day long.", "A dog came by later.", "Nobody saw it."]
+    sentences = [
+        "The cat sat.",
+        "It rained all day long.",
+        "A dog came by later.",
+        "Nobody saw it.",
+    ]
     assert greedy_oracle(sentences, "A dog came by later. The cat sat.") == [0, 2]
 
 

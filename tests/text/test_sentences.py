@@ -24,7 +24,9 @@ def test_blank_text_has_no_sentences(text):
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_hard_wrapped_lines_are_joined_and_blank_lines_separate(newline):
-    text = newline.join(["A Title", "", "The first sentence goes", "over two lines. The second", "too.", "", "End"])
+    text = newline.join(
+        ["A Title", "", "The first sentence goes", "over two lines. The second", "too.", "", "End"]
+    )
     assert split_sentences(text) == [
         "A Title",
         "The first sentence goes over two lines.",

@@ -5,12 +5,21 @@ import numpy as np
 
 from longsum_jax.text.tfidf import tfidf_vectors
 
-SENTENCES = ["The cat sat on the mat.", "A CAT!", "...", "The dog and the dog.", "mat, mat, mat; dog"]
+SENTENCES = [
+    "The cat sat on the mat.",
+    "A CAT!",
+    "...",
+    "The dog and the dog.",
+    "mat, mat, mat; dog",
+]
 
 
 def slow_weights(sentences):
     """A dictionary of weights for each sentence, by the formula."""
-    bags = [collections.Counter("".join(c if c.isalnum() else " " for c in s.lower()).split()) for s in sentences]
+    bags = [
+        collections.Counter("".join(c if c.isalnum() else " " for c in s.lower()).split())
+        for s in sentences
+    ]
     df = collections.Counter(word for bag in bags for word in bag)
     n = len(sentences)
     return [{w: c * (math.log((1 + n) / (1 + df[w])) + 1) for w, c in bag.items()} for bag in bags]
@@ -19,7 +28,9 @@ def slow_weights(sentences):
 def test_inner_products_are_those_of_the_formula():
     bags = slow_weights(SENTENCES)
     vectors = tfidf_vectors(SENTENCES)
-    expected = [[sum(weight * b.get(word, 0) for word, weight in a.items()) for b in bags] for a in bags]
+    expected = [
+        [sum(weight * b.get(word, 0) for word, weight in a.items()) for b in bags] for a in bags
+    ]
     np.testing.assert_allclose(vectors @ vectors.T, expected, rtol=1e-5)
     assert not vectors[2].any()
     assert vectors.shape == (5, 8)

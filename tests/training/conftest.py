@@ -64,14 +64,17 @@ def start_worker():
             "PYTHONPATH": str(HERE.parents[1]),
         }
         command = [sys.executable, "-W", "error", str(HERE / "worker.py"), *map(str, arguments)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     return start
 
 
 @pytest.fixture(scope="session")
 def finish_worker():
-    """Waits for a worker; returns the JSON of its last line of output (None when it printed none)."""
+    """Waits for a worker; returns the JSON of its last line of output (None when it printed
+    none)."""
 
     def finish(process, expected=0):
         try:

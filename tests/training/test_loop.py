@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.checkpoints.training import read_meta, restore_params
 from longsum_jax.errors import InputError
+from longsum_jax.training.checkpointing import read_meta, restore_params
 from longsum_jax.training.loop import LoopOptions, TrainingDiverged, _Compilations
 from longsum_jax.training.step import LossOutput
 
@@ -47,7 +47,14 @@ def test_run_of_all_steps(whole, toy):
     assert losses[-1] < 0.5 * losses[0]
     lines = toy.read_lines(workdir)
     assert shown == [line["step"] for line in lines]
-    assert {"loss", "grad_norm", "learning_rate", "tokens_per_second", "skipped", "correct"} <= lines[0].keys()
+    assert {
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "tokens_per_second",
+        "skipped",
+        "correct",
+    } <= lines[0].keys()
     assert [line for line in lines if "eval" in line] == [
         {"step": 4, "eval": {"mean_rouge": 0.5}},
         {"step": 8, "eval": {"mean_rouge": 0.2}},
@@ -81,7 +88,9 @@ def test_a_steady_run_compiles_once_for_every_length(toy, tmp_path, capsys):
     lengths = [4, 6, 4, 6, 6, 8, 4, 8]
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
-        result = toy.toy_fit(tmp_path, steps=len(lengths), batches=Buckets(lengths), checkpoint_every=0)
+        result = toy.toy_fit(
+            tmp_path, steps=len(lengths), batches=Buckets(lengths), checkpoint_every=0
+        )
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     assert (result.step, result.compilations) == (8, 3)
@@ -265,7 +274,9 @@ def test_workdir_that_cannot_be_written(toy, tmp_path):
 
 
 def test_unknown_best_metric_is_named(toy, tmp_path):
-    with pytest.raises(InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'):
+    with pytest.raises(
+        InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'
+    ):
         toy.toy_fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
 
 

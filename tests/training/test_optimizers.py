@@ -15,7 +15,10 @@ STEPS = 20
 
 def gradients(shapes, steps=STEPS):
     rng = np.random.default_rng(0)
-    return [[rng.normal(size=shape) * 10.0 ** rng.integers(-6, 1) for shape in shapes] for _ in range(steps)]
+    return [
+        [rng.normal(size=shape) * 10.0 ** rng.integers(-6, 1) for shape in shapes]
+        for _ in range(steps)
+    ]
 
 
 def run(options, params, grads):
@@ -24,7 +27,9 @@ def run(options, params, grads):
     params = [jnp.asarray(p, jnp.float32) for p in params]
     state, values = optimizer.init(params), []
     for step in grads:
-        updates, state = optimizer.update([jnp.asarray(g, jnp.float32) for g in step], state, params)
+        updates, state = optimizer.update(
+            [jnp.asarray(g, jnp.float32) for g in step], state, params
+        )
         params = optax.apply_updates(params, updates)
         values.append([np.asarray(p) for p in params])
     return values
@@ -112,7 +117,9 @@ def test_clipping_is_torchs(size, clipped):
     # Adam forgets the scale of a first gradient; a huge eps makes it linear in the gradient again.
     options = OptimizerOptions("adamw_hf", 1.0, eps=1e6, clip_norm=2.0)
     found = run(options, [np.zeros(4), np.zeros(9)], [grads])[0]
-    expected = adam_twin([np.zeros(4), np.zeros(9)], [[scale * g for g in grads]], 1.0, 1e6, 0.0, True)[0]
+    expected = adam_twin(
+        [np.zeros(4), np.zeros(9)], [[scale * g for g in grads]], 1.0, 1e6, 0.0, True
+    )[0]
     np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-4)
 
 
@@ -162,7 +169,10 @@ def test_state_tells_the_learning_rate():
         ({"learning_rate": 0.0}, "optimizer.learning_rate: 0.0"),
         ({"warmup_steps": -1}, "optimizer.warmup_steps: -1"),
         ({"schedule": "cosine"}, "optimizer.total_steps"),
-        ({"schedule": "linear", "warmup_steps": 5, "total_steps": 5}, "more than the 5 warm-up steps, got 5"),
+        (
+            {"schedule": "linear", "warmup_steps": 5, "total_steps": 5},
+            "more than the 5 warm-up steps, got 5",
+        ),
     ],
 )
 def test_bad_options_are_named(values, message):
@@ -195,8 +205,16 @@ def steps(options, params, gradients):
 def test_only_some_parameters_are_trained(name):
     """As if the others were not there, in clipping too; the others stay to the last bit."""
     params, *gradients = trees(4)
-    options = {"weight_decay": 0.1, "clip_norm": 0.5, "schedule": "linear", "warmup_steps": 1, "total_steps": 5}
-    trained, state = steps(OptimizerOptions(name, 0.1, **options, trainable=r"globals$|^head"), params, gradients)
+    options = {
+        "weight_decay": 0.1,
+        "clip_norm": 0.5,
+        "schedule": "linear",
+        "warmup_steps": 1,
+        "total_steps": 5,
+    }
+    trained, state = steps(
+        OptimizerOptions(name, 0.1, **options, trainable=r"globals$|^head"), params, gradients
+    )
     np.testing.assert_array_equal(trained["encoder"]["kernel"], params["encoder"]["kernel"])
     without = [jax.tree.map(lambda x: x, tree) for tree in (params, *gradients)]
     for tree in without:
@@ -205,15 +223,23 @@ def test_only_some_parameters_are_trained(name):
     for found, wanted in (
         (trained["encoder"]["globals"], alone["encoder"]["globals"]),
         (trained["head"], alone["head"]),
-        *((optax.tree_utils.tree_get(s, "learning_rate"), np.float32(0.075)) for s in (state, state_alone)),
+        *(
+            (optax.tree_utils.tree_get(s, "learning_rate"), np.float32(0.075))
+            for s in (state, state_alone)
+        ),
     ):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
-    assert sum(x.size for x in jax.tree.leaves(state)) == sum(x.size for x in jax.tree.leaves(state_alone))
+    assert sum(x.size for x in jax.tree.leaves(state)) == sum(
+        x.size for x in jax.tree.leaves(state_alone)
+    )
 
 
 def test_no_parameter_to_train():
     (params,) = trees(1)
-    with pytest.raises(InputError, match='"global" is found in no parameter; there are encoder/bias, encoder/kernel'):
+    with pytest.raises(
+        InputError,
+        match='"global" is found in no parameter; there are encoder/bias, encoder/kernel',
+    ):
         make_optimizer(OptimizerOptions(trainable="global")).init(
             {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
         )

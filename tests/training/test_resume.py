@@ -8,12 +8,16 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def test_killed_in_epochs_0_1_and_2_continues_bit_for_bit(toy, start_worker, finish_worker, tmp_path):
+def test_killed_in_epochs_0_1_and_2_continues_bit_for_bit(
+    toy, start_worker, finish_worker, tmp_path
+):
     whole = start_worker("cut", tmp_path / "whole", 0)
     for kill_at in (3, 6, 9):  # three batches an epoch, a checkpoint every step
         finish_worker(start_worker("cut", tmp_path / "cut", kill_at), expected=-signal.SIGKILL)
         assert max(toy.losses(tmp_path / "cut")) == kill_at - 1
-        saved = [int(p.name) for p in (tmp_path / "cut" / "checkpoints").iterdir() if p.name.isdigit()]
+        saved = [
+            int(p.name) for p in (tmp_path / "cut" / "checkpoints").iterdir() if p.name.isdigit()
+        ]
         assert max(saved) in (kill_at - 2, kill_at - 1)  # the last save may have been cut, too
     finish_worker(start_worker("cut", tmp_path / "cut", 0))
     finish_worker(whole)

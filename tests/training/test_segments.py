@@ -7,12 +7,15 @@ import optax
 import pytest
 
 from longsum_jax.training.state import TrainState
-from longsum_jax.training.step import LossOutput, Segmented, gradient_fn, make_train_step
+from longsum_jax.training.step import LossOutput, SegmentedLoss, gradient_fn, make_train_step
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 ROWS, S, L, D = 4, 5, 6, 3
-PARAMS = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(D, D)), jnp.float32), "m": jnp.ones(D)}
+PARAMS = {
+    "w": jnp.asarray(np.random.default_rng(0).normal(size=(D, D)), jnp.float32),
+    "m": jnp.ones(D),
+}
 COUNTS = np.array([3, 2, 4, 0])  # segments of each row
 
 
@@ -23,11 +26,17 @@ def batch(segments=S):
 
 
 def segment_loss(params, batch, rng, memory):
-    """The memory of a row is what its segments before add up to, turned by w each time; noise shows the keys."""
-    y = jnp.tanh(batch["x"].sum(1) @ params["w"] + memory + batch.get("offset", 0)) * batch["there"][:, None]
+    """The memory of a row is what its segments before add up to, turned by w each time; noise shows
+    the keys."""
+    y = (
+        jnp.tanh(batch["x"].sum(1) @ params["w"] + memory + batch.get("offset", 0))
+        * batch["there"][:, None]
+    )
     memory = jnp.where(batch["there"][:, None], y + 0.1 * memory @ params["w"], memory)
     noise = jax.random.normal(rng)
-    return LossOutput((y**2).sum(), batch["there"].sum().astype(jnp.float32), memory, {"noise": noise})
+    return LossOutput(
+        (y**2).sum(), batch["there"].sum().astype(jnp.float32), memory, {"noise": noise}
+    )
 
 
 def start(params, batch):
@@ -38,16 +47,19 @@ def count(batch):
     return (batch["there"].any(0) * jnp.arange(1, 1 + batch["there"].shape[1])).max()
 
 
-LOSS = Segmented(segment_loss, start, count)
+LOSS = SegmentedLoss(segment_loss, start, count)
 
 
 def by_hand(stop, steps=4, memory=None):
-    """Loss and gradient of a loop on the host over all segments; ``stop`` is what happens to the memory in between."""
+    """Loss and gradient of a loop on the host over all segments; ``stop`` is what happens to the
+    memory in between."""
 
     def total(params):
         memory, whole, data = start(params, batch()), 0.0, batch()
         for i in range(steps):
-            out = segment_loss(params, {k: v[:, i] for k, v in data.items()}, jax.random.key(0), memory)
+            out = segment_loss(
+                params, {k: v[:, i] for k, v in data.items()}, jax.random.key(0), memory
+            )
             whole, memory = whole + out.loss_sum, stop(out.carry)
         return whole
 
@@ -59,7 +71,9 @@ def test_gradients_are_those_of_a_loop_over_segments(whole):
     loss, grads = by_hand((lambda m: m) if whole else jax.lax.stop_gradient)
     if not whole:  # the first memory is a parameter, but what is carried is none
         grads["m"] = jnp.zeros(D)
-    found, out = jax.jit(gradient_fn(LOSS._replace(whole=whole)))(PARAMS, batch(), jax.random.key(0), ())
+    found, out = jax.jit(gradient_fn(LOSS._replace(whole=whole)))(
+        PARAMS, batch(), jax.random.key(0), ()
+    )
     assert float(out.loss_sum) == pytest.approx(float(loss), abs=1e-5)
     assert float(out.weight) == COUNTS.sum()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, grads)
@@ -70,7 +84,9 @@ def test_segments_that_no_document_has_are_not_computed():
     gradient = jax.jit(gradient_fn(LOSS))
     short, out = gradient(PARAMS, batch(), key, ())
     long, more = gradient(PARAMS, batch(segments=8), key, ())
-    drawn = sum(float(jax.random.normal(jax.random.fold_in(key, i))) for i in range(4))  # of four segments, not 5 or 8
+    drawn = sum(
+        float(jax.random.normal(jax.random.fold_in(key, i))) for i in range(4)
+    )  # of four segments, not 5 or 8
     assert float(out.metrics["noise"]) == pytest.approx(drawn, abs=1e-5)
     assert float(more.metrics["noise"]) == pytest.approx(drawn, abs=1e-5)
     assert float(out.loss_sum) != float(more.loss_sum)  # other numbers
@@ -80,14 +96,20 @@ def test_segments_that_no_document_has_are_not_computed():
 def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
     found = []
     for accumulation in (1, 2, 4):
-        loss = LOSS._replace(shared=lambda params, batch: {"offset": params["m"] * jnp.ones((batch["x"].shape[0], 1))})
+        loss = LOSS._replace(
+            shared=lambda params, batch: {
+                "offset": params["m"] * jnp.ones((batch["x"].shape[0], 1))
+            }
+        )
         step = make_train_step(loss, optax.sgd(0.1), accumulation=accumulation)
         counts = [jnp.zeros((), jnp.int32) for _ in range(3)]
         params = jax.tree.map(jnp.copy, PARAMS)
         state = TrainState(counts[0], params, optax.sgd(0.1).init(params), (), *counts[1:])
         for _ in range(2):  # the second step begins with a fresh memory, like the first
             state, metrics = step(state, batch())
-        found.append((jax.device_get(state.params), float(metrics["loss"]), float(metrics["weight"])))
+        found.append(
+            (jax.device_get(state.params), float(metrics["loss"]), float(metrics["weight"]))
+        )
     for other in found[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], other)
     np.testing.assert_array_equal(found[0][0]["m"], PARAMS["m"])  # what is shared has no gradient

@@ -4,8 +4,8 @@ import numpy as np
 import optax
 import pytest
 
+from longsum_jax.training.mesh import MeshOptions, make_mesh
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.partition import MeshOptions, make_mesh
 from longsum_jax.training.state import create_state, plan_state
 from longsum_jax.training.step import LossOutput, make_train_step
 
@@ -72,13 +72,17 @@ def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
 def memory_loss(params, batch, rng, carry):
     """The carry of a row is the running sum of what that row has seen."""
     memory = carry["memory"] + batch["x"]
-    return LossOutput((params["w"] * memory).sum(), jnp.float32(memory.shape[0]), {"memory": memory})
+    return LossOutput(
+        (params["w"] * memory).sum(), jnp.float32(memory.shape[0]), {"memory": memory}
+    )
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_carry_stays_with_its_rows(accumulation):
     optimizer = optax.sgd(0.1)
-    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer, {"memory": np.zeros((6, 2), np.float32)})
+    state = fresh(
+        lambda rng: {"w": jnp.ones(2)}, optimizer, {"memory": np.zeros((6, 2), np.float32)}
+    )
     step = make_train_step(memory_loss, optimizer, accumulation=accumulation)
     w, memory = np.ones(2), np.zeros((6, 2))
     for seed in range(3):
@@ -130,7 +134,9 @@ def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulatio
     counts, kept = [], []
     for x in (good, spoilt, spoilt, good):
         state, metrics = step(state, {"x": x})
-        counts.append([int(state.step), int(state.skipped), int(state.bad_streak), int(metrics["skipped"])])
+        counts.append(
+            [int(state.step), int(state.skipped), int(state.bad_streak), int(metrics["skipped"])]
+        )
         kept.append(jax.device_get((state.params, state.opt_state, state.carry)))
     assert counts == [[1, 0, 0, 0], [2, 1, 1, 1], [3, 2, 2, 2], [4, 2, 0, 2]]
     jax.tree.map(np.testing.assert_array_equal, kept[0], kept[1])

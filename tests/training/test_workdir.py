@@ -33,5 +33,7 @@ def test_spoilt_description_is_named(tmp_path):
 
 
 def test_buckets_must_be_mounted():
-    with pytest.raises(InputError, match=r"workdir gs://bucket/run is no directory; mount the bucket"):
+    with pytest.raises(
+        InputError, match=r"workdir gs://bucket/run is no directory; mount the bucket"
+    ):
         open_workdir("gs://bucket/run", {})

@@ -1,4 +1,5 @@
-"""A tiny language model, its data and its loss, for tests of the training loop and their subprocesses."""
+"""A tiny language model, its data and its loss, for tests of the training loop and their
+subprocesses."""
 
 import json
 from pathlib import Path
@@ -40,9 +41,13 @@ def make_init(model: ToyModel):
 
 def make_loss(model: ToyModel):
     def loss_fn(params, batch, rng, carry):
-        logits = model.apply({"params": params}, batch["ids"], model.dropout == 0, rngs={"dropout": rng})
+        logits = model.apply(
+            {"params": params}, batch["ids"], model.dropout == 0, rngs={"dropout": rng}
+        )
         mask = (batch["labels"] >= 0).astype(jnp.float32)
-        picked = jnp.take_along_axis(nn.log_softmax(logits), batch["labels"].clip(0)[..., None], -1)[..., 0]
+        picked = jnp.take_along_axis(
+            nn.log_softmax(logits), batch["labels"].clip(0)[..., None], -1
+        )[..., 0]
         correct = (logits.argmax(-1) == batch["labels"]) * mask
         return LossOutput(-(picked * mask).sum(), mask.sum(), carry, {"correct": correct.sum()})
 
@@ -50,14 +55,21 @@ def make_loss(model: ToyModel):
 
 
 class ToyBatches:
-    """Three batches an epoch, each epoch in its own order; ``on_batch`` is called with the batch's number."""
+    """Three batches an epoch, each epoch in its own order; ``on_batch`` is called with the batch's
+    number."""
 
     def __init__(self, rows=4, host=0, hosts=1, epochs=None, on_batch=None):
         rng = np.random.default_rng(7)
         self.ids = rng.integers(0, VOCAB, (3 * rows, LENGTH), dtype=np.int32)
         self.labels = np.where(rng.random(self.ids.shape) < 0.3, -100, (self.ids * 5 + 1) % VOCAB)
         self.labels = self.labels.astype(np.int32)
-        self.rows, self.host, self.hosts, self.epochs, self.on_batch = rows, host, hosts, epochs, on_batch
+        self.rows, self.host, self.hosts, self.epochs, self.on_batch = (
+            rows,
+            host,
+            hosts,
+            epochs,
+            on_batch,
+        )
         self.position = 0
 
     def __next__(self):
@@ -79,7 +91,8 @@ class ToyBatches:
 
 
 def toy_fit(workdir, *, steps=9, dropout=0.0, batches=None, vocab=VOCAB, optimizer=None, **kwargs):
-    """Runs `fit` on the toy with every step logged; keywords of LoopOptions and of fit are told apart."""
+    """Runs `fit` on the toy with every step logged; keywords of LoopOptions and of fit are told
+    apart."""
     model = ToyModel(vocab, dropout)
     loop = {k: kwargs.pop(k) for k in list(kwargs) if k in LoopOptions.__dataclass_fields__}
     loop = {"log_every": 1, "checkpoint_every": 2, "progress": False, "seed": 3} | loop

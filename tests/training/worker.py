@@ -14,8 +14,8 @@ import optax
 import toy
 
 from longsum_jax.errors import InputError
-from longsum_jax.training.hosts import Cluster, join, require_agreement
-from longsum_jax.training.partition import MeshOptions, make_mesh, put_batch
+from longsum_jax.training.distributed import Cluster, join, require_agreement
+from longsum_jax.training.mesh import MeshOptions, make_mesh, put_batch
 from longsum_jax.training.state import plan_state, shardings_of
 from longsum_jax.training.step import make_train_step
 
@@ -32,7 +32,8 @@ def agree(port: str, index: str, value: str) -> None:
 
 
 def cut(workdir: str, kill_at: str) -> None:
-    """Trains with dropout; at batch number ``kill_at`` the process kills itself, saves still under way."""
+    """Trains with dropout; at batch number ``kill_at`` the process kills itself, saves still under
+    way."""
 
     def on_batch(number: int) -> None:
         if number == int(kill_at):
@@ -67,7 +68,11 @@ def meshes(workdir: str) -> None:
         kernels = [tree["Dense_0"]["kernel"] for tree in (result.state.params, moments)]
         found["specs"][name] = [list(kernel.sharding.spec) for kernel in kernels]
         found["compilations"][name] = result.compilations
-    for steps, options in ((2, layouts["fsdp"]), (3, layouts["fsdp+tensor"]), (4, layouts["replicated"])):
+    for steps, options in (
+        (2, layouts["fsdp"]),
+        (3, layouts["fsdp+tensor"]),
+        (4, layouts["replicated"]),
+    ):
         here = Path(workdir) / "moving"
         toy.toy_fit(here, steps=steps, batches=toy.ToyBatches(rows=16), mesh_options=options)
     found["losses"]["moving"] = list(toy.losses(here).values())
@@ -77,12 +82,15 @@ def meshes(workdir: str) -> None:
 
 
 def _collectives_of_accumulation() -> list[str]:
-    """The kinds of communication in a compiled step of two micro-batches on replicated parameters."""
+    """The kinds of communication in a compiled step of two micro-batches on replicated
+    parameters."""
     options, optimizer = MeshOptions(), optax.sgd(0.1)
     mesh, model = make_mesh(options), toy.ToyModel()
     rng = jax.random.key(0)
     abstract, _ = plan_state(toy.make_init(model), optimizer, mesh, options.rules, rng)
-    step = make_train_step(toy.make_loss(model), optimizer, accumulation=2, shardings=shardings_of(abstract))
+    step = make_train_step(
+        toy.make_loss(model), optimizer, accumulation=2, shardings=shardings_of(abstract)
+    )
     batch = put_batch(next(toy.ToyBatches(rows=16)), mesh, accumulation=2)
     text = step.lower(abstract, batch).compile().as_text()
     kinds = ("all-gather", "all-to-all", "collective-permute", "all-reduce", "reduce-scatter")
@@ -108,7 +116,8 @@ def _mesh_errors() -> list[str]:
 
 
 def host(workdir: str, port: str, index: str) -> None:
-    """One of two hosts with two devices each: train 4 steps, go on to 6, then to where host 1 is stopped."""
+    """One of two hosts with two devices each: train 4 steps, go on to 6, then to where host 1 is
+    stopped."""
     join(Cluster("the test", f"127.0.0.1:{port}", 2, int(index)), timeout=60)
     mesh = MeshOptions("fsdp", batch=2, fsdp=2)
 
@@ -119,7 +128,11 @@ def host(workdir: str, port: str, index: str) -> None:
     for steps in (4, 6, 30):
         batches = toy.ToyBatches(rows=8, host=int(index), hosts=2, on_batch=on_batch)
         result = toy.toy_fit(workdir, steps=steps, batches=batches, mesh_options=mesh)
-    print(json.dumps({"step": result.step, "stopped_by": result.stopped_by, "devices": jax.device_count()}))
+    print(
+        json.dumps(
+            {"step": result.step, "stopped_by": result.stopped_by, "devices": jax.device_count()}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""``longsum COMMAND ...`` and ``python -m longsum_jax COMMAND ...``."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from longsum_jax.commands import COMMANDS, console
+from longsum_jax.errors import InputError, did_you_mean
+
+
+def main() -> None:
+    """Runs the command that the first argument names; the console script ``longsum``."""
+    console.run(_run_command)
+
+
+def _run_command(argv: Sequence[str]) -> int | None:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    name, *rest = argv
+    if name == "--version":
+        from longsum_jax import __version__
+
+        print(f"longsum {__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise InputError(f'unknown command "{name}"; {did_you_mean(name, COMMANDS)}')
+    return importlib.import_module(f"longsum_jax.commands.{name}").main(rest)
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    return (
+        "usage: longsum COMMAND ...\n\n" + "\n".join(lines) + "\n\nlongsum COMMAND --help explains"
+    )
+
+
+if __name__ == "__main__":
+    sys.argv[0] = "longsum"
+    main()

@@ -1,0 +1,1 @@
+"""Statistics of texts, figures, and device memory."""

@@ -1,0 +1,82 @@
+"""How much device memory a training step takes, and the longest document that fits: from compiled
+programs alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from longsum_jax.errors import InputError
+from longsum_jax.training.state import TrainState
+from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
+
+LONGEST = 2**20  # tokens, beyond which nothing is tried
+
+
+def step_bytes(
+    loss_fn: LossFn | SegmentedLoss,
+    optimizer: optax.GradientTransformation,
+    params: Any,
+    batch: dict[str, Any],
+) -> int:
+    """Returns the bytes that one device holds at most during a training step, as its compiled
+    program says.
+
+    Parameters, optimizer state, batch and everything between; nothing is run and no array is made.
+
+    Args:
+        loss_fn, optimizer: of the step.
+        params: parameter tree; shapes suffice, here and in ``batch``.
+        batch: arrays.
+    """
+    state = jax.eval_shape(lambda params: _state(params, optimizer), params)
+    analysis = make_train_step(loss_fn, optimizer).lower(state, batch).compile().memory_analysis()
+    held = (
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
+    return held + analysis.temp_size_in_bytes
+
+
+def fit_length(
+    bytes_of: Callable[[int], int], budget: int, *, multiple: int = 1024, longest: int = LONGEST
+) -> int:
+    """Returns the longest document that a model trains on within a device's memory (AWESOME, table
+    14).
+
+    Args:
+        bytes_of: tokens of a document -> bytes of a step, which grow with them; see ``step_bytes``.
+        budget: bytes of the device.
+        multiple: the answer is a multiple of it.
+        longest: where the search ends.
+
+    Returns:
+        Tokens; 0 where not even ``multiple`` of them fit, ``longest`` where all of them do.
+
+    Raises:
+        InputError: a budget or a multiple below 1, or ``longest`` below ``multiple``.
+    """
+    if budget < 1 or multiple < 1 or longest < multiple:
+        raise InputError(
+            f"fit_length: budget={budget}, multiple={multiple} and longest={longest} must be above 0, and "
+            "longest not below multiple"
+        )
+    fits = lambda count: bytes_of(count * multiple) <= budget  # noqa: E731
+    most = longest // multiple
+    least, tried = 0, 1
+    while fits(tried):
+        if tried == most:
+            return tried * multiple
+        least, tried = tried, min(2 * tried, most)
+    while tried - least > 1:
+        middle = (least + tried) // 2
+        least, tried = (middle, tried) if fits(middle) else (least, middle)
+    return least * multiple
+
+
+def _state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(zero, params, optimizer.init(params), (), zero, zero)

@@ -1,0 +1,181 @@
+"""longsum convert: rewrites a model directory or a training run as a model directory."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+EXAMPLES = """\
+  # a published checkpoint (pytorch_model.bin) as safetensors; needs torch this once
+  longsum convert locost-gsg-pretrained locost-base --tokenizer=spiece.model
+
+  # a BART that has positions for 4,096 tokens instead of 1,024
+  longsum convert bart-large-cnn bart-4096 --max_source_length=4096
+
+  # the same with random positions, as the Hepos paper trains them
+  longsum convert bart-large bart-7168 --max_source_length=7168 --position_extension=random
+
+  # a BART that reads 4,096 tokens by LSG attention at linear cost, then one of 16,384 tokens with more global tokens
+  longsum convert bart-base lsg-bart-4096 --encoder_attention=lsg --max_source_length=4096 \\
+      --block_size=128 --sparse_block_size=128 --sparsity_type=norm --sparsity_factor=4
+  longsum convert lsg-bart-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
+
+  # a decoder whose heads read every fourth position, with a quarter of the keys and values to keep
+  longsum convert bart-4096 bart-hepos --cross_attention=hepos --hepos_stride=4
+
+  # the best checkpoint of a training run, to share or to load in PyTorch
+  longsum convert runs/reports reports-model
+"""
+
+
+def _true_or_false(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
+    return text == "true"
+
+
+# Options of LSG attention in config.json -> how to read one, and what it says.
+_LSG_OPTIONS: dict[str, tuple[Any, str]] = {
+    "block_size": (int, "tokens of a block, three of which a token sees around it; default: 128"),
+    "sparse_block_size": (int, "sparse keys on either side, 0 for none; default: 128"),
+    "sparsity_factor": (
+        int,
+        "tokens that a sparse key stands for, a divisor of the block size; default: 2",
+    ),
+    "sparsity_type": (
+        str,
+        "norm, lsh, pooling, stride, block_stride, bos_pooling or none; default: norm",
+    ),
+    "num_global_tokens": (int, "1 to 512; default: 1"),
+    "mask_first_token": (
+        _true_or_false,
+        "whether the first global token stands in for the first token; default: false",
+    ),
+    "pool_with_global": (_true_or_false, "whether it gives the first token's state; default: true"),
+    "pass_global_tokens_to_decoder": (
+        _true_or_false,
+        "whether the decoder sees global tokens; default: true",
+    ),
+    "lsh_num_pre_rounds": (int, "rounds of clustering before the last, with lsh; default: 1"),
+}
+_LSG_CHOICES: dict[str, tuple[Any, str]] = {
+    "global_positional_stride": (
+        int,
+        "positions between one new global token and the next; default: 64",
+    ),
+    "keep_first_global_token": (
+        _true_or_false,
+        "rebuild all global tokens of an LSG model but the first",
+    ),
+    "random_global_init": (
+        _true_or_false,
+        "draw global tokens like embeddings instead of the mask's; default: false",
+    ),
+}
+
+
+def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "LSG attention (with --encoder_attention=lsg, or to change a model that has it)"
+    )
+    group.add_argument("--encoder_attention", choices=("lsg",), help="in place of full attention")
+    for name, (kind, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
+        metavar = {int: "N", str: "NAME"}.get(kind, "true|false")
+        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
+
+
+def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
+    """The model with the encoder attention and the positions that the flags ask for."""
+    options, choices = (
+        {name: value for name in names if (value := getattr(args, name)) is not None}
+        for names in (_LSG_OPTIONS, _LSG_CHOICES)
+    )
+    if args.encoder_attention == "lsg":
+        return model.to_lsg(args.max_source_length, **options, **choices)
+    if choices:
+        name = next(iter(choices))
+        raise InputError(
+            f"--{name}={getattr(args, name)} needs --encoder_attention=lsg; give both or neither"
+        )
+    if options:
+        model = model.with_lsg_options(**options)
+    return (
+        model
+        if args.max_source_length is None
+        else model.extended(args.max_source_length, args.position_extension)
+    )
+
+
+def _check_extension(args: argparse.Namespace) -> None:
+    """LSG attention comes with tables that are repeated."""
+    given, args.position_extension = args.position_extension, args.position_extension or "tiled"
+    if given is not None and args.max_source_length is None:
+        raise InputError(
+            f"--position_extension={given} needs --max_source_length; give both or neither"
+        )
+    if given not in (None, "tiled") and args.encoder_attention == "lsg":
+        raise InputError(
+            f"--position_extension={given} does not go with --encoder_attention=lsg, whose positions are tiled; leave "
+            "it out, or convert in two steps"
+        )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Converts; raises InputError for what cannot be read or written."""
+    parser = console.parser(
+        "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
+    )
+    parser.add_argument(
+        "source", metavar="SRC", help="a model directory, or the workdir of a training run"
+    )
+    parser.add_argument("target", metavar="DST", help="directory to make")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help=".model file or directory to put in instead of SRC's own",
+    )
+    parser.add_argument(
+        "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
+    )
+    parser.add_argument(
+        "--max_source_length",
+        type=int,
+        metavar="TOKENS",
+        help="continue the position tables up to here",
+    )
+    parser.add_argument(
+        "--position_extension",
+        choices=("tiled", "random", "last_row"),
+        help="what continues them: their rows again (default), random rows, or copies of the last",
+    )
+    parser.add_argument(
+        "--cross_attention", choices=("full", "hepos"), help="how the decoder reads the encoder"
+    )
+    parser.add_argument(
+        "--hepos_stride",
+        type=int,
+        metavar="TOKENS",
+        help="with hepos: every how many a head reads one",
+    )
+    _add_lsg_flags(parser)
+    args = parser.parse_args(argv)
+    if args.hepos_stride is not None and args.cross_attention != "hepos":
+        raise InputError(
+            f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or neither"
+        )
+
+    _check_extension(args)
+
+    from longsum_jax.inference.loading import load
+
+    with console.spinner(f"reading {args.source}"):
+        model = load(args.source, tokenizer=args.tokenizer, which=args.which)
+    model = _with_encoder(model, args)
+    if args.cross_attention is not None:
+        stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
+        model = model.with_cross_attention(args.cross_attention, **stride)
+    model.save(args.target)
+    note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
+    print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")

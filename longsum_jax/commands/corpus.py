@@ -1,0 +1,136 @@
+"""longsum corpus: says what a data set is like, and turns GovReport's release into JSON lines."""
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from longsum_jax.analysis.extractive import Extractiveness, mean_extractiveness
+from longsum_jax.commands import console
+from longsum_jax.data.govreport import SPLITS, read_govreport
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import read_json_lines
+
+EXAMPLES = """\
+  # lengths, compression, coverage and density of data sets
+  longsum corpus statistics pubmed/test.jsonl reports/test.jsonl.gz --out=statistics.json
+
+  # GovReport as released, the directory gov-report, as reports/train.jsonl, validation.jsonl and test.jsonl; then
+  # config.task.source='json:reports/{split}.jsonl' trains on it and --data=reports/test.jsonl evaluates
+  longsum corpus govreport gov-report reports
+
+Coverage is the share of a summary's words that stand in fragments copied from the document, density the mean length of
+a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in documents the words of
+summaries are.
+"""
+HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs one subcommand; raises InputError for data that do not fit."""
+    parser = console.parser("corpus", "Describes data sets, and converts GovReport.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="statistics|govreport")
+    statistics = commands.add_parser(
+        "statistics", help="lengths, compression, coverage and density"
+    )
+    add_data_flags(statistics)
+    statistics.add_argument("--out", metavar="FILE", help="JSON to write, too")
+    statistics.set_defaults(run=_statistics)
+    govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
+    govreport.add_argument(
+        "source", metavar="SRC", help="the directory gov-report, with split_ids, crs and gao"
+    )
+    govreport.add_argument(
+        "target", metavar="DST", help="directory for train.jsonl, validation.jsonl and test.jsonl"
+    )
+    govreport.set_defaults(run=_govreport)
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def add_data_flags(parser: argparse.ArgumentParser) -> None:
+    """Data files, and which fields of how many rows to read."""
+    parser.add_argument(
+        "data", nargs="+", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
+    )
+    parser.add_argument(
+        "--document_key", default="document", help="field of the document; default: document"
+    )
+    parser.add_argument(
+        "--summary_key", default="summary", help="field of the summary; default: summary"
+    )
+    parser.add_argument(
+        "--examples", type=int, metavar="N", help="only the first N documents of each"
+    )
+
+
+def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Document and summary of every row of one data set, as the flags say."""
+    console.check_positive(args, "examples")
+    rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
+    return ((row.document, row.summary) for row in itertools.islice(rows, args.examples))
+
+
+def _statistics(args: argparse.Namespace) -> None:
+    table = []
+    for path in args.data:
+        with console.spinner(f"reading {path}"):
+            pairs = list(read_pairs(path, args))
+            table.append((path, len(pairs), mean_extractiveness(pairs)))
+    width = max(len(path) for path in args.data)
+    print(" ".join([" " * width, *(f"{head:>14}" for head in HEADS)]))
+    for path, count, found in table:
+        print(" ".join([f"{path:<{width}}", f"{count:14,}", *_cells(found)]))
+    if args.out:
+        rows = [
+            {"data": path, "documents": count, **found._asdict()} for path, count, found in table
+        ]
+        _write(Path(args.out), json.dumps(rows, indent=2) + "\n")
+
+
+def _cells(found: Extractiveness) -> list[str]:
+    formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
+    return [format(value, pattern) for value, pattern in zip(found, formats, strict=True)]
+
+
+def _govreport(args: argparse.Namespace) -> None:
+    target = Path(args.target)
+    work = target.with_name(f".{target.name}.{os.getpid()}")  # nothing is half-written
+    try:
+        work.mkdir(parents=True)
+        counts = {
+            split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
+        }
+        target.mkdir(exist_ok=True)
+        for split, count in counts.items():
+            (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
+            print(f"{target / split}.jsonl: {count:,} reports")
+    except OSError as error:
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror}); give another DST"
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_split(source: str, split: str, path: Path) -> int:
+    count = 0
+    with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
+        for count, row in enumerate(read_govreport(source, split), 1):  # noqa: B007
+            values = {"id": row.id, "document": row.document, "summary": row.summary}
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+    return count
+
+
+def _write(path: Path, text: str) -> None:
+    from longsum_jax.training.workdir import write_atomically
+
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); give another place"
+        ) from error

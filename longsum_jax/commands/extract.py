@@ -1,0 +1,116 @@
+"""longsum extract: documents cut down to their important sentences, for a summariser to read."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.text.documents import Document
+
+EXAMPLES = """\
+  # what an extractor trained with configs/extractor.py chooses, for training and for evaluation
+  longsum extract --model=runs/extractor --data=reports/train.jsonl --out=short/train.jsonl
+  longsum extract --model=runs/extractor --data=reports/validation.jsonl --out=short/validation.jsonl
+  python -m longsum_jax.train --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \\
+      --workdir=runs/abstractor
+
+  # what a perfect extractor would choose: the most that this way of summarising can reach
+  longsum extract --oracle --data=reports/test.jsonl --out=oracle/test.jsonl
+
+Every line has the keys id, document (the chosen sentences, in their order), summary and query as they were, and
+sentences (their numbers, from 0 on).
+"""
+
+Choose = Callable[["Document", list[str]], list[int]]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the shorter documents; raises InputError for data or a model that do not fit."""
+    parser = console.parser(
+        "extract", "Cuts documents down to the sentences that an extractor chooses.", EXAMPLES
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--model", metavar="DIR", help="a training workdir or model directory of an extractor"
+    )
+    source.add_argument(
+        "--oracle", action="store_true", help="choose by the reference summary, greedily by ROUGE"
+    )
+    parser.add_argument(
+        "--data", required=True, metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
+    )
+    parser.add_argument("--out", required=True, metavar="FILE", help="JSON lines to write")
+    parser.add_argument(
+        "--document_key", default="document", help="field of the document; default: document"
+    )
+    parser.add_argument(
+        "--summary_key", default="summary", help="field of the reference; default: summary"
+    )
+    parser.add_argument(
+        "--threshold", type=float, default=0.5, help="probability above which a sentence is taken"
+    )
+    parser.add_argument(
+        "--top_k", type=int, default=3, help="sentences taken where none is above it; default: 3"
+    )
+    args = parser.parse_args(argv)
+    out = Path(args.out)
+    if out.exists():
+        raise InputError(f"--out={out} is there already; remove it or give another name")
+    _write(out, *_documents_and_choice(args))
+
+
+def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
+    """All that can be wrong with data or model shows here, before anything is written."""
+    from longsum_jax.text.documents import read_json_lines
+    from longsum_jax.text.oracle import greedy_oracle
+
+    keys = {"document_key": args.document_key, "summary_key": args.summary_key}
+    documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
+    if args.oracle:
+        return documents, lambda document, sentences: greedy_oracle(sentences, document.summary)
+    from longsum_jax.inference.loading import load
+
+    model = load(args.model)
+    options = {"threshold": args.threshold, "top_k": args.top_k}
+    model.extract([], **options)
+    return documents, lambda document, sentences: model.extract(
+        [sentences], queries=[document.query], **options
+    )[0]
+
+
+def _row(document: "Document", choose: Choose) -> dict[str, Any]:
+    """One line of the output: whatever was chosen, or the first sentence, since no document may be
+    empty."""
+    from longsum_jax.text.sentences import split_sentences
+
+    sentences = split_sentences(document.document)
+    chosen = choose(document, sentences) or [0]
+    row = {"id": document.id, "document": " ".join(sentences[i] for i in chosen)}
+    row |= {"summary": document.summary, "query": document.query, "sentences": chosen}
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
+    """Writes all rows under a temporary name first: what bears the final one is whole."""
+    from tqdm import tqdm
+
+    part = out.with_name(f"{out.name}.{os.getpid()}.part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("w", encoding="utf-8") as file:
+            for document in tqdm(documents, unit="document"):
+                file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
+        part.replace(out)
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be written ({error.strerror}); give another --out"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -1,0 +1,183 @@
+"""longsum plots: training curves, state-space kernels, where summaries come from, sweeps."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.commands import console
+from longsum_jax.commands.corpus import add_data_flags, read_pairs
+from longsum_jax.errors import InputError
+
+EXAMPLES = """\
+  # loss, learning rate and ROUGE of two runs, one beside the other
+  longsum plots curves runs/quickstart runs/longer --out=curves.png
+
+  # how far the layers of a model look: the memory of their modes, and |kernel| over the lag
+  longsum plots kernels runs/quickstart --out=kernels.png
+
+  # three layers of a published model, as a vector graphic of a paper's column width
+  longsum plots kernels locost-base --layers=1,6,12 --length=4096 --width=3.3 --out=kernels.pdf
+
+  # where in the documents of two data sets the bigrams of their summaries first stand
+  longsum plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
+
+  # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/study.py)
+  longsum plots study runs/study/results.jsonl --out=study.png
+
+In pictures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels are sorted by
+the mean decay of their modes, the longest memory on top.
+"""
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Draws one figure; raises InputError for what cannot be read or drawn."""
+    args = _parse(argv)
+    from longsum_jax.analysis import figures as plotting
+
+    plotting.require_matplotlib()
+    _check_output(args)
+    figure = args.draw(args)
+    plotting.save(figure, args.out, args.dpi)
+    width, height = figure.get_size_inches()
+    print(f"{args.out}: {width:g} x {height:g} inches")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = console.parser("plots", "Draws runs, models, data sets and sweeps.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study")
+    curves = commands.add_parser(
+        "curves", help="loss, learning rate and ROUGE over the steps of one or more runs"
+    )
+    curves.add_argument(
+        "workdirs", nargs="+", metavar="WORKDIR", help="--workdir of a training run"
+    )
+    curves.set_defaults(draw=_curves)
+    kernels = commands.add_parser(
+        "kernels", help="memory and kernels of every state-space layer of a model"
+    )
+    kernels.add_argument("model", metavar="MODEL", help="a model directory, or a training workdir")
+    kernels.add_argument(
+        "--length", type=int, default=1024, help="lags to draw, in tokens; default: 1024"
+    )
+    kernels.add_argument(
+        "--layers", type=_numbers, metavar="N,N", help="layers to draw, from 1; default: all"
+    )
+    kernels.set_defaults(draw=_kernels)
+    bigrams = commands.add_parser(
+        "bigrams", help="where in documents the bigrams of their summaries first stand"
+    )
+    add_data_flags(bigrams)
+    bigrams.set_defaults(draw=_bigrams)
+    study = commands.add_parser(
+        "study", help="bits per token, ROUGE and speed of a sweep of attentions"
+    )
+    study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/study.py")
+    study.set_defaults(draw=_study)
+    heights = (
+        (curves, "2.4"),
+        (kernels, "1 a layer, and 0.9"),
+        (bigrams, "2.6"),
+        (study, "0.3 a line, and 0.8"),
+    )
+    for command, height in heights:
+        command.add_argument(
+            "--out", required=True, metavar="FILE", help=f"picture to write: {', '.join(FORMATS)}"
+        )
+        command.add_argument(
+            "--width", type=float, default=7.0, help="inches; default: 7, a page's text"
+        )
+        command.add_argument("--height", type=float, help=f"inches; default: {height}")
+        command.add_argument(
+            "--dpi", type=int, default=200, help="pixels to the inch; default: 200"
+        )
+    return parser.parse_args(argv)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a list of numbers such as 1,6,12'
+        ) from None
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    out = Path(args.out)
+    if out.suffix.lower() not in FORMATS:
+        raise InputError(f'--out={out}: the ending "{out.suffix}" is none of {", ".join(FORMATS)}')
+    if not out.parent.is_dir():
+        raise InputError(f"--out={out}: there is no directory {out.parent}; make it first")
+    for name in ("width", "height", "dpi"):
+        value = getattr(args, name)
+        if value is not None and value <= 0:
+            raise InputError(f"--{name}={value} must be positive")
+
+
+def _curves(args: argparse.Namespace) -> Any:
+    from longsum_jax.analysis import figures as plotting
+
+    runs = [plotting.read_run(workdir) for workdir in args.workdirs]
+    return plotting.curves_figure(runs, (args.width, args.height or 2.4))
+
+
+def _kernels(args: argparse.Namespace) -> Any:
+    from longsum_jax import load
+    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.ops.ssm.kernel import MAX_LENGTH
+
+    if not 2 <= args.length <= MAX_LENGTH:
+        raise InputError(f"--length={args.length} must lie between 2 and {MAX_LENGTH}")
+    model = load(args.model)
+    if model.config.encoder_attention != "s4d":
+        raise InputError(
+            f'{args.model}: a model of family "{model.family.name}" has no state-space layers to draw'
+        )
+    ssm = model.params["encoder"]["layers"]["self_attention"]
+    layers = _chosen_layers(args.layers, len(ssm["log_dt"]))
+    discretization = model.config.ssm_discretization
+    found = plotting.kernels(ssm, args.length, layers=layers, discretization=discretization)
+    return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+
+
+def _bigrams(args: argparse.Namespace) -> Any:
+    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.analysis.extractive import mean_salient_bigrams
+
+    curves = {}
+    for path in args.data:
+        with console.spinner(f"reading {path}"):
+            curves[path] = mean_salient_bigrams(read_pairs(path, args))
+    for path, curve in curves.items():
+        print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
+    # The shortest ends of the paths that tell them apart; whole ones would leave no room for the
+    # lines.
+    length = next(
+        (n for n in range(1, 99) if len({_end(path, n) for path in curves}) == len(curves)), 99
+    )
+    named = {_end(path, length): curve for path, curve in curves.items()}
+    return plotting.bigrams_figure(named, (args.width, args.height or 2.6))
+
+
+def _end(path: str, parts: int) -> str:
+    return "/".join(Path(path).parts[-parts:])
+
+
+def _study(args: argparse.Namespace) -> Any:
+    from longsum_jax.analysis import figures as plotting
+
+    rows = plotting.read_study(args.results)
+    lines = len({row["encoder"] for row in rows})
+    return plotting.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
+
+
+def _chosen_layers(numbers: list[int] | None, count: int) -> list[int]:
+    """Indices of the layers that --layers names."""
+    for number in numbers or []:
+        if not 1 <= number <= count:
+            raise InputError(
+                f"--layers: there is no layer {number}; the model has layers 1 to {count}"
+            )
+    return [number - 1 for number in numbers] if numbers else list(range(count))

@@ -1,0 +1,129 @@
+"""longsum prepare: turns a data set into training shards, once."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from longsum_jax.commands import console
+from longsum_jax.data.prepared import write_prepared
+from longsum_jax.data.tasks import TASKS, get_task
+from longsum_jax.tokenizers.loading import load_tokenizer
+
+EXAMPLES = """\
+  # the documentation inside Python, as bytes; nothing is downloaded
+  longsum prepare --task=embedded --split=train --tokenizer=bytes --out=data/embedded/train
+
+  # C4 as released in json.gz files
+  longsum prepare --task=c4 --source='json:/data/c4/en/c4-train.*.json.gz' --split=train \\
+      --tokenizer=spiece.model --out=data/c4/train --num_shards=1024 --workers=32
+
+  # novels, one JSON object with "text" per line, in pieces that fit 4,096 tokens
+  longsum prepare --task=c4 --source=json:novels.jsonl --piece_words=3000 --split=train \\
+      --tokenizer=spiece.model --out=data/novels/train
+
+  # reports of your own, one JSON object per line
+  longsum prepare --task=govreport --source='json:reports/{split}.jsonl' \\
+      --document_key=report --summary_key=highlights --max_source_length=16384 \\
+      --tokenizer=spiece.model --out=data/reports/train
+
+Training reads the directory: shuffled, without TensorFlow, and from any position. What did not fit the
+lengths is counted in OUT/metadata.json and printed at the end.
+"""
+
+TASK_OPTIONS = {
+    "source": (
+        str,
+        'embedded, tfds:NAME[/CONFIG], or json:GLOB ("{split}" in it becomes the split name)',
+    ),
+    "document_key": (str, "field that holds the document"),
+    "summary_key": (str, "field that holds the summary"),
+    "query_key": (str, "field that holds a query, put before the document"),
+    "objective": (str, "gap_sentences (no summaries needed) or summarize"),
+    "max_source_length": (int, "tokens of the source, end of sequence included"),
+    "max_target_length": (int, "tokens of the target, end of sequence included"),
+    "prefix": (str, "text put before every source"),
+    "piece_words": (
+        int,
+        "gap sentences: documents of more words are cut into pieces of about this many",
+    ),
+    "data_dir": (str, "TFDS directory"),
+    "cache_dir": (str, "directory that seqio_cache_tasks wrote"),
+}
+GAP_SENTENCE_OPTIONS = {
+    "ratio": (float, "share of the sentences that becomes the target"),
+    "strategy": (str, "independent, sequential, lead or random"),
+    "mask_token": (str, "put in place of every selected sentence; default: they are removed"),
+    "short_documents": (str, 'skip, or "one" to select one sentence where the ratio gives none'),
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Prepares one split; raises InputError for what does not fit."""
+    args = _parse(argv)
+    overrides = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    task = get_task(args.task, **overrides)
+    gaps = {
+        key: getattr(args, key) for key in GAP_SENTENCE_OPTIONS if getattr(args, key) is not None
+    }
+    if gaps:
+        gaps = dataclasses.asdict(task.gap_sentences) | gaps
+        task = get_task(args.task, **overrides, gap_sentences=gaps)
+    metadata = write_prepared(
+        args.out,
+        task,
+        load_tokenizer(args.tokenizer, vocab_size=args.vocab_size),
+        args.split,
+        args.num_shards,
+        seed=args.seed,
+        workers=args.workers,
+        overwrite=args.overwrite,
+        progress=not args.quiet,
+    )
+    print(_report(args.out, metadata))
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    tasks = "\n".join(
+        f"  {task.name:16} {task.source:28} {task.objective:13} {task.max_source_length} -> {task.max_target_length}"
+        for task in TASKS.values()
+    )
+    description = "Runs the text side of a task once and writes shards that training reads fast."
+    parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}")
+    parser.add_argument("--task", required=True, help="a name of the list below")
+    parser.add_argument("--split", default="train", help="default: train")
+    parser.add_argument(
+        "--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"'
+    )
+    parser.add_argument(
+        "--vocab_size", type=int, help="rows of the model's embedding, if not the tokenizer's own"
+    )
+    parser.add_argument("--out", required=True, help="directory to make, for this split alone")
+    parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes; the result does not depend on it"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of --strategy=random; default: 0")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace what was prepared in --out before"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    for title, options in (("task", TASK_OPTIONS), ("gap sentences", GAP_SENTENCE_OPTIONS)):
+        group = parser.add_argument_group(f"{title} (defaults are the task's)")
+        for name, (kind, text) in options.items():
+            group.add_argument(f"--{name}", type=kind, help=text)
+    return parser.parse_args(argv)
+
+
+def _report(out: str, metadata: dict[str, Any]) -> str:
+    counts = metadata["counts"]
+    pieces = (
+        "" if counts["pieces"] == counts["read"] else f" and cut into {counts['pieces']} pieces"
+    )
+    return (
+        f"{metadata['examples']} examples in {out} ({metadata['num_shards']} shards); "
+        f"{counts['read']} documents read{pieces}, {counts['too_short']} too short; "
+        f"truncated: {counts['truncated_sources']} sources "
+        f"({counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped), "
+        f"{counts['truncated_targets']} targets "
+        f"({counts['dropped_target_tokens']} of {counts['target_tokens']})"
+    )

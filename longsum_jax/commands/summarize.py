@@ -1,0 +1,67 @@
+"""longsum summarize: summaries of text files or standard input."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from longsum_jax.commands import console
+
+EXAMPLES = """\
+  # a whole book, read from its first to its last token
+  longsum summarize --model=runs/quickstart book.txt
+
+  # standard input, beam search, machine-readable output
+  cat report.txt | longsum summarize --model=locost-base --num_beams=4 --json
+
+The summary goes to standard output, and one JSON line to standard error: tokens of the document, read and dropped,
+and whether the summary ended by itself ("eos") or at --max_new_tokens ("limit"). With --json both are one line of
+standard output.
+"""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Summarises every file; raises InputError for what cannot be read."""
+    parser = console.parser("summarize", "Summarises documents of any length.", EXAMPLES)
+    console.add_model_flags(parser)
+    console.add_reading_flags(parser)
+    console.add_generation_flags(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object per document on standard output"
+    )
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="plain text; standard input when none is given"
+    )
+    args = parser.parse_args(argv)
+
+    from longsum_jax.inference.loading import load
+    from longsum_jax.text.documents import read_text_file
+
+    documents = [(name, read_text_file(name)) for name in args.files or ["-"]]
+    model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
+    for name, text in documents:
+        began = time.perf_counter()
+        with console.spinner(f"summarising {'standard input' if name == '-' else name}"):
+            summary = model.summaries(
+                text,
+                max_source_length=args.max_source_length,
+                on_overflow=args.on_overflow,
+                seed=args.seed,
+                names=["standard input" if name == "-" else name],
+                **console.generation_options(args),
+            )[0]
+        report = {
+            "file": name,
+            **summary.report(),
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+        if summary.dropped_tokens:
+            console.print_stderr(
+                f"{name}: only the first {summary.read_tokens} of {summary.document_tokens} tokens were read "
+                "(--max_source_length)"
+            )
+        if args.json:
+            print(json.dumps({**report, "summary": summary.text}, ensure_ascii=False), flush=True)
+        else:
+            print(summary.text, flush=True)
+            print(json.dumps(report), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Changes of a model that need no training: longer inputs, other attentions."""

@@ -1,0 +1,96 @@
+"""Stores of examples: in memory, and streamed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from longsum_jax.data.examples.base import Counts, Example, example_lengths
+from longsum_jax.data.examples.registry import make_examples
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.base import Tokenizer
+
+
+class ExampleList(Sequence[Example]):
+    """Examples held in memory.
+
+    Attributes:
+        lengths: int32 [n, 2], tokens of source and target after truncation; see
+            ``example_lengths``.
+        counts: what became of the documents that were read.
+    """
+
+    def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
+        self._examples = list(examples)
+        self.lengths = np.array([example_lengths(e) for e in self._examples], np.int32).reshape(
+            -1, 2
+        )
+        self.counts = counts or Counts()
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self._examples[index]
+
+
+def load_examples(task: Task, tokenizer: Tokenizer, split: str, *, seed: int = 0) -> ExampleList:
+    """Reads a whole split into memory."""
+    counts = Counts()
+    return ExampleList(
+        make_examples(task, tokenizer, documents(task, split), seed=seed, counts=counts), counts
+    )
+
+
+class ExampleStream:
+    """The examples of a split without preparation; one window of them is in memory at a time.
+
+    ``stream[index]`` works for the current and every later window; an earlier index starts reading
+    from the first document again, which gives the same examples at the price of the time. The
+    length is unknown before the end, where ``stream[index]`` raises IndexError.
+
+    Attributes:
+        window: examples held at a time; the block within which ``Batches`` can shuffle.
+        counts: what became of the documents read since the start of the source.
+    """
+
+    def __init__(self, task: Task, tokenizer: Tokenizer, split: str, window: int, *, seed: int = 0):
+        if window < 1:
+            raise InputError(f"window={window} must be at least 1 example")
+        task.source_split(split)
+        self.window = window
+        self._task, self._tokenizer, self._split, self._seed = task, tokenizer, split, seed
+        self._restart()
+
+    def __getitem__(self, index: int) -> Example:
+        if index < 0:
+            raise IndexError("a stream has no end to count from")
+        self._seek(index)
+        return self._examples[index - self._start]
+
+    def count_from(self, start: int, limit: int) -> int:
+        """Returns how many examples lie in [start, start + limit), which must be inside one
+        window."""
+        self._seek(start)
+        return max(0, min(limit, self._start + len(self._examples) - start))
+
+    def _seek(self, index: int) -> None:
+        if index < self._start:
+            self._restart()
+        while index >= self._start + self.window and len(self._examples) == self.window:
+            self._start += self.window
+            self._examples = list(islice(self._source, self.window))
+
+    def _restart(self) -> None:
+        self.counts = Counts()
+        self._source: Iterator[Example] = make_examples(
+            self._task,
+            self._tokenizer,
+            documents(self._task, self._split),
+            seed=self._seed,
+            counts=self.counts,
+        )
+        self._start = 0
+        self._examples = list(islice(self._source, self.window))

@@ -1,0 +1,1 @@
+"""Metrics, and predictions scored by them."""

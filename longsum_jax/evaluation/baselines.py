@@ -1,0 +1,74 @@
+"""Extractive baselines: the beginning of a document, and random sentences of it.
+
+Both take whole sentences until the wanted length is reached: the last sentence is the one with
+which the number of words (separated by white space) reaches ``num_words``. So at least one sentence
+is taken, and a short document is taken whole. Give the mean length of the reference summaries to
+compare like with like.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.text.sentences import split_sentences
+
+
+def lead(document: str, *, num_words: int | None = None, num_sentences: int | None = None) -> str:
+    """Returns the first sentences of ``document``, one a line.
+
+    Args:
+        document: the text.
+        num_words: length to reach, in words; or
+        num_sentences: how many sentences.
+
+    Raises:
+        InputError: not exactly one of the two, or less than 1.
+    """
+    sentences = split_sentences(document)
+    return "\n".join(
+        sentences[i] for i in _take(sentences, range(len(sentences)), num_words, num_sentences)
+    )
+
+
+def random_sentences(
+    document: str,
+    *,
+    num_words: int | None = None,
+    num_sentences: int | None = None,
+    seed: int | Sequence[int] = 0,
+) -> str:
+    """Returns random sentences of ``document`` in document order, one a line.
+
+    Args:
+        document: the text.
+        num_words: length to reach, in words; or
+        num_sentences: how many sentences.
+        seed: one number, or several such as (seed, number of the example).
+
+    Raises:
+        InputError: not exactly one of the two lengths, or less than 1.
+    """
+    sentences = split_sentences(document)
+    order = np.random.default_rng(seed).permutation(len(sentences)).tolist()
+    return "\n".join(
+        sentences[i] for i in sorted(_take(sentences, order, num_words, num_sentences))
+    )
+
+
+def _take(
+    sentences: Sequence[str], order: Iterable[int], num_words: int | None, num_sentences: int | None
+) -> list[int]:
+    """Returns the first indices of ``order`` up to the wanted length."""
+    if (num_words is None) == (num_sentences is None):
+        raise InputError("give either num_words or num_sentences of a baseline")
+    limit = num_words if num_sentences is None else num_sentences
+    if limit < 1:
+        raise InputError(f"the length of a baseline must be at least 1, got {limit}")
+    taken, length = [], 0
+    for index in order:
+        if length >= limit:
+            break
+        taken.append(index)
+        length += len(sentences[index].split()) if num_sentences is None else 1
+    return taken

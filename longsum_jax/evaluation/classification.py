@@ -1,0 +1,71 @@
+"""Accuracy and F1 of classifications with one or several labels a document."""
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+
+
+def classification_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Returns accuracy, micro and macro F1, from 0 to 100.
+
+    Accuracy is the share of documents whose labels are all predicted and no others. Micro F1 is 2
+    TP / (2 TP + FP + FN) of the counts of all classes together, which is the accuracy where every
+    document has one label; macro F1 is the mean of the same number of each class, over the classes
+    that occur among labels or predictions. (Manning, Raghavan & Schütze, 2008, sections 8.3 and
+    13.6.)
+
+    Args:
+        predicted, labels: bool [documents, classes].
+
+    Returns:
+        Keys accuracy, micro_f1, macro_f1.
+
+    Raises:
+        InputError: no documents, or arrays that do not agree.
+    """
+    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
+    if predicted.shape != labels.shape or labels.ndim != 2 or not len(labels):
+        raise InputError(
+            f"predictions of shape {predicted.shape} and labels of shape {labels.shape}; give two arrays "
+            "[documents, classes] of at least one document"
+        )
+    hits = (predicted & labels).sum(0)
+    sizes = predicted.sum(0) + labels.sum(0)  # 2 TP + FP + FN of each class
+    each = 2 * hits[sizes > 0] / sizes[sizes > 0]
+    scores = {
+        "accuracy": (predicted == labels).all(1).mean(),
+        "micro_f1": 2 * hits.sum() / sizes.sum() if sizes.any() else 0.0,
+        "macro_f1": each.mean() if each.size else 0.0,
+    }
+    return {name: 100 * float(value) for name, value in scores.items()}
+
+
+def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Returns f1, precision and recall of the positives, from 0 to 100; 0 where nothing is
+    predicted or wanted.
+
+    Args:
+        predicted, labels: bool [n].
+    """
+    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
+    hits = (predicted & labels).sum()
+    sizes = {
+        "f1": (predicted.sum() + labels.sum()) / 2,
+        "precision": predicted.sum(),
+        "recall": labels.sum(),
+    }
+    return {name: float(100 * hits / size) if size else 0.0 for name, size in sizes.items()}
+
+
+def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
+    """Returns the best constant prediction, bool [documents, classes]: what to compare a classifier
+    with.
+
+    Args:
+        labels: bool [documents, classes].
+        multi_label: predict every class that most documents have, not the one most frequent class.
+    """
+    labels = np.asarray(labels, bool)
+    shares = labels.mean(0)
+    chosen = shares > 0.5 if multi_label else np.arange(labels.shape[1]) == shares.argmax()
+    return np.broadcast_to(chosen, labels.shape)

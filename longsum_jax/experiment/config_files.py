@@ -1,0 +1,181 @@
+"""Config files: Python files with ``get_config(mode)``, and the overrides that a command line puts
+on top.
+
+``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
+``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
+``--config.data.batch_size=8`` does the same. A file may declare arguments, ``ARGUMENTS = ("model",
+"data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls ``get_config(mode, model="DIR",
+data="FILE")``.
+"""
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from longsum_jax.errors import InputError, did_you_mean
+
+_PREFIX = "--config."
+
+
+def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The config as nested plain dictionaries.
+
+    Args:
+        spec: ``FILE[:mode][,key=value]...``, where a key is an argument of the file or, dotted, one
+            of its config; a relative FILE is looked for in the working directory, then beside the
+            installed package.
+        overrides: dotted key to text, applied last.
+
+    Raises:
+        InputError: no such file, a file that cannot be run or has no ``get_config``, an unknown
+            mode, argument or key, a value of another type.
+    """
+    name, _, argument = spec.partition(":")
+    mode, *pairs = argument.split(",")
+    if "=" in mode:
+        mode, pairs = "", [mode, *pairs]
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f'--config={spec}: "{pair}" is not key=value')
+        values[key] = text
+    config = _call_get_config(_find(name), mode, values)
+    for key, text in (values | dict(overrides)).items():
+        set_value(config, key, text)
+    return config
+
+
+def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Separates ``--config.key=value`` (or ``--config.key value``) from the other arguments."""
+    rest, overrides = [], {}
+    arguments = iter(argv)
+    for argument in arguments:
+        if not argument.startswith(_PREFIX):
+            rest.append(argument)
+            continue
+        key, equals, text = argument.removeprefix(_PREFIX).partition("=")
+        if not equals:
+            text = next(arguments, None)
+            if text is None:
+                raise InputError(f"{argument}: the value is missing; write {argument}=VALUE")
+        overrides[key] = text
+    return rest, overrides
+
+
+def set_value(config: dict[str, Any], key: str, text: str) -> None:
+    """Replaces the value at a dotted ``key`` by ``text``, read as the type of the value that is
+    there."""
+    *parents, last = key.split(".")
+    node = config
+    for depth, parent in enumerate(parents):
+        _check_known(parent, node, ".".join(parents[:depth]))
+        node = node[parent]
+        if not isinstance(node, dict):
+            raise InputError(
+                f'config.{".".join(parents[: depth + 1])} is a value; it has no key "{last}"'
+            )
+    _check_known(last, node, ".".join(parents))
+    if isinstance(node[last], dict):
+        raise InputError(
+            f"config.{key} is a section with the keys {', '.join(node[last])}; set one of those"
+        )
+    node[last] = _parse(text, node[last], f"config.{key}")
+
+
+def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
+    if name not in node:
+        place = f"config.{where}" if where else "config"
+        raise InputError(f'{place}: unknown key "{name}"; {did_you_mean(name, node)}')
+
+
+def _parse(text: str, old: Any, where: str) -> Any:
+    if isinstance(old, str):
+        return text
+    if isinstance(old, bool):
+        choices = {"true": True, "1": True, "false": False, "0": False}
+        if text.lower() not in choices:
+            raise InputError(f'{where}: "{text}" is neither true nor false')
+        return choices[text.lower()]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = text
+    if old is None or value is None:
+        return value
+    if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(old, list | tuple):
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+    if type(value) is not type(old):
+        raise InputError(f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}')
+    return value
+
+
+def _find(name: str) -> Path:
+    beside_package = Path(__file__).parents[2] / name
+    for path in (Path(name), beside_package):
+        if path.is_file():
+            return path
+    raise InputError(f"--config={name}: no such file, neither here nor in {beside_package.parent}")
+
+
+def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
+    """The config of a mode; takes the file's own arguments out of ``values``."""
+    try:
+        module = _run(path)
+        if not hasattr(module, "get_config"):
+            raise InputError(
+                f"{path}: defines no get_config(mode); write one that returns the config"
+            )
+        modes = getattr(module, "MODES", ())
+        mode = mode or (modes[0] if modes else "")
+        if modes and mode not in modes:
+            raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
+        names = getattr(module, "ARGUMENTS", ())
+        config = _to_dict(
+            module.get_config(mode, **{name: values.pop(name) for name in names if name in values})
+        )
+        _check_arguments(values, names, config, path)
+        return config
+    except InputError:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{path}: cannot be run as a config ({problem}); mend the file") from error
+
+
+def _check_arguments(
+    values: Mapping[str, str], names: Sequence[str], config: Mapping[str, Any], path: Path
+) -> None:
+    for key in values:
+        if names and "." not in key and key not in config:
+            listed, guess = ", ".join(names), did_you_mean(key, {*names, *config})
+            raise InputError(
+                f'{path}: "{key}" is neither an argument ({listed}) nor a section of its config; {guess}'
+            )
+
+
+def _run(path: Path) -> ModuleType:
+    """Executes the file with its own directory importable, so that configs share ``common.py``."""
+    spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    directory = str(path.parent.resolve())
+    sys.path.insert(0, directory)
+    another_common = sys.modules.pop("common", None)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(directory)
+        sys.modules.pop("common", None)
+        if another_common is not None:
+            sys.modules["common"] = another_common
+    return module
+
+
+def _to_dict(config: Any) -> dict[str, Any]:
+    return config.to_dict() if hasattr(config, "to_dict") else dict(config)

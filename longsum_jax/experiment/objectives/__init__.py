@@ -1,0 +1,1 @@
+"""What a run can be trained for, one class a file."""

@@ -1,0 +1,20 @@
+"""What a run can train for: one class per ``objective`` of a task, all with the methods of
+``base.Objective``."""
+
+from collections.abc import Mapping
+
+from longsum_jax.experiment.objectives.base import Objective
+from longsum_jax.experiment.objectives.classification import Classification
+from longsum_jax.experiment.objectives.extraction import Extraction
+from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
+from longsum_jax.experiment.objectives.segments import SegmentSummarization
+from longsum_jax.experiment.objectives.summarization import Summarization
+
+OBJECTIVES: Mapping[str, type[Objective]] = {
+    "summarize": Summarization,
+    "summarize_segments": SegmentSummarization,
+    "gap_sentences": Summarization,
+    "classify": Classification,
+    "extract": Extraction,
+    "mlm": MaskedLanguageModel,
+}

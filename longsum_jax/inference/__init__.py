@@ -1,0 +1,1 @@
+"""Loaded models: encode, generate, summarise."""

@@ -1,1 +1,0 @@
-"""The kinds of encoder attention; ``layers.encoder_attention`` lists them."""

@@ -1,0 +1,1 @@
+"""Attentions as functions of arrays."""

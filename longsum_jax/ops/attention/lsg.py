@@ -1,0 +1,308 @@
+"""LSG attention: global tokens, a window of three blocks, and sparse keys beyond it (Condevaux and
+Harispe 2022).
+
+For each block of queries the keys are [globals | S sparse keys to the left | S to the right | three
+blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection`` makes
+the sparse keys.
+
+Where the published code goes wrong, this one does what its text says: every query sees the S sparse
+keys nearest to its local window on either side, each once, for every factor that divides the block
+(there, wrong if the factor is the block size or if S is below 3/4 of C / f, an error if C / f is
+odd); causal attention also for short inputs (there an error); no padding is seen (there, by
+``bos_pooling``). ``reference_quirks`` brings back what was published of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.blockwise import (
+    Dropout,
+    KeySet,
+    attend_all,
+    attend_key_sets,
+    max_score_bytes,
+)
+from longsum_jax.ops.attention.lsg_selection import (
+    SELECTIONS,
+    Selection,
+    SparseKeys,
+    SparsityType,
+    chunk_size,
+    sparse_keys,
+)
+from longsum_jax.ops.remat import SAVE_MARKED_POLICY
+from longsum_jax.ops.sequence_sharding import Axes, count_shards, halo_exchange, sum_over
+from longsum_jax.typing import Array
+
+MIN_PIECE_BLOCKS = (
+    8  # in shorter pieces of a text, what they share is more than what they have alone
+)
+
+
+def lsg_selection(
+    sparsity_type: SparsityType,
+    *,
+    block_size: int,
+    sparse_block_size: int,
+    sparsity_factor: int,
+    reference_quirks: bool = False,
+) -> Selection | None:
+    """How sparse keys are selected; None without sparse keys (type "none", or S or the factor 0).
+
+    Raises:
+        InputError: an unknown type, negative sizes, or a factor that does not divide the block.
+    """
+    if sparsity_type not in SELECTIONS:
+        raise InputError(
+            f'sparsity_type "{sparsity_type}" is unknown; {did_you_mean(sparsity_type, SELECTIONS)}'
+        )
+    if block_size < 1:
+        raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
+    for name, value in (
+        ("sparse_block_size", sparse_block_size),
+        ("sparsity_factor", sparsity_factor),
+    ):
+        if value < 0:
+            raise InputError(f"{name} is {value}; it must be 0 (no sparse keys) or more")
+    if sparsity_type == "none" or not sparse_block_size or not sparsity_factor:
+        return None
+    if block_size % sparsity_factor:
+        raise InputError(
+            f"sparsity_factor {sparsity_factor} does not divide block_size {block_size}; "
+            f"the nearest that does is {_nearest_divisor(block_size, sparsity_factor)}"
+        )
+    chunk = chunk_size(block_size, sparse_block_size, sparsity_factor)
+    return Selection(sparsity_type, sparsity_factor, block_size, chunk, reference_quirks)
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - wanted))
+
+
+def lsg_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    global_q: Array,
+    global_k: Array,
+    global_v: Array,
+    mask: Array,
+    *,
+    block_size: int,
+    sparse_block_size: int = 128,
+    sparsity_factor: int = 2,
+    sparsity_type: SparsityType = "norm",
+    key_mask: Array | None = None,
+    projections: Sequence[Array] = (),
+    bias: Array | None = None,
+    causal: bool = False,
+    reference_quirks: bool = False,
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
+    axes: Axes = (),
+) -> tuple[Array, Array]:
+    """Tokens see the globals, three blocks and sparse keys; globals see all (Condevaux and Harispe
+    2022, section 3).
+
+    Up to two blocks of text everything sees everything. Causal attention has the block before
+    instead of three, and sparse keys to the left; its global tokens are seen but, as published, see
+    nothing: their output is their query.
+
+    Args:
+        q, k, v: [B, L, H, K] of tokens.   global_q, global_k, global_v: [B, G, H, K].
+        mask: bool [B, L], True on real tokens.
+        block_size: C.   sparse_block_size: S; 0 for no sparse keys.   sparsity_factor: f, a divisor
+            of C.
+        sparsity_type: the selection, see ``ops.attention.lsg_selection``.
+        key_mask: bool [B, L], True on tokens that may be seen; ``mask`` when not given.
+        projections: of ``lsh_projections``, for the selection "lsh".
+        bias: float [H, C, 3 C], per entry of ``local_distances(C, C)``, or [H, L, L] where L <= 2
+            C; only the window has one, globals and sparse keys do not.
+        reference_quirks: the published behaviour where it is wrong: with f = C the right sparse
+            keys begin two blocks too early, ``bos_pooling`` sees padding, and outputs of padding
+            are not zeros.
+        axes: of a text cut over devices (``ops.sequence_sharding``), in parts of whole blocks;
+            ``bias`` is [H, C, 3 C] then.
+
+    Returns:
+        tokens [B, L, H, K] and globals [B, G, H, K], in the type of ``v``.
+
+    Raises:
+        InputError: see ``lsg_selection``.
+    """
+    sizes = {
+        "block_size": block_size,
+        "sparse_block_size": sparse_block_size,
+        "sparsity_factor": sparsity_factor,
+    }
+    selection = lsg_selection(sparsity_type, **sizes, reference_quirks=reference_quirks)
+    seen = mask if key_mask is None else key_mask
+    token_dropout, global_dropout = (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
+    globals_ = KeySet(global_k, global_v)
+    if q.shape[1] <= 2 * block_size and not axes:
+        key_sets = [globals_, _everything(k, v, seen, bias, causal)]
+        tokens = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
+    else:
+        runs = [_window(k, v, seen, block_size, bias, causal)]
+        if selection:
+            first = {"first_query": _first_row(q, axes), "scale": scale, "projections": projections}
+            padded = [
+                from_blocks(x, x.shape[1] * block_size)
+                for x in (to_blocks(x, block_size) for x in (k, v, seen))
+            ]
+            runs += _beside(
+                sparse_keys(*padded, selection, **first), selection, sparse_block_size, causal, axes
+            )
+        blocks = _attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout, axes)
+        tokens = from_blocks(blocks, q.shape[1])
+    if not reference_quirks:
+        tokens = jnp.where(mask[..., None, None], tokens, 0)
+    if causal:
+        return tokens, global_q.astype(tokens.dtype)
+    text = [KeySet(k, v, seen[:, None, None, None])]
+    return tokens, attend_all(
+        global_q, text, everywhere=[globals_], scale=scale, dropout=global_dropout, axes=axes
+    )
+
+
+def _first_row(x: Array, axes: Axes) -> Array:
+    """The first row of the whole text, [B, L, ...] -> [B, ...]."""
+    return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes) if axes else x[:, 0]
+
+
+def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: bool) -> KeySet:
+    """All tokens, for queries in one block."""
+    mask = seen[:, None, None, None]
+    if causal:
+        mask = mask & jnp.tri(k.shape[1], dtype=bool)
+    return KeySet(k, v, mask, bias)
+
+
+class _Run(NamedTuple):
+    """Neighbouring blocks that a block of queries sees: block n sees n + first .. n + first + count
+    - 1.
+
+    Attributes:
+        k, v, seen: of all blocks, [B, N, c, H, K] and bool [B, N, c] or [B, N, c, H or 1].
+        kept: which of the keys in a run count, for runs that are no whole number of blocks.
+        mask, bias: of places in the run, broadcastable to [B, N, H, C, W].
+    """
+
+    k: Array
+    v: Array
+    seen: Array
+    first: int
+    count: int
+    kept: slice = slice(None)
+    mask: Array | None = None
+    bias: Array | None = None
+
+    def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
+        """k, v, seen of each piece of ``size`` blocks of queries: [pieces, B, size + count - 1, c,
+        ...]."""
+        return [
+            _overlapping(x, self.first, size, self.count - 1, pieces, axes)
+            for x in (self.k, self.v, self.seen)
+        ]
+
+    def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
+        """What the queries of one piece see, by its ``of_pieces``."""
+        k, v, seen = (_runs(x, self.count)[:, :, self.kept] for x in (k, v, seen))
+        seen = seen[:, :, None, None] if seen.ndim == 3 else jnp.moveaxis(seen, 3, 2)[:, :, :, None]
+        return KeySet(k, v, seen if self.mask is None else seen & self.mask, self.bias)
+
+
+def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> _Run:
+    """The block of each query, the one before and, unless ``causal``, the one after it."""
+    count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
+    bias = None if bias is None else bias[None, None, :, :, : count * size]
+    return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
+
+
+def _beside(
+    sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
+) -> list[_Run]:
+    """The ``count`` sparse keys on either side of each local window."""
+    step = selection.block_size // selection.factor
+    arrays = [to_blocks(x, step) for x in sparse]
+    after = 0 if selection.reference_quirks and step == 1 else 2
+    total = arrays[0].shape[1] * count_shards(axes)
+    blocks = min(-(-count // step), total - after)  # more are beyond both ends for every block
+    if blocks < 1:
+        return []
+    count = min(count, blocks * step)
+    left = _Run(*arrays, -1 - blocks, blocks, slice(-count, None))
+    return [left] if causal else [left, _Run(*arrays, after, blocks, slice(count))]
+
+
+def _attend_runs(
+    q: Array,
+    globals_: KeySet,
+    runs: Sequence[_Run],
+    scale: float,
+    dropout: Dropout | None,
+    axes: Axes,
+) -> Array:
+    """Queries [B, N, C, H, K] and what each block sees, some blocks at a time: every run is a copy
+    of its keys."""
+    blocks, pieces = q.shape[1], _count_pieces(q, runs)
+    size = -(-blocks // pieces)
+
+    def attend(piece: Any) -> Array:
+        number, q, *arrays = piece
+        key_sets = [
+            globals_,
+            *(run.key_set(*arrays[3 * i : 3 * i + 3]) for i, run in enumerate(runs)),
+        ]
+        return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
+
+    xs = [
+        _overlapping(q, 0, size, 0, pieces, axes),
+        *(x for run in runs for x in run.of_pieces(size, pieces, axes)),
+    ]
+    if pieces == 1:
+        return attend((0, *(x[0] for x in xs)))
+    # The loop itself keeps a piece from being merged with its second computation, for gradients.
+    out = lax.map(
+        jax.checkpoint(attend, prevent_cse=False, policy=SAVE_MARKED_POLICY),
+        (jnp.arange(pieces), *xs),
+    )
+    return from_blocks(out.swapaxes(0, 1), blocks)
+
+
+def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
+    """Few enough for the scores of each, and for each to be no shorter than what it shares with the
+    next one."""
+    batch, blocks, size, heads, _ = q.shape
+    width = sum(run.k.shape[2] * run.count for run in runs)
+    most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
+    shared = max(run.count - 1 for run in runs)
+    return max(1, min(-(-blocks // most), blocks // shared))
+
+
+def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: Axes) -> Array:
+    """Pieces of the blocks from ``first`` on, each with ``more`` blocks of the next one; zeros
+    beyond both ends.
+
+    [B, N, c, ...] -> [pieces, B, size + more, c, ...]
+    """
+    total = size + more if pieces == 1 else (pieces + 1) * size if more else pieces * size
+    x = halo_exchange(x, max(-first, 0), max(first + more, 0), axes)[:, max(first, 0) :][:, :total]
+    x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    if pieces == 1:
+        return x[None]
+    x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
+    return jnp.concatenate([x[:-1], x[1:, :, :more]], axis=2) if more else x
+
+
+def _runs(x: Array, count: int) -> Array:
+    """Every ``count`` neighbouring blocks side by side: [B, N, c, ...] -> [B, N - count + 1, count
+    c, ...]."""
+    blocks = x.shape[1] - count + 1
+    return jnp.concatenate([x[:, i : i + blocks] for i in range(count)], axis=2)

@@ -1,0 +1,1 @@
+"""Diagonal state-space models as functions of arrays."""

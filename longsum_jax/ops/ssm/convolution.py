@@ -1,0 +1,348 @@
+"""Convolution with the two-sided state-space kernel, exact for every length up to 2**20.
+
+    y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
+
+By FFT, both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of
+the input, one of
+the kernel and one inverse; by matrix products (``ssm_matmul``) there is no kernel of length L.
+Channels are processed
+in blocks inside a loop: the temporary memory is that of one block.  The backward pass computes
+blocks again; its residuals are inputs and parameters.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from longsum_jax.ops.ssm.kernel import (
+    DiagonalSSM,
+    Discretization,
+    Modes,
+    discretize,
+    first_direction,
+    inner_steps,
+    kernel_of_modes,
+    slice_channels,
+    ssm_kernel_direct,
+)
+from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul
+from longsum_jax.typing import Array
+
+# Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
+# caches hold.
+MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25}
+_MIN_BLOCK_BYTES_ELSEWHERE = 2**26
+Backend = Literal["fft", "matmul"]
+# Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
+# was, see benchmarks/results/ssm_backends.json. TPUs are an expectation, not a measurement: XLA's
+# FFT is slow there.
+_MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
+
+
+def ssm_convolution(
+    u: Array,
+    ssm: DiagonalSSM,
+    D: Array,
+    *,
+    causal: bool = False,
+    discretization: Discretization = "zoh",
+    block: int | None = None,
+    backend: Backend | Literal["auto"] = "auto",
+    operands: str = "float32",
+) -> Array:
+    """Convolves every channel of ``u`` with its kernel (LOCOST, section 3, equation 3, and the
+    published skip D).
+
+    Args:
+        u: [B, L, H], any float type; computed in float32.
+        ssm: parameters of H channels, float32.
+        D: float32 [H], weight of the input itself.
+        causal: use the first direction alone, so that output j depends on inputs 0..j; implied by
+            one direction.
+        discretization: see ``ssm.discretize``.
+        block: channels per step of the loop; chosen from the memory of one channel when not given.
+        backend: "fft", "matmul" (``ssm_matmul``), or "auto" for the faster one, see
+            ``choose_backend``.
+        operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
+
+    Returns:
+        [B, L, H] in the type of ``u``.
+    """
+    modes = discretize(first_direction(ssm) if causal else ssm, discretization)
+    if backend == "auto":
+        backend = choose_backend(jax.default_backend(), u.shape[1], u.shape[0])
+    if block is None:
+        block = _channels_per_block(u.shape, modes, backend)
+    return _convolve(
+        _Plan(backend, block, operands),
+        u,
+        modes.decay,
+        modes.theta,
+        modes.Ct,
+        D,
+        modes.high,
+        modes.low,
+    )
+
+
+def ssm_convolution_sharded(
+    u: Array, ssm: DiagonalSSM, D: Array, spec: PartitionSpec, **options: Any
+) -> Array:
+    """``ssm_convolution`` with its ``options`` and ``u`` laid out as ``spec`` on the mesh in use.
+
+    GSPMD does not partition FFTs and would gather the batch on every device; inside ``shard_map``
+    each device convolves its own rows and channels. Where ``spec`` shards the length, devices swap
+    it for channels and back: two all-to-alls, exactly what one device computes.
+
+    Args:
+        spec: mesh axes of (batch, length, channels).
+
+    Raises:
+        ValueError: the channels do not divide over the devices of the length axis.
+    """
+    batch, length, channels = (*spec, None, None, None)[:3]
+    mesh = jax.sharding.get_abstract_mesh()
+    own = _axes(channels) + _axes(length)
+    shares = math.prod(mesh.shape[axis] for axis in own)
+    if u.shape[2] % shares:
+        raise ValueError(f"{u.shape[2]} channels do not divide over the {shares} devices of {own}")
+
+    def convolve(u: Array, ssm: DiagonalSSM, D: Array) -> Array:
+        swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
+        u = swap(u, split_axis=2, concat_axis=1) if length else u
+        y = ssm_convolution(u, ssm, D, **options)
+        return swap(y, split_axis=1, concat_axis=2) if length else y
+
+    layout = PartitionSpec(batch, length, channels)
+    parameters = DiagonalSSM(*(PartitionSpec(None, own or None) for _ in ssm))
+    return jax.shard_map(
+        convolve,
+        in_specs=(layout, parameters, PartitionSpec(own or None)),
+        out_specs=layout,
+        check_vma=False,  # a custom_vjp inside: the cotangents of replicated parameters are summed on the way out
+    )(u, ssm, D)
+
+
+def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The mesh axes of one entry of a PartitionSpec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def smooth_length(length: int) -> int:
+    """The smallest even 2-3-5-7-smooth FFT length on which ``length`` inputs and two-sided lags do
+    not wrap."""
+    n = max(2, 2 * length - 1)
+    n += n % 2
+    while not _is_smooth(n):
+        n += 2
+    return n
+
+
+def _is_smooth(n: int) -> bool:
+    for prime in (2, 3, 5, 7):
+        while n % prime == 0:
+            n //= prime
+    return n == 1
+
+
+def choose_backend(platform: str, length: int, batch: int) -> Backend:
+    """The backend that was measured (or, for TPUs, is expected) to be the faster one."""
+    measured = _MATMUL_FROM.get(platform, {})
+    batches = [b for b in measured if b <= batch]
+    return "matmul" if batches and length >= measured[max(batches)] else "fft"
+
+
+def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
+    """As many channels as fit the budget: an eighth of the input, at least MIN_BLOCK_BYTES."""
+    batch, length, _ = shape
+    sets, _, groups, size = modes.Ct.shape
+    if backend == "fft":
+        inner = inner_steps(length)
+        tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
+        per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
+    else:
+        tables = 4 * (2 * CHUNK**2 + 8 * sets * groups * size * CHUNK)
+        per_channel = tables + 4 * batch * length * (4 + 4 * size / CHUNK)
+    return _channels_within(per_channel, shape)
+
+
+def _channels_within(per_channel: float, shape: tuple[int, ...]) -> int:
+    least = MIN_BLOCK_BYTES.get(jax.default_backend(), _MIN_BLOCK_BYTES_ELSEWHERE)
+    return max(1, min(shape[2], int(max(least, math.prod(shape) // 2) // per_channel)))
+
+
+def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Array:
+    """[H, F] kernel: forward lags from the left, backward lags from the right, D at lag 0."""
+    kernel = kernel_of_modes(modes, length)
+    forward = kernel[0].at[:, 0].add(D)
+    if kernel.shape[0] == 1:
+        return jnp.pad(forward, ((0, 0), (0, fft_length - length)))
+    forward = forward.at[:, 0].add(kernel[1, :, 0])
+    gap = jnp.zeros((forward.shape[0], fft_length - 2 * length + 1), forward.dtype)
+    return jnp.concatenate([forward, gap, kernel[1, :, :0:-1]], axis=1)
+
+
+def _over_blocks(block: int, channels: int, body, carry):
+    """carry = body(start, carry) over blocks of channels; the last block is moved back to fit,
+    which changes nothing because every block writes (never adds) its own channels."""
+    count = -(-channels // block)
+    if count == 1:
+        return body(0, carry)
+    return lax.fori_loop(
+        0, count, lambda i, carry: body(jnp.minimum(i * block, channels - block), carry), carry
+    )
+
+
+def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
+    return lax.dynamic_update_slice_in_dim(x, value.astype(x.dtype), start, axis)
+
+
+def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
+    """A block of channels: float32 [B, L, H] -> the same."""
+    return _convolve_with(_spectrum_of(modes, D, u.shape[1]), u)
+
+
+def _spectrum_of(modes: Modes, D: Array, length: int) -> Array:
+    """complex64 [H, F / 2 + 1] of the circular kernel."""
+    return jnp.fft.rfft(circular_kernel(modes, D, length, smooth_length(length)))
+
+
+def _convolve_with(spectrum: Array, u: Array) -> Array:
+    length = u.shape[1]
+    fft_length = smooth_length(length)
+    product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
+    return jnp.fft.irfft(product, n=fft_length)[..., :length].swapaxes(1, 2)
+
+
+def _block(
+    plan: "_Plan", start: Array | int, u: Array, modes: Modes, D: Array
+) -> tuple[Array, Modes, Array]:
+    """The channels of one block, inputs as float32."""
+    piece = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
+    return (
+        piece,
+        slice_channels(modes, start, plan.block),
+        lax.dynamic_slice_in_dim(D, start, plan.block),
+    )
+
+
+class _Plan(NamedTuple):
+    """How it is computed: all that is known while compiling."""
+
+    backend: Backend
+    block: int
+    operands: str
+
+    def convolve(self, u: Array, modes: Modes, D: Array) -> Array:
+        if self.backend == "fft":
+            return _convolve_by_fft(u, modes, D)
+        return convolve_by_matmul(u, modes, D, operands=self.operands)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _convolve(plan, u, decay, theta, Ct, D, high, low):
+    modes = Modes(decay, theta, high, low, Ct)
+
+    def body(start, y):
+        return _write(y, plan.convolve(*_block(plan, start, u, modes, D)), start, 2)
+
+    return _over_blocks(plan.block, u.shape[2], body, jnp.zeros_like(u))
+
+
+def _convolve_forward(plan, *inputs):
+    return _convolve(plan, *inputs), inputs
+
+
+def _convolve_backward(plan, inputs, dy):
+    u, decay, theta, Ct, D, high, low = inputs
+
+    def body(start, grads):
+        piece, modes, skip = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
+
+        def convolve(u, decay, theta, Ct, D):
+            return plan.convolve(u, modes._replace(decay=decay, theta=theta, Ct=Ct), D)
+
+        _, pull_back = jax.vjp(convolve, piece, modes.decay, modes.theta, modes.Ct, skip)
+        pieces = pull_back(lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32))
+        axes = (2, 1, 1, 1, 0)
+        return tuple(
+            _write(x, p, start, axis) for x, p, axis in zip(grads, pieces, axes, strict=True)
+        )
+
+    grads = _over_blocks(
+        plan.block, u.shape[2], body, tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D)))
+    )
+    return *grads, None, None
+
+
+_convolve.defvjp(_convolve_forward, _convolve_backward)
+
+
+def ssm_spectrum(
+    ssm: DiagonalSSM, D: Array, length: int, *, discretization: Discretization = "zoh"
+) -> Array:
+    """All of ``ssm_convolution`` that does not depend on the input, to be kept where parameters do
+    not change.
+
+    Args:
+        ssm, D, discretization: as for ``ssm_convolution``.
+        length: of the inputs to come, L.
+
+    Returns:
+        complex64 [H, F / 2 + 1], spectra of the circular kernels, F = ``smooth_length(L)``: 8 L
+        bytes a channel.
+    """
+    modes, channels = discretize(ssm, discretization), ssm.log_dt.shape[1]
+    block = _channels_per_block((1, length, channels), modes, "fft")
+
+    def body(start: Array | int, spectrum: Array) -> Array:
+        own = slice_channels(modes, start, block), lax.dynamic_slice_in_dim(D, start, block)
+        return _write(spectrum, _spectrum_of(*own, length), start, 0)
+
+    return _over_blocks(
+        block, channels, body, jnp.zeros((channels, smooth_length(length) // 2 + 1), jnp.complex64)
+    )
+
+
+def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
+    """``ssm_convolution`` by FFT with what ``ssm_spectrum`` gave for this length: [B, L, H] -> the
+    same."""
+    batch, length, channels = u.shape
+    fft_length = smooth_length(length)
+    if spectrum.shape != (channels, fft_length // 2 + 1):
+        raise ValueError(
+            f"the spectrum has shape {spectrum.shape}; it was made for inputs other than {u.shape}"
+        )
+    block = _channels_within(16 * fft_length * batch, u.shape)
+
+    def body(start: Array | int, y: Array) -> Array:
+        piece = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
+        return _write(
+            y, _convolve_with(lax.dynamic_slice_in_dim(spectrum, start, block), piece), start, 2
+        )
+
+    return _over_blocks(block, channels, body, jnp.zeros_like(u))
+
+
+def keeps_spectrum(platform: str, backend: Backend | Literal["auto"]) -> bool:
+    """Whether a layer of ``backend`` would use a kept spectrum: "auto" would but where FFTs lose at
+    any length."""
+    return backend == "fft" or (backend == "auto" and choose_backend(platform, 1, 1) == "fft")
+
+
+def ssm_convolution_direct(
+    u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh"
+) -> Array:
+    """Slow twin of ``ssm_convolution``: the O(L^2) sum through a [H, L, L] Toeplitz matrix."""
+    kernel = ssm_kernel_direct(ssm, u.shape[1], discretization=discretization)
+    lag = jnp.arange(u.shape[1])[:, None] - jnp.arange(u.shape[1])  # output minus input position
+    matrix = jnp.where(lag >= 0, kernel[0][:, jnp.abs(lag)], 0.0)
+    if ssm.directions == 2:
+        matrix = matrix + jnp.where(lag <= 0, kernel[1][:, jnp.abs(lag)], 0.0)
+    return jnp.einsum("hji,bih->bjh", matrix, u, precision=lax.Precision.HIGHEST) + D * u

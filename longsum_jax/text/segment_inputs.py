@@ -1,0 +1,207 @@
+"""How a model reads a document segment by segment: cut, with important sentences of elsewhere,
+within its limits."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.text.salient_text import (
+    Order,
+    SalientTextOptions,
+    TokenSpan,
+    room_for_text,
+    salient_spans,
+    segment_sources,
+)
+from longsum_jax.text.segment_targets import TargetMetric
+from longsum_jax.text.segmentation import (
+    SegmentedDocument,
+    SegmentOptions,
+    SentenceEncoder,
+    SplitMoves,
+    segment_document,
+)
+from longsum_jax.text.tfidf import tfidf_vectors
+from longsum_jax.tokenizers.base import Tokenizer
+
+Extract = Callable[
+    [Sequence[str]], list[int]
+]  # sentences of a document -> numbers of the important ones, ascending
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentInputOptions:
+    """What makes segments of a document; a model that was trained so keeps them in its config.json.
+
+    Attributes:
+        segment_length: tokens of a segment as it is read: special tokens, query and important
+            sentences included. For tasks it is their ``max_source_length``.
+        min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
+            ``text.segmentation.SegmentOptions``.
+        target_metric: see ``text.segment_targets.assign_sentences``.
+        train_tokens: of a document that are read in training, whole segments; 0 for all.
+        train_empty: segments that no sentence of the summary belongs to are trained to say nothing;
+            else they are read and no loss is taken.
+        salient: what is read besides of important sentences in other segments: nothing, their
+            "text", or their "vectors" (for models with ``salient_vectors``).
+        salient_order: see ``text.salient_text.SalientTextOptions``.
+        salient_source: who says in training which sentences are important: the extractor
+            ("predicted", as it is when summarising) or the summary ("oracle").
+        num_vectors: how many tokens of important sentences a segment sees as vectors;
+            ``salient_vectors`` of the model.
+        extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
+            empty for ``central_sentences``.
+        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF.
+    """
+
+    segment_length: int = 1024
+    min_tokens: int = 512
+    max_tokens: int = 768
+    strict: bool = False
+    next_includes_sentence: bool = False
+    split_moves: SplitMoves = "sentence"
+    target_metric: TargetMetric = "precision"
+    train_tokens: int = 51200
+    train_empty: bool = False
+    salient: Literal["none", "text", "vectors"] = "none"
+    salient_order: Order = "document"
+    salient_source: Literal["predicted", "oracle"] = "predicted"
+    num_vectors: int = 0
+    extractor: str = ""
+    sentence_encoder: str = ""
+
+    def __post_init__(self) -> None:
+        if self.salient == "none" and self.extractor:
+            raise InputError(
+                f'segments.extractor is {self.extractor}, but segments.salient is "none"; give "text" or "vectors"'
+            )
+        self.cutting(None)
+
+    def cutting(self, room: int | None) -> SegmentOptions:
+        """How documents are cut where a segment may have ``room`` tokens."""
+        names = ("min_tokens", "max_tokens", "strict", "next_includes_sentence", "split_moves")
+        return SegmentOptions(
+            **{name: getattr(self, name) for name in names}, max_segment_tokens=room
+        )
+
+
+class SegmentInputs(NamedTuple):
+    """A document as a model reads it.
+
+    Attributes:
+        document: cut, without what is not read.
+        sources: token ids of every segment, special ones included.
+        spans: for every segment, where the important sentences of the others stand in ``sources``;
+            empty without vectors.
+        total_tokens: of the whole document, read or not, without special tokens.
+    """
+
+    document: SegmentedDocument
+    sources: list[list[int]]
+    spans: list[list[TokenSpan]]
+    total_tokens: int
+
+    @property
+    def read_tokens(self) -> int:
+        """Of the document, without special tokens and whatever is read besides."""
+        return sum(segment.num_tokens for segment in self.document.segments)
+
+    def vectors(self, options: SegmentInputOptions) -> tuple[np.ndarray, np.ndarray]:
+        """Where vectors of important tokens are kept, and which of them each segment sees.
+
+        A document keeps every token that any segment sees once: at most ``2 * num_vectors`` however
+        long it is, because segments see the outermost sentences first.
+
+        Returns:
+            slots int32 [S, L], the slot that a token is kept in, -1 for others; reads int32 [S, P],
+            slots and -1. L is ``segment_length``, P ``num_vectors``.
+        """
+        slots = np.full((len(self.spans), options.segment_length), -1, np.int32)
+        reads = np.full((len(self.spans), options.num_vectors), -1, np.int32)
+        used = 0
+        for segment, start, stop in sorted({span for seen in self.spans for span in seen}):
+            slots[segment, start:stop] = np.arange(used, used + stop - start)
+            used += stop - start
+        for row, seen in zip(reads, self.spans, strict=True):
+            found = [slots[segment, start:stop] for segment, start, stop in seen]
+            row[: sum(map(len, found))] = np.concatenate([*found, row[:0]])
+        return slots, reads
+
+
+def central_sentences(sentences: Sequence[str], share: float = 0.1) -> list[int]:
+    """Returns the numbers of the sentences nearest to the mean of all, by TF-IDF, ascending; needs
+    no weights.
+
+    Args:
+        share: of the sentences that are taken, at least one (Radev et al. 2004 rank by the same
+            centroid).
+    """
+    vectors = tfidf_vectors(sentences)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    scores = vectors @ vectors.mean(0)
+    count = max(1, round(share * len(sentences)))
+    return sorted(np.argsort(-scores, kind="stable")[:count].tolist())
+
+
+def read_segment_inputs(
+    text: str,
+    tokenizer: Tokenizer,
+    options: SegmentInputOptions,
+    *,
+    prefix: str = "",
+    query: str | None = None,
+    max_tokens: int | None = None,
+    max_segments: int | None = None,
+    extract: Extract = central_sentences,
+    encoder: SentenceEncoder = tfidf_vectors,
+) -> SegmentInputs:
+    """Cuts a document and makes the sources of its segments.
+
+    Args:
+        prefix, query: stand before every segment.
+        max_tokens, max_segments: where reading ends, after whole segments, at least one; None for
+            the end.
+        extract: finds important sentences.
+        encoder: of sentences, for the cuts.
+
+    Raises:
+        InputError: a blank text, or a query that leaves no room for a segment.
+    """
+    salient_text = SalientTextOptions(options.salient_order) if options.salient == "text" else None
+    before = {"prefix": prefix, "query": query}
+    limits = {"min_tokens": options.min_tokens, "salient": salient_text}
+    room = room_for_text(tokenizer, options.segment_length, **before, **limits)
+    whole = segment_document(text, tokenizer, options.cutting(room), encoder)
+    document = _beginning(whole, max_tokens, max_segments)
+    salient = sorted(extract(document.sentences)) if options.salient != "none" else []
+    more = {} if salient_text is None else {"salient": salient, "options": salient_text}
+    sources = segment_sources(document, tokenizer, options.segment_length, **before, **more)
+    spans = [[]] * len(sources)
+    if options.salient == "vectors":
+        spans = salient_spans(document, tokenizer, salient, budget=options.num_vectors, **before)
+    return SegmentInputs(
+        document, sources, spans, sum(segment.num_tokens for segment in whole.segments)
+    )
+
+
+def _beginning(
+    document: SegmentedDocument, max_tokens: int | None, max_segments: int | None
+) -> SegmentedDocument:
+    """The first segments, whole ones, and at least one."""
+    kept, tokens = 0, 0
+    for segment in document.segments[:max_segments]:
+        tokens += segment.num_tokens
+        if kept and max_tokens is not None and tokens > max_tokens:
+            break
+        kept += 1
+    segments = document.segments[:kept]
+    end = segments[-1].end
+    return SegmentedDocument(
+        document.text[: segments[-1].stop],
+        document.sentences[:end],
+        document.token_ids[:end],
+        segments,
+    )

@@ -1,0 +1,74 @@
+"""Which part of a summary belongs to which segment of its document (AWESOME, appendix A.2)."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.ngrams import count_ngrams
+from longsum_jax.text.sentences import split_sentences
+
+TargetMetric = Literal["precision", "f1"]
+
+
+def segment_targets(
+    segments: Sequence[str], summary: str, *, metric: TargetMetric = "precision"
+) -> list[str]:
+    """Returns the target of each segment: the sentences of the summary that it covers best, in
+    their order.
+
+    Args:
+        segments: texts.
+        summary: of the document; its sentences are joined by spaces.
+        metric: see ``assign_sentences``.
+
+    Returns:
+        A text for each segment, "" for one without.
+    """
+    sentences = split_sentences(summary)
+    chosen = assign_sentences(segments, sentences, metric=metric)
+    targets: list[list[str]] = [[] for _ in segments]
+    for sentence, segment in zip(sentences, chosen.tolist(), strict=True):
+        targets[segment].append(sentence)
+    return [" ".join(target) for target in targets]
+
+
+def assign_sentences(
+    segments: Sequence[str], sentences: Sequence[str], *, metric: TargetMetric = "precision"
+) -> np.ndarray:
+    """Returns int [R], for each sentence the segment with the largest ROUGE-1 + ROUGE-2, the
+    earliest among equals.
+
+    Args:
+        segments: texts, the references.
+        sentences: of a summary, the predictions.
+        metric: "precision" is the share of the sentence that the segment covers; "f1" favours short
+            segments.
+
+    Raises:
+        InputError: no segments, or an unknown metric.
+    """
+    if not segments:
+        raise InputError(
+            "there are no segments to give the sentences of a summary to; cut the document first"
+        )
+    if metric not in get_args(TargetMetric):
+        known = did_you_mean(metric, get_args(TargetMetric))
+        raise InputError(f'segments.target_metric: "{metric}" is not allowed; {known}')
+    scores = sum(_rouge_n(segments, sentences, n, metric) for n in (1, 2))
+    return scores.round(12).argmax(0)  # equal fractions may differ in the last digit
+
+
+def _rouge_n(
+    segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric
+) -> np.ndarray:
+    """ROUGE-n of each sentence against each segment, float64 [S, R]."""
+    whole, parts = count_ngrams(segments, sentences, n)
+    shared = np.minimum(whole.dense()[:, parts.ngram], parts.count)  # [S, P]
+    starts = np.searchsorted(parts.text, np.arange(len(sentences) + 1))
+    sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
+    overlap = sums[:, starts[1:]] - sums[:, starts[:-1]]
+    if metric == "precision":
+        return overlap / np.maximum(parts.total, 1)
+    return 2 * overlap / np.maximum(whole.total[:, None] + parts.total, 1)

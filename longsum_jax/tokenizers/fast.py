@@ -1,0 +1,208 @@
+"""Tokenizers of the `tokenizers` library: BART, LED and RoBERTa (byte-level BPE), BERT (WordPiece),
+and others."""
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.files import (
+    CONFIG,
+    SPECIAL_MAP,
+    SPECIAL_NAMES,
+    checked_ids,
+    fingerprint,
+    token_text,
+    unused_rows,
+    whole_number,
+    write_json,
+)
+from longsum_jax.tokenizers.legacy_vocabulary import make_token, tokenizers_library
+from longsum_jax.tokenizers.sentencepiece import break_lines
+from longsum_jax.tokenizers.special_tokens import Closing
+
+EMBEDDING_ROWS = "embedding_rows"  # our own entry in tokenizer_config.json
+# For a tokenizer.json without a tokenizer_config.json that names them.
+_USUAL = {
+    "pad_token": ("<pad>", "[PAD]"),
+    "eos_token": ("</s>",),
+    "sep_token": ("[SEP]",),
+    "cls_token": ("[CLS]",),
+    "unk_token": ("<unk>", "[UNK]"),
+    "mask_token": ("<mask>", "[MASK]"),
+}
+# Paths of the machine that wrote the files, and code to run: not written again.
+_LEFT_OUT = (
+    "name_or_path",
+    "auto_map",
+    "tokenizer_file",
+    "special_tokens_map_file",
+    "full_tokenizer_file",
+)
+_CLASS_OF_MODEL = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer"}
+
+
+class JsonTokenizer(Closing):
+    """A tokenizer.json, run by the `tokenizers` library.
+
+    Truncation and padding that the file asks for are switched off. Unigram models in this form are
+    those of PEGASUS: `<n>`, with which they break lines, becomes a line break in ``decode``.
+
+    Args:
+        content: of a tokenizer.json.
+        config: of a tokenizer_config.json; ``special_tokens_map.json`` belongs to it.
+        vocab_size: rows of the checkpoint's embedding; None: one per id, or what the config says.
+            Checkpoints may lack rows for special tokens that their model never needs (`<mask>` in
+            facebook/bart-large-cnn); in a text those become the unknown token.
+        where: what error messages call the content.
+
+    Raises:
+        InputError: no tokenizer in the content, no pad, end or unknown token, too few rows, or no
+            `tokenizers` package.
+    """
+
+    def __init__(
+        self,
+        content: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        vocab_size: int | None = None,
+        where: str | Path = "tokenizer.json",
+    ):
+        self._tokenizer = _open(content, where)
+        special = _special_tokens(self._tokenizer, config or {})
+        self._config = {**(config or {}), **special}
+        ids = {
+            name: self._tokenizer.token_to_id(token_text(token)) for name, token in special.items()
+        }
+        ids.setdefault("eos_token", ids.get("sep_token"))  # BERT
+        for name in ("pad_token", "eos_token", "unk_token"):
+            if ids.get(name) is None:
+                raise InputError(
+                    f'{where}: no {name} in the vocabulary; name it as "{name}" in {CONFIG}'
+                )
+        self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
+        self.prefix_ids, self.suffix_ids = _around(self._tokenizer, self.eos_id)
+        self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = self._rows(vocab_size, where)
+        mask_id = ids.get("mask_token")
+        self.mask_id = None if mask_id is None or mask_id >= self.vocab_size else mask_id
+        self._breaks_lines = self._model_type == "Unigram"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        # Entries that a version of the library adds come empty: they must not tell equal tokenizers
+        # apart.
+        content = json.loads(self._tokenizer.to_str(), object_hook=_without_nulls)
+        parts = {
+            key: content.get(key)
+            for key in ("normalizer", "pre_tokenizer", "model", "added_tokens")
+        }
+        text = json.dumps(parts, sort_keys=True).encode()
+        return fingerprint("json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return self._within_rows(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded = self._tokenizer.encode_batch(
+            list(texts), add_special_tokens=False
+        )  # on several threads
+        return [self._within_rows(encoding.ids) for encoding in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        ids = [index for index in checked_ids(ids, self.vocab_size) if index < self._num_ids]
+        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return break_lines(text) if self._breaks_lines else text
+
+    def save(self, directory: str | Path) -> None:
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "tokenizer.json").write_text(
+            self._tokenizer.to_str(pretty=True), encoding="utf-8"
+        )
+        config = {
+            key: value
+            for key, value in self._config.items()
+            if key not in (*_LEFT_OUT, EMBEDDING_ROWS)
+        }
+        config.setdefault(
+            "tokenizer_class", _CLASS_OF_MODEL.get(self._model_type, "PreTrainedTokenizerFast")
+        )
+        if self.vocab_size != self._num_ids:
+            config[EMBEDDING_ROWS] = self.vocab_size
+        write_json(directory / CONFIG, config)
+        write_json(
+            directory / SPECIAL_MAP,
+            {name: config[name] for name in SPECIAL_NAMES if config.get(name)},
+        )
+
+    @property
+    def _model_type(self) -> str:
+        return type(self._tokenizer.model).__name__
+
+    def _rows(self, vocab_size: int | None, where: str | Path) -> int:
+        if vocab_size is None:
+            vocab_size = whole_number(self._config, EMBEDDING_ROWS, self._num_ids, Path(CONFIG))
+        needed = {self.pad_id, self.eos_id, self.unk_id, *self.prefix_ids, *self.suffix_ids}
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        optional = {index for index, token in added if token.special} - needed
+        if not optional.issuperset(range(vocab_size, self._num_ids)):
+            unused_rows(self._num_ids, vocab_size, where)
+        return vocab_size
+
+    def _within_rows(self, ids: list[int]) -> list[int]:
+        if self._num_ids <= self.vocab_size:
+            return ids
+        return [index if index < self.vocab_size else self.unk_id for index in ids]
+
+
+def _open(content: str, where: str | Path) -> Any:
+    """A tokenizer of the library, without the truncation and padding that a tokenizer.json may ask
+    for."""
+    library = tokenizers_library(where)
+    try:
+        tokenizer = library.Tokenizer.from_str(content)
+    except Exception as error:  # the library raises nothing narrower
+        raise InputError(
+            f"{where}: not a readable tokenizer.json ({error}); copy the file again"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Special tokens by name, as the config or custom names them; the tokenizer then takes each as
+    special."""
+    special = {}
+    for name in SPECIAL_NAMES:
+        candidates = [config.get(name), *_USUAL.get(name, ())]
+        known = [
+            token
+            for token in candidates
+            if token and tokenizer.token_to_id(token_text(token)) is not None
+        ]
+        if known:
+            special[name] = known[0]
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    for token in special.values():
+        token = added.get(token_text(token)) or make_token(token)
+        if not token.special or token.content not in added:
+            token.special = True
+            tokenizer.add_special_tokens([token])
+    return special
+
+
+def _around(tokenizer: Any, inner_id: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tokenizer's own template puts before and after a text, here one of a single known
+    token."""
+    encoding = tokenizer.encode(tokenizer.id_to_token(inner_id))
+    inner = encoding.special_tokens_mask.index(0)
+    return tuple(encoding.ids[:inner]), tuple(encoding.ids[inner + 1 :])
+
+
+def _without_nulls(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if value is not None}

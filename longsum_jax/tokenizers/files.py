@@ -1,0 +1,130 @@
+"""SegmentInputs and writing the files of a tokenizer directory, and what they say about special
+tokens."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.errors import InputError
+
+CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+# In the order in which transformers adds those that a vocabulary lacks.
+SPECIAL_NAMES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+FURTHER_SPECIAL = ("extra_special_tokens", "additional_special_tokens")  # the newer name first
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, or an InputError that names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot read the tokenizer file ({error.strerror}); check the path"
+        ) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file with any line ends, or an InputError that names it."""
+    try:
+        return read_bytes(path).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason}); copy the file again") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an absent file is an empty one."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(read_bytes(path))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def whole_number(config: Mapping[str, Any], name: str, default: int, where: Path) -> int:
+    """``config[name]``, which must be a whole number, or ``default``."""
+    value = config.get(name, default)
+    if type(value) is not int or value < 0:
+        raise InputError(f"{where}: {name} must be a whole number, got {value!r}")
+    return value
+
+
+def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Special tokens by name: text, or text and flags ({"content": ...}) as older files have; lists
+    of further ones.
+
+    special_tokens_map.json counts where tokenizer_config.json has no ``added_tokens_decoder``, as
+    in transformers.
+    """
+    found = {name: config.get(name) for name in (*SPECIAL_NAMES, *FURTHER_SPECIAL)}
+    if "added_tokens_decoder" not in config:
+        given = read_json(directory / SPECIAL_MAP)
+        found |= {name: given[name] for name in found if name in given}
+    for name in SPECIAL_NAMES:
+        if found[name] is not None and not isinstance(token_text(found[name]), str):
+            raise InputError(f"{directory / CONFIG}: {name} must be a string, got {found[name]!r}")
+    return {name: token for name, token in found.items() if token is not None}
+
+
+def token_text(token: Any) -> Any:
+    """The text of a token that may come as {"content": text, ...}."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tokens that the files add to a vocabulary, as {"content": text, ...} in the order of their
+    ids."""
+    given = config.get("added_tokens_decoder")
+    if given is None:
+        by_text = read_json(directory / ADDED)
+        texts = sorted(by_text, key=by_text.__getitem__)
+        return [{"content": text, "special": False, "normalized": True} for text in texts]
+    return [given[index] for index in sorted(given, key=int)]
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def unused_rows(num_ids: int, vocab_size: int, where: str | Path) -> int:
+    """How many rows of the checkpoint's embedding no token has; fewer rows than ids are an
+    InputError."""
+    if vocab_size < num_ids:
+        raise InputError(
+            f"{where}: the tokenizer has {num_ids} pieces but the checkpoint {vocab_size} embedding rows; "
+            "give the tokenizer that belongs to the checkpoint"
+        )
+    return vocab_size - num_ids
+
+
+def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
+    """``ids`` as Python integers; one outside [0, vocab_size) is an InputError."""
+    ids = [int(index) for index in ids]
+    for index in ids:
+        if not 0 <= index < vocab_size:
+            raise InputError(
+                f"token id {index} lies outside the tokenizer's {vocab_size} ids; check the model's"
+            )
+    return ids
+
+
+def fingerprint(kind: str, content: bytes, *numbers: int) -> str:
+    """A short hash of a tokenizer's content and of the numbers that decide its ids."""
+    digest = hashlib.sha256(f"{kind} {' '.join(map(str, numbers))}\n".encode())
+    digest.update(content)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,152 @@
+"""Builds a tokenizer.json from the older vocabulary files: vocab.json with merges.txt, and
+vocab.txt."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.files import (
+    FURTHER_SPECIAL,
+    SPECIAL_NAMES,
+    added_tokens,
+    read_json,
+    read_text,
+    token_text,
+)
+
+BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
+_ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
+_BERT = (None, None, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
+
+
+def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Reads the byte-level BPE of BART, LED and RoBERTa from vocab.json and merges.txt.
+
+    Args:
+        directory: holds the files.
+        config: tokenizer_config.json with the special tokens of special_tokens_map.json.
+
+    Returns:
+        The content of a tokenizer.json, and ``config`` with all special tokens named.
+
+    Raises:
+        InputError: a file that is missing or damaged.
+    """
+    where = directory / BYTE_PAIRS
+    library = tokenizers_library(where)
+    config = _with_defaults(config, _ROBERTA)
+    vocabulary, merges = read_json(where), _read_merges(directory / MERGES)
+    wrong = next((piece for piece, index in vocabulary.items() if type(index) is not int), None)
+    if wrong is not None:
+        raise InputError(
+            f"{where}: piece {wrong!r} has the id {vocabulary[wrong]!r}; copy the file again"
+        )
+    try:
+        tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the library raises nothing narrower
+        raise InputError(f"{where}: {error}; copy it and {MERGES} again") from None
+    prefix_space = bool(config.get("add_prefix_space", False))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    _add_tokens(tokenizer, directory, config)
+    around = [_with_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")]
+    tokenizer.post_processor = library.processors.RobertaProcessing(
+        *around, add_prefix_space=prefix_space
+    )
+    return tokenizer.to_str(), config
+
+
+def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Reads BERT's WordPiece vocabulary from vocab.txt; arguments, results and errors as
+    ``byte_pair_json``."""
+    where = directory / WORD_PIECES
+    library = tokenizers_library(where)
+    config = _with_defaults(config, _BERT)
+    vocabulary = {
+        piece: index for index, piece in enumerate(read_text(where).removesuffix("\n").split("\n"))
+    }
+    unknown = token_text(config["unk_token"])
+    tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=unknown))
+    tokenizer.normalizer = library.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),
+        lowercase=config.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = library.decoders.WordPiece()
+    _add_tokens(tokenizer, directory, config)
+    first, last = (_with_id(tokenizer, config[name]) for name in ("cls_token", "sep_token"))
+    tokenizer.post_processor = library.processors.TemplateProcessing(
+        single=f"{first[0]} $A {last[0]}",
+        pair=f"{first[0]} $A {last[0]} $B:1 {last[0]}:1",
+        special_tokens=[first, last],
+    )
+    return tokenizer.to_str(), config
+
+
+def tokenizers_library(where: str | Path) -> ModuleType:
+    """The `tokenizers` package, or an InputError that says how to get it."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise InputError(
+            f'{where}: reading it needs the tokenizers package; pip install "longsum_jax[hf]"'
+        ) from None
+    return tokenizers
+
+
+def make_token(token: str | Mapping[str, Any]) -> Any:
+    """A token of the library from its text, or from {"content": text, "lstrip": ...}."""
+    import tokenizers
+
+    if isinstance(token, str):
+        return tokenizers.AddedToken(token, normalized=False, special=True)
+    flags = {
+        name: token[name]
+        for name in ("single_word", "lstrip", "rstrip", "normalized")
+        if name in token
+    }
+    return tokenizers.AddedToken(token["content"], special=token.get("special", True), **flags)
+
+
+def _with_defaults(config: Mapping[str, Any], usual: tuple[str | None, ...]) -> dict[str, Any]:
+    named = {
+        name: config.get(name) or text for name, text in zip(SPECIAL_NAMES, usual, strict=True)
+    }
+    return {**config, **{name: token for name, token in named.items() if token is not None}}
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file; a vocab.json needs the merges.txt that belongs to it"
+        )
+    merges = []
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), 1):
+        if line.startswith("#version"):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2:
+            raise InputError(
+                f"{path}:{number}: expected two pieces with a space between, got {line[:80]!r}"
+            )
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+def _add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
+    """Adds what the vocabulary lacks, at the ids that follow it, and marks the special tokens as
+    such."""
+    tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
+    further = next(
+        (config[name] for name in FURTHER_SPECIAL if isinstance(config.get(name), list)), []
+    )
+    named = [config[name] for name in SPECIAL_NAMES if config.get(name)]
+    tokenizer.add_special_tokens([make_token(token) for token in named + further])
+
+
+def _with_id(tokenizer: Any, token: str | Mapping[str, Any]) -> tuple[str, int]:
+    return token_text(token), tokenizer.token_to_id(token_text(token))

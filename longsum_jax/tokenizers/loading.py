@@ -1,0 +1,231 @@
+"""Tokenizers of the model families, by the files that a checkpoint comes with.
+
+T5, LongT5, LOCOST: spiece.model, ids 0 pads, 1 ends a text, 2 stands for what the vocabulary lacks,
+    `<extra_id_n>`
+after the pieces. ByT5: no file. PEGASUS, PEGASUS-X, BigBird-PEGASUS: spiece.model, special ids
+before the pieces.
+BART, LED, RoBERTa: vocab.json with merges.txt; BERT, DistilBERT: vocab.txt. All of them:
+    tokenizer.json.
+A checkpoint with more rows than its tokenizer has ids has unused rows at the end.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.tokenizers.fast import JsonTokenizer
+from longsum_jax.tokenizers.files import (
+    ADDED,
+    CONFIG,
+    SPECIAL_MAP,
+    added_tokens,
+    read_bytes,
+    read_json,
+    read_special_tokens,
+    read_text,
+    token_text,
+    unused_rows,
+    whole_number,
+)
+from longsum_jax.tokenizers.legacy_vocabulary import (
+    BYTE_PAIRS,
+    MERGES,
+    WORD_PIECES,
+    byte_pair_json,
+    word_piece_json,
+)
+from longsum_jax.tokenizers.sentencepiece import (
+    PEGASUS_OFFSET,
+    PegasusTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
+from longsum_jax.tokenizers.train import train_sentencepiece
+from longsum_jax.tokenizers.unigram_json import read_tokenizer_json
+
+__all__ = [
+    "TOKENIZER_FILES",
+    "ByteTokenizer",
+    "JsonTokenizer",
+    "PegasusTokenizer",
+    "SentencePieceTokenizer",
+    "Tokenizer",
+    "has_tokenizer",
+    "load_tokenizer",
+    "train_sentencepiece",
+]
+
+T5_EXTRA_IDS = 100
+BYT5_EXTRA_IDS = 125
+SENTENCE_PIECES, JSON = "spiece.model", "tokenizer.json"
+TOKENIZER_FILES = (
+    SENTENCE_PIECES,
+    JSON,
+    BYTE_PAIRS,
+    MERGES,
+    WORD_PIECES,
+    CONFIG,
+    SPECIAL_MAP,
+    ADDED,
+)
+
+# Values of tokenizer_class whose older files are read; a tokenizer.json is read under any.
+_SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
+_BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "RobertaTokenizer")
+_WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer")
+_JSON_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
+_CLASSES = (
+    *_SENTENCE_PIECE_CLASSES,
+    *_BYTE_PAIR_CLASSES,
+    *_WORD_PIECE_CLASSES,
+    *_JSON_CLASSES,
+    "ByT5Tokenizer",
+)
+# What model_type of config.json says where tokenizer_config.json names no class or no offset, as in
+# older checkpoints.
+_PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
+_EXTRA_ID = re.compile(r"<extra_id_\d+>")
+
+
+def has_tokenizer(directory: str | Path) -> bool:
+    """Whether a directory holds files of a tokenizer, be they complete or not."""
+    names = (SENTENCE_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
+    return any((Path(directory) / name).exists() for name in names)
+
+
+def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokenizer:
+    """Opens a tokenizer.
+
+    Args:
+        path: a directory as transformers or `save` write it, a SentencePiece .model file in T5's
+            manner, or "bytes".
+        vocab_size: rows of the checkpoint's embedding. Rows beyond T5's pieces become extra ids, at
+            most as many as the directory says (100 when it does not; 125 for bytes); the rest are
+            unused. None: what the directory says; a bare file and "bytes" have none.
+
+    Raises:
+        InputError: nothing there, unsupported or corrupt files, or fewer rows than pieces.
+    """
+    path = Path(path)
+    if str(path) == "bytes":
+        return _bytes({}, BYT5_EXTRA_IDS if vocab_size else 0, vocab_size, path)
+    if not path.is_dir():
+        return _t5(read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path)
+    config = read_json(path / CONFIG)
+    name = _class_name(path, config)
+    if name == "ByT5Tokenizer":
+        return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
+    if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
+        return _of_sentence_pieces(path, config, name, vocab_size)
+    return _of_library(path, config, name, vocab_size)
+
+
+def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
+    """tokenizer_class without its "Fast"; a class that is not known needs a tokenizer.json."""
+    name = config.get("tokenizer_class")
+    if name is None:
+        return None
+    name = str(name).removesuffix("Fast")
+    if name not in _CLASSES and not (directory / JSON).exists():
+        raise InputError(
+            f'{directory / CONFIG}: tokenizer_class "{name}" is supported with a {JSON} only; '
+            f"{did_you_mean(name, _CLASSES)}"
+        )
+    return name
+
+
+def _bytes(
+    config: dict[str, Any], default_extra: int, vocab_size: int | None, where: Path
+) -> ByteTokenizer:
+    counts = _id_counts(config, default_extra, where)
+    return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
+
+
+def _of_sentence_pieces(
+    directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
+) -> Tokenizer:
+    path, where = directory / SENTENCE_PIECES, directory / CONFIG
+    offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type"))
+    if name == "PegasusTokenizer" or (name is None and (offset is not None or "offset" in config)):
+        offset = whole_number(config, "offset", PEGASUS_OFFSET if offset is None else offset, where)
+        tokenizer = _pegasus(path, offset, whole_number(config, "unused_ids", 0, where), vocab_size)
+    else:
+        tokenizer = _t5(
+            read_bytes(path), *_id_counts(config, T5_EXTRA_IDS, where), vocab_size, path
+        )
+    added = [
+        *added_tokens(directory, config),
+        *(read_json(directory / JSON).get("added_tokens") or []),
+    ]
+    texts = map(token_text, added)
+    unknown = [
+        text for text in texts if not tokenizer.has_token(text) and not _EXTRA_ID.fullmatch(text)
+    ]
+    if unknown and not (directory / JSON).exists():
+        raise InputError(
+            f'{directory}: "{unknown[0]}" was added to {SENTENCE_PIECES}; save the tokenizer as {JSON}'
+        )
+    return _of_library(directory, config, name, vocab_size) if unknown else tokenizer
+
+
+def _of_library(
+    directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
+) -> Tokenizer:
+    """A tokenizer.json, or the older files that one can be built from."""
+    config = {**config, **read_special_tokens(directory, config)}
+    where = directory / JSON
+    if where.exists():
+        content = read_text(where)
+        t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
+        if t5 is not None:
+            return _t5(
+                *t5, whole_number(config, "unused_ids", 0, directory / CONFIG), vocab_size, where
+            )
+    elif (directory / BYTE_PAIRS).exists() and name in (None, *_BYTE_PAIR_CLASSES, *_JSON_CLASSES):
+        where = directory / BYTE_PAIRS
+        content, config = byte_pair_json(directory, config)
+    elif (directory / WORD_PIECES).exists() and name in (
+        None,
+        *_WORD_PIECE_CLASSES,
+        *_JSON_CLASSES,
+    ):
+        where = directory / WORD_PIECES
+        content, config = word_piece_json(directory, config)
+    else:
+        raise InputError(
+            f"{directory}: no tokenizer there; put {SENTENCE_PIECES} or {JSON} (or {BYTE_PAIRS} with {MERGES}, "
+            f"or {WORD_PIECES}) into the directory"
+        )
+    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
+
+
+def _t5(
+    model: bytes, extra: int, unused: int, vocab_size: int | None, where: Path
+) -> SentencePieceTokenizer:
+    num_pieces = open_sentencepiece(model, str(where)).get_piece_size()
+    return SentencePieceTokenizer(model, *_fit_rows(num_pieces, extra, unused, vocab_size, where))
+
+
+def _pegasus(path: Path, offset: int, unused: int, vocab_size: int | None) -> PegasusTokenizer:
+    if vocab_size is not None:
+        unused = unused_rows(PegasusTokenizer(path, offset).vocab_size, vocab_size, path)
+    return PegasusTokenizer(path, offset, unused)
+
+
+def _fit_rows(
+    num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path
+) -> tuple[int, int]:
+    """Returns how many extra and unused ids the rows of the checkpoint leave room for."""
+    if vocab_size is None:
+        return extra, unused
+    spare = unused_rows(num_pieces, vocab_size, where)
+    return min(extra, spare), spare - min(extra, spare)
+
+
+def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple[int, int]:
+    return whole_number(config, "extra_ids", default_extra, where), whole_number(
+        config, "unused_ids", 0, where
+    )

@@ -1,0 +1,240 @@
+"""SentencePiece models as T5 numbers their pieces, with sentinels after them, and as PEGASUS does,
+with ids before."""
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.files import (
+    CONFIG,
+    SPECIAL_MAP,
+    checked_ids,
+    fingerprint,
+    read_bytes,
+    write_json,
+)
+from longsum_jax.tokenizers.special_tokens import Closing, SpecialTokens
+from longsum_jax.tokenizers.unigram_json import unigram_json
+
+PEGASUS_OFFSET = 103
+_SPECIAL_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+_LINE_BREAK = re.compile(r" *<n> *")
+
+
+class SentencePieceTokenizer(Closing):
+    """A SentencePiece model with T5's extra ids after its pieces: `<extra_id_0>` is the last of
+    them.
+
+    Long texts need no cutting: SentencePiece takes 10 MB on one line in about a second. Line breaks
+    are spaces to it, as to transformers. (transformers 5 cuts in float64 where SentencePiece counts
+    in float32: of two cuts that score alike it takes the other one about once in 300,000 tokens.)
+
+    Args:
+        model: a .model file or its content.
+        extra_ids: number of `<extra_id_n>` sentinels.
+        unused_ids: rows at the end of the embedding that no token has.
+
+    Raises:
+        InputError: missing or corrupt model, or a model without pad, eos or unk piece.
+    """
+
+    mask_id: int | None = None
+
+    def __init__(self, model: str | Path | bytes, extra_ids: int = 0, unused_ids: int = 0):
+        self._open(model)
+        self.extra_ids, self.unused_ids = extra_ids, unused_ids
+        self.vocab_size = self.num_pieces + extra_ids + unused_ids
+        last = self.num_pieces + extra_ids - 1
+        sentinels = {f"<extra_id_{index}>": last - index for index in range(extra_ids)}
+        self._finish(0, self._model.unk_id(), sentinels)
+
+    def _open(self, model: str | Path | bytes) -> None:
+        where = "the given bytes" if isinstance(model, bytes) else str(model)
+        self._model_bytes = model if isinstance(model, bytes) else read_bytes(Path(model))
+        self._model = open_sentencepiece(self._model_bytes, where)
+        self.num_pieces = self._model.get_piece_size()
+        self.pad_id, self.eos_id = self._model.pad_id(), self._model.eos_id()
+        for name, index in (
+            ("pad", self.pad_id),
+            ("eos", self.eos_id),
+            ("unk", self._model.unk_id()),
+        ):
+            if index < 0:
+                raise InputError(
+                    f"{where}: the SentencePiece model has no {name} piece; train it with one, as T5's"
+                )
+
+    def _finish(self, offset: int, unk_id: int, special: dict[str, int]) -> None:
+        self._offset, self.unk_id, self.suffix_ids = offset, unk_id, (self.eos_id,)
+        self._special = SpecialTokens(
+            {"<pad>": self.pad_id, "</s>": self.eos_id, "<unk>": unk_id} | special
+        )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return fingerprint("t5", self._model_bytes, self.extra_ids, self.unused_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return self._special.encode(
+            text, lambda part: self._shifted(self._model.encode(self._prepared(part)))
+        )
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        if any(map(self._special.occur_in, texts)):
+            return [self.encode(text) for text in texts]
+        batch = self._model.encode([self._prepared(text) for text in texts])  # on several threads
+        return [self._shifted(ids) for ids in batch]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        ids = [
+            index for index in checked_ids(ids, self.vocab_size) if index not in self._special.ids
+        ]
+        pieces = (index - self._offset for index in ids)
+        return self._model.decode([piece for piece in pieces if 0 <= piece < self.num_pieces])
+
+    def save(self, directory: str | Path) -> None:
+        directory = write_config(directory, "T5Tokenizer", self.extra_ids, self.unused_ids)
+        (directory / "spiece.model").write_bytes(self._model_bytes)
+
+    def has_token(self, text: str) -> bool:
+        """Whether one id stands for the whole text."""
+        return (
+            text in self._special.by_text or self._model.piece_to_id(text) != self._model.unk_id()
+        )
+
+    def _prepared(self, text: str) -> str:
+        return text.replace("\x85", " ")  # the one line break that SentencePiece does not know
+
+    def _shifted(self, pieces: list[int]) -> list[int]:
+        return [piece + self._offset for piece in pieces] if self._offset else pieces
+
+
+class PegasusTokenizer(SentencePieceTokenizer):
+    """A SentencePiece model whose pieces, pad and end aside, start at id ``offset`` + 2.
+
+    The ids between are `<mask_1>` (a sentence, in pre-training), `<mask_2>` (a token) and `<unk_2>`
+    to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0) and masks with a piece of its own,
+    `[MASK]`. `<n>`, with which the published models break lines, becomes a line break in
+    ``decode``.
+
+    Args:
+        model: a .model file or its content.
+        offset: 0, or at least 2.
+        unused_ids: rows at the end of the embedding that no token has.
+
+    Raises:
+        InputError: as ``SentencePieceTokenizer``, pad and end not pieces 0 and 1, or an impossible
+            offset.
+    """
+
+    def __init__(
+        self, model: str | Path | bytes, offset: int = PEGASUS_OFFSET, unused_ids: int = 0
+    ):
+        self._open(model)
+        if (self.pad_id, self.eos_id) != (0, 1):
+            raise InputError(
+                f"pieces 0 and 1 of the model are {self._pieces(2)}; PEGASUS needs <pad> and </s>"
+            )
+        if offset == 1 or offset < 0:
+            raise InputError(
+                f"offset={offset} leaves no room for <mask_1> and <mask_2>; give 0, or 2 and more"
+            )
+        self.unused_ids = unused_ids
+        self.vocab_size = self.num_pieces + offset + unused_ids
+        masks = {"<mask_1>": 2, "<mask_2>": 3} | {
+            f"<unk_{index}>": index + 2 for index in range(2, offset)
+        }
+        special = masks if offset else self._own_special_pieces()
+        self.mask_id = special.get("<mask_2>" if offset else "[MASK]")
+        self._finish(offset, self._model.unk_id() + offset, special)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return fingerprint("pegasus", self._model_bytes, self._offset, self.unused_ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return break_lines(super().decode(ids))
+
+    def save(self, directory: str | Path) -> None:
+        # transformers puts a named mask_token at id 2, where <mask_1> belongs; unnamed, each gets
+        # its own id.
+        config = {"offset": self._offset} | (
+            {} if self._offset else {"mask_token": None, "mask_token_sent": None}
+        )
+        directory = _write_config(directory, "PegasusTokenizer", config, [], self.unused_ids)
+        (directory / "spiece.model").write_bytes(self._model_bytes)
+        content = unigram_json(
+            self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
+        )
+        (directory / "tokenizer.json").write_text(content)
+
+    def _prepared(self, text: str) -> str:
+        return text
+
+    def _vocabulary(self) -> list[tuple[str, float]]:
+        pieces = [
+            (self._model.id_to_piece(index), self._model.get_score(index))
+            for index in range(self.num_pieces)
+        ]
+        special = sorted(self._special.by_text, key=self._special.by_text.get)
+        before = (
+            [(token, -100.0) for token in special[2 : self._offset + 2]] if self._offset else []
+        )
+        return [*pieces[:2], *before, *pieces[2:]]
+
+    def _own_special_pieces(self) -> dict[str, int]:
+        names = ("<s>", "[CLS]", "[SEP]", "[MASK]")
+        ids = {name: self._model.piece_to_id(name) for name in names}
+        return {name: index for name, index in ids.items() if index != self._model.unk_id()}
+
+    def _pieces(self, count: int) -> str:
+        return " and ".join(self._model.id_to_piece(index) for index in range(count))
+
+
+def break_lines(text: str) -> str:
+    """Puts line breaks where PEGASUS writes `<n>`; ROUGE-Lsum takes each line as a sentence."""
+    return _LINE_BREAK.sub("\n", text)
+
+
+def open_sentencepiece(model: bytes, where: str) -> Any:
+    """A SentencePiece processor of the model, or an InputError that says where it came from."""
+    import sentencepiece
+
+    try:
+        if model:
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        pass
+    raise InputError(f"{where}: not a SentencePiece model, or a damaged one; copy the file again")
+
+
+def write_config(
+    directory: str | Path, tokenizer_class: str, extra_ids: int, unused_ids: int
+) -> Path:
+    """Writes what transformers needs to know of a tokenizer with T5's special tokens; returns the
+    directory."""
+    sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
+    return _write_config(
+        directory, tokenizer_class, {"extra_ids": extra_ids}, sentinels, unused_ids
+    )
+
+
+def _write_config(
+    directory: str | Path,
+    tokenizer_class: str,
+    config: dict[str, Any],
+    additional: list[str],
+    unused_ids: int,
+) -> Path:
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {"tokenizer_class": tokenizer_class, **config, **_SPECIAL_TOKENS}
+    if unused_ids:
+        config["unused_ids"] = unused_ids
+    write_json(directory / CONFIG, config)
+    more = {"additional_special_tokens": additional} if additional else {}
+    write_json(directory / SPECIAL_MAP, {**_SPECIAL_TOKENS, **more})
+    return directory

@@ -1,0 +1,94 @@
+"""Training a SentencePiece vocabulary with T5's special ids."""
+
+import io
+import logging
+import random
+import re
+from collections.abc import Iterable, Iterator
+
+from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.sentencepiece import SentencePieceTokenizer
+
+_TRAINING_LINE = re.compile(
+    r"\S.{0,999}(?!\S)|\S{1,1000}"
+)  # SentencePiece skips lines beyond 4192 bytes
+_log = logging.getLogger(__name__)
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    extra_ids: int = 0,
+    seed: int = 0,
+    max_sentences: int = 1_000_000,
+    character_coverage: float = 0.9995,
+) -> SentencePieceTokenizer:
+    """Trains a unigram model with byte fallback and T5's normalisation; equal arguments, equal
+    model bytes.
+
+    Args:
+        texts: read once; cut into lines of at most 1,000 characters.
+        vocab_size: pieces, special ones and 256 bytes included. A corpus too small for it gives a
+            smaller vocabulary (`num_pieces` of the result), which is logged as a warning.
+        extra_ids: sentinels on top of the pieces.
+        seed: of the sample that is drawn when there are more than ``max_sentences`` lines.
+        max_sentences: lines used.
+        character_coverage: part of the characters that get a piece; the others are spelt in bytes
+            (by SentencePiece; transformers' T5Tokenizer reads them as unknown).
+
+    Raises:
+        InputError: no text, or a vocabulary smaller than the characters need.
+    """
+    import sentencepiece
+
+    lines = _sample(_training_lines(texts), max_sentences, random.Random(seed))
+    if not lines:
+        raise InputError("cannot train a tokenizer: the texts are empty")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            normalization_rule_name="nmt_nfkc",
+            byte_fallback=True,
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            bos_id=-1,
+            num_threads=2,  # fixed: sums over threads are rounded in their order
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+        if needed is None:
+            raise
+        raise InputError(
+            f"vocab_size={vocab_size} is too small for the texts; give at least {needed[1]}"
+        ) from None
+    tokenizer = SentencePieceTokenizer(model.getvalue(), extra_ids)
+    if tokenizer.num_pieces < vocab_size:
+        _log.warning(
+            "the texts yield %d pieces of the %d asked for", tokenizer.num_pieces, vocab_size
+        )
+    return tokenizer
+
+
+def _training_lines(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from _TRAINING_LINE.findall(" ".join(text.replace("\0", " ").split()))
+
+
+def _sample(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
+    """Returns ``size`` lines, each with equal chance (reservoir sampling), or all of them."""
+    sample: list[str] = []
+    for number, line in enumerate(lines):
+        if number < size:
+            sample.append(line)
+        elif (place := rng.randrange(number + 1)) < size:
+            sample[place] = line
+    return sample

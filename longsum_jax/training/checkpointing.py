@@ -1,0 +1,375 @@
+"""Checkpoints of a training run: asynchronous, atomic, latest and best kept (orbax).
+
+One checkpoint is a directory named by its step with four items: "params"; "state", the rest of the
+training state; "data", the position in the data; and "meta", which says what the arrays are. An
+interrupted save leaves a temporary directory that is never taken for a checkpoint.
+"""
+
+import contextlib
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import args as ocp_args
+from orbax.checkpoint import checkpoint_managers as policies
+
+from longsum_jax.errors import InputError
+from longsum_jax.typing import Params
+
+FORMAT_VERSION = 1
+SUBDIRECTORY = "checkpoints"  # of a training workdir
+_MOST_NAMES_SHOWN = 8
+
+
+class Restored(NamedTuple):
+    """What one checkpoint holds."""
+
+    step: int
+    params: Any
+    state: Any
+    data: dict[str, Any]
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _BestEvaluated(policies.PreservationPolicy):
+    """Keeps the ``count`` checkpoints whose evaluation ranks highest; those never evaluated do not
+    count."""
+
+    metric: str
+    count: int
+
+    def rank(self, metrics: Mapping[str, float] | None) -> float:
+        return _rank(metrics or {}, self.metric)
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[policies.PolicyCheckpointInfo],
+        *,
+        context: policies.PreservationContext,
+    ) -> Sequence[bool]:
+        evaluated = [c for c in checkpoints if self.rank(c.metrics) > -math.inf]
+        evaluated.sort(key=lambda c: (self.rank(c.metrics), c.step), reverse=True)
+        steps = {c.step for c in evaluated[: self.count]}
+        return [c.step in steps for c in checkpoints]
+
+
+class TrainingCheckpoints:
+    """The checkpoints under one directory, for writing and for resuming.
+
+    Args:
+        directory: made when it does not exist.
+        model: name of the model family, written into every checkpoint.
+        config: JSON-able description of the model and the run, likewise.
+        keep_latest: how many of the newest checkpoints to keep.
+        keep_best: how many of the best evaluated ones to keep besides.
+        best_metric: name of the metric that ranks them, higher is better.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        model: str = "",
+        config: Mapping[str, Any] | None = None,
+        keep_latest: int = 1,
+        keep_best: int = 1,
+        best_metric: str = "mean_rouge",
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
+        best = _BestEvaluated(best_metric, keep_best)
+        options = ocp.CheckpointManagerOptions(
+            # Not max_to_keep: with best_fn it deletes the newest checkpoint.
+            preservation_policy=policies.AnyPreservationPolicy(
+                [policies.LatestN(keep_latest), best]
+            ),
+            best_fn=best.rank,  # without it metrics are not stored, and a resume would forget the best
+            cleanup_tmp_directories=True,
+        )
+        logging.getLogger("absl").addFilter(_not_an_orbax_traceback)
+        with self._explained("opened", "the checkpoints"):
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def latest_step(self) -> int | None:
+        """The step of the newest whole checkpoint, None when there is none."""
+        return self._manager.latest_step()
+
+    def save(
+        self,
+        step: int,
+        params: Any,
+        state: Any,
+        data: Mapping[str, Any],
+        metrics: Mapping[str, float] | None,
+    ) -> None:
+        """Starts writing a checkpoint; returns once the arrays are copied off the devices.
+
+        Args:
+            step: number of steps done.
+            params: parameter tree.
+            state: any tree of arrays, all that training needs besides the parameters.
+            data: JSON-able position of the batch iterator.
+            metrics: evaluation at this step, None when there was none.
+
+        Raises:
+            InputError: this or the previous checkpoint cannot be written; older ones are intact.
+        """
+        meta = {
+            "format_version": FORMAT_VERSION,
+            "library_version": library_version(),
+            **self._about,
+            "metrics": None if metrics is None else dict(metrics),
+            "parameters": describe(params),
+            "state": describe(state),
+        }
+        items = ocp_args.Composite(
+            params=ocp_args.StandardSave(params),
+            state=ocp_args.StandardSave(state),
+            data=ocp_args.JsonSave(dict(data)),
+            meta=ocp_args.JsonSave(meta),
+        )
+        with self._explained("written", f"the checkpoint of step {step}"):
+            self._manager.save(step, args=items, metrics=dict(metrics or {}))
+
+    def restore(self, params: Any, state: Any, step: int | None = None) -> Restored:
+        """Reads the checkpoint of ``step`` (default: the newest) onto the shardings of the targets.
+
+        Args:
+            params, state: trees of jax.ShapeDtypeStruct with shardings, of any mesh.
+            step: which one.
+
+        Raises:
+            InputError: no checkpoint, another format version, or arrays that do not fit the
+                targets.
+        """
+        step = self._manager.latest_step() if step is None else step
+        if step is None:
+            raise InputError(f"{self.directory}: there is no checkpoint to restore")
+        meta = _read_meta(self._manager, self.directory, step)
+        where = f"{self.directory}, step {step}"
+        check_names(describe(params), meta["parameters"], where, "parameters")
+        check_names(describe(state), meta["state"], where, "training state")
+        items = ocp_args.Composite(
+            params=ocp_args.StandardRestore(params),
+            state=ocp_args.StandardRestore(state),
+            data=ocp_args.JsonRestore(),
+        )
+        with self._explained("read", f"the checkpoint of step {step}"):
+            found = self._manager.restore(step, args=items)
+        return Restored(step, found["params"], found["state"], found["data"], meta)
+
+    def wait(self) -> None:
+        """Returns when the last save is on disk; raises InputError when it failed."""
+        with self._explained("written", "the last checkpoint"):
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, then frees the threads. Raises InputError when the last save failed."""
+        with self._explained("written", "the last checkpoint"):
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _explained(self, action: str, what: str) -> Iterator[None]:
+        """Turns a failing disk into one sentence."""
+        try:
+            yield
+        except InputError:
+            raise
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"{self.directory}: {what} could not be {action} ({reason}); "
+                "check the free space and permissions, earlier checkpoints are intact"
+            ) from error
+
+
+def restore_params(
+    directory: str | Path,
+    abstract_params: Any | None = None,
+    which: Literal["best", "latest"] = "best",
+) -> Params:
+    """Reads only the parameters of a run, for inference.
+
+    Args:
+        directory: a training workdir or the checkpoint directory in it.
+        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto; None gives
+            numpy arrays in nested dictionaries, whatever machine wrote them.
+        which: "best" by the run's metric, the latest when nothing was evaluated; or "latest".
+
+    Raises:
+        InputError: no checkpoint there, another format version, a damaged one, or parameters that
+            do not fit the target.
+    """
+    with _opened(directory) as (manager, where):
+        step, meta = _choose(manager, where, which)
+        if abstract_params is None:
+            target = _nested(
+                {name: np.empty(s, jnp.dtype(d)) for name, (s, d) in meta["parameters"].items()}
+            )
+        else:
+            check_names(
+                describe(abstract_params), meta["parameters"], f"{where}, step {step}", "parameters"
+            )
+            target = abstract_params
+        items = ocp_args.Composite(params=ocp_args.StandardRestore(target))
+        hook = sys.unraisablehook
+        sys.unraisablehook = partial(_unless_of_a_failed_read, hook)
+        try:
+            params = manager.restore(step, args=items)["params"]
+        except (OSError, ValueError, KeyError) as error:
+            # The rest of the line is the configuration of the reader.
+            reason = (
+                (str(error).strip() or type(error).__name__)
+                .splitlines()[0]
+                .split(" [tensorstore_spec")[0]
+            )
+            problem = f"the parameters of step {step} are missing or damaged ({reason})"
+            raise InputError(f"{where}: {problem}; copy the checkpoint again") from error
+        sys.unraisablehook = hook
+        return params
+
+
+def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
+    """Says what `restore_params` would restore: "model", "config", "step", "metrics",
+    "library_version", ...
+
+    Raises:
+        InputError: no checkpoint there, or another format version.
+    """
+    with _opened(directory) as (manager, where):
+        step, meta = _choose(manager, where, which)
+        return {**meta, "step": step}
+
+
+def describe(tree: Any) -> dict[str, list[Any]]:
+    """Returns name to [shape, dtype name] of every array in a tree; the name is the path joined by
+    "/"."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {name_of(path): [list(leaf.shape), jnp.dtype(leaf.dtype).name] for path, leaf in leaves}
+
+
+def name_of(path: Any) -> str:
+    """Returns a tree path as "encoder/block_0/kernel"."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def check_names(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str, what: str) -> None:
+    """Compares two `describe` results by names and shapes.
+
+    Raises:
+        InputError: lists the missing, the extra and the misshapen names.
+    """
+    problems = []
+    if missing := [name for name in wanted if name not in found]:
+        problems.append(f"missing {_shortened(missing)}")
+    if extra := [name for name in found if name not in wanted]:
+        problems.append(f"extra {_shortened(extra)}")
+    misshapen = [
+        f"{name} (there {tuple(found[name][0])}, wanted {tuple(wanted[name][0])})"
+        for name in wanted
+        if name in found and list(found[name][0]) != list(wanted[name][0])
+    ]
+    if misshapen:
+        problems.append(f"misshapen {_shortened(misshapen)}")
+    if problems:
+        raise InputError(f"{where}: the {what} do not fit this model: {'; '.join(problems)}")
+
+
+def library_version() -> str:
+    """Returns the installed version of this package, "unknown" when it runs uninstalled."""
+    try:
+        return metadata.version("longsum_jax")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
+    """A failed save reaches the caller as InputError; the tracebacks of orbax's threads would bury
+    it."""
+    return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
+
+
+def _unless_of_a_failed_read(hook: Callable[[Any], None], unraisable: Any) -> None:
+    """An ``unraisablehook``. After a first error tensorstore's threads go on failing, and find
+    nobody waiting."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        hook(unraisable)
+
+
+def _rank(metrics: Mapping[str, float], name: str) -> float:
+    """The metric that ranks checkpoints; one that is not a number ranks below all others."""
+    value = float(metrics.get(name, -math.inf))
+    return -math.inf if math.isnan(value) else value
+
+
+def _read_meta(manager: ocp.CheckpointManager, where: Path, step: int) -> dict[str, Any]:
+    try:
+        meta = manager.restore(step, args=ocp_args.Composite(meta=ocp_args.JsonRestore()))["meta"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{where}: step {step} is not a checkpoint of this library ({error})"
+        ) from error
+    if meta.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{where}: step {step} has checkpoint format {meta.get('format_version')} of longsum_jax "
+            f"{meta.get('library_version')}, this version reads format {FORMAT_VERSION}"
+        )
+    return meta
+
+
+@contextlib.contextmanager
+def _opened(directory: str | Path) -> Iterator[tuple[ocp.CheckpointManager, Path]]:
+    """Opens the checkpoints of a workdir (or of a checkpoint directory) for reading."""
+    where = Path(directory).absolute()
+    if (where / SUBDIRECTORY).is_dir():
+        where = where / SUBDIRECTORY
+    if not where.is_dir():
+        raise InputError(f"{where}: no such directory; give the workdir of a training run")
+    manager = ocp.CheckpointManager(where, options=ocp.CheckpointManagerOptions(create=False))
+    try:
+        yield manager, where
+    finally:
+        manager.close()
+
+
+def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[int, dict[str, Any]]:
+    steps = sorted(manager.all_steps())
+    if not steps:
+        raise InputError(
+            f"{where}: there is no checkpoint in it; give the workdir of a training run"
+        )
+    if which == "latest":
+        return steps[-1], _read_meta(manager, where, steps[-1])
+    metas = {step: _read_meta(manager, where, step) for step in steps}
+    best = max(
+        steps,
+        key=lambda step: (_rank(metas[step]["metrics"] or {}, metas[step]["best_metric"]), step),
+    )
+    return best, metas[best]
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, leaf in flat.items():
+        *parents, last = name.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = leaf
+    return tree
+
+
+def _shortened(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES_SHOWN
+    return ", ".join(names[:_MOST_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

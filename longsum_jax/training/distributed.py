@@ -1,0 +1,264 @@
+"""Several processes as one run: who belongs together, how they find each other, and whether they
+mean the same.
+
+``jax.distributed.initialize`` does the work. What is here decides whether to call it, with what,
+and says plainly what went wrong. Each process runs the same command; every one feeds its own rows
+of a batch.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from longsum_jax.errors import InputError
+
+Mode = Literal["auto", "on", "off"]
+HEARTBEAT_SECONDS = 60  # a process that is silent for so long counts as dead, and ends the run
+_CONNECT_SECONDS = 300
+_FLAGS = ("coordinator", "num_processes", "process_id")
+
+
+class Cluster(NamedTuple):
+    """Which processes form a run.
+
+    Attributes:
+        found_by: what told us, for messages.
+        coordinator: "host:port" of process 0, None where jax finds all three by itself.
+        local_devices: indices of the devices of this process, None for jax's own choice.
+    """
+
+    found_by: str
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+    local_devices: tuple[int, ...] | None = None
+
+
+def find_cluster(
+    environment: Mapping[str, str],
+    *,
+    mode: Mode = "auto",
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+) -> Cluster | None:
+    """The run that this process is part of; None if it is alone.
+
+    In this order: the arguments; JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID (or
+    JOB_COMPLETION_INDEX, as Kubernetes counts the pods of a job); a Slurm step or an MPI run of
+    several tasks; a TPU.
+
+    Args:
+        environment: of the process, ``os.environ``.
+        mode: "off" for a process of its own whatever the environment, "on" for an error unless
+            there is a run.
+
+    Raises:
+        InputError: some of what belongs together is missing or is no number.
+    """
+    given = (coordinator, num_processes, process_id)
+    if mode == "off":
+        if any(value is not None for value in given):
+            raise InputError(
+                "--distributed=off contradicts --coordinator, --num_processes and --process_id; leave one out"
+            )
+        return None
+    if any(value is not None for value in given):
+        return _checked(Cluster("the flags", *given), dict(zip(_FLAGS, given, strict=True)), "--")
+    found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
+    if found is None and mode == "on":
+        raise InputError(
+            "--distributed=on, but nothing here tells of other processes (no Slurm, MPI, TPU or "
+            "JAX_COORDINATOR_ADDRESS); give --coordinator=HOST:PORT --num_processes=N --process_id=I"
+        )
+    return found
+
+
+def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
+    if not environment.get("JAX_COORDINATOR_ADDRESS"):
+        return None
+    index = environment.get("JAX_PROCESS_ID") or environment.get("JOB_COMPLETION_INDEX")
+    given = {
+        "JAX_COORDINATOR_ADDRESS": environment["JAX_COORDINATOR_ADDRESS"],
+        "JAX_NUM_PROCESSES": _number(environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"),
+        "JAX_PROCESS_ID": _number(index, "JAX_PROCESS_ID"),
+    }
+    return _checked(Cluster("the environment", *given.values()), given, "")
+
+
+def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
+    """Slurm and Open MPI, whose variables jax reads itself."""
+    tasks = {
+        "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        "Open MPI": ("OMPI_COMM_WORLD_SIZE",) * 3,
+    }
+    for name, (present, *counts) in tasks.items():
+        count = next((environment[key] for key in counts if environment.get(key)), "1")
+        if present in environment and _number(count, counts[0]) > 1:
+            return Cluster(
+                name, local_devices=_slurm_devices(environment) if name == "Slurm" else None
+            )
+    return None
+
+
+def _slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    """All GPUs of a node for its only task; jax would give it the first one, as if there were a
+    task for each."""
+    tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0]
+    count = _number(environment.get("SLURM_GPUS_ON_NODE"), "SLURM_GPUS_ON_NODE")
+    return tuple(range(count)) if tasks == "1" and count else None
+
+
+def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
+    """Hosts of a TPU slice; jax asks the machine. Notebooks that own their TPU say so in
+    TPU_SKIP_MDS_QUERY."""
+    if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
+        return Cluster("the TPU")
+    here = find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
+    return (
+        Cluster("the TPU")
+        if here and environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
+        else None
+    )
+
+
+def _number(text: str | None, name: str) -> int | None:
+    if text and not text.isdecimal():
+        raise InputError(f'{name}="{text}" is no number; set it to one')
+    return int(text) if text else None
+
+
+def _checked(cluster: Cluster, given: Mapping[str, Any], dashes: str) -> Cluster:
+    for name, value in given.items():
+        if value is None:
+            others = ", ".join(f"{dashes}{other}" for other in given if given[other] is not None)
+            raise InputError(f"{dashes}{name} is missing; it goes with {others}, in every process")
+    if not 0 <= cluster.process_id < cluster.num_processes:
+        name, count = f"{dashes}{list(given)[2]}", cluster.num_processes
+        raise InputError(
+            f"{name}={cluster.process_id}: processes are counted from 0, so give 0 to {count - 1}"
+        )
+    if not cluster.coordinator.rpartition(":")[2].isdecimal() or ":" not in cluster.coordinator:
+        name = f"{dashes}{next(iter(given))}"
+        raise InputError(f'{name}="{cluster.coordinator}" has no port; give HOST:PORT of process 0')
+    return cluster
+
+
+def join(
+    cluster: Cluster | None, *, timeout: int = _CONNECT_SECONDS, heartbeat: int = HEARTBEAT_SECONDS
+) -> None:
+    """Connects this process with the others; to be called before anything is computed.
+
+    Args:
+        cluster: what ``find_cluster`` gave; nothing happens for None.
+        timeout: seconds to wait for the others.
+        heartbeat: seconds of silence after which a process counts as dead.
+
+    Raises:
+        InputError: process 0 does not answer, its port is taken, or the cluster tells too little.
+    """
+    if cluster is None:
+        return
+    if cluster.coordinator is not None:
+        _check_coordinator(cluster, timeout)
+        # Harmless with accelerators; without them, processes could not talk to each other.
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            cluster.coordinator,
+            cluster.num_processes,
+            cluster.process_id,
+            local_device_ids=cluster.local_devices,
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=heartbeat,
+            shutdown_timeout_seconds=heartbeat,
+        )
+    except ValueError as error:
+        if cluster.found_by != "the TPU":  # which may have no neighbours
+            raise InputError(
+                f"{cluster.found_by} tells too little of the other processes: {error}"
+            ) from error
+
+
+def _check_coordinator(cluster: Cluster, timeout: int) -> None:
+    """Waits until process 0 listens; jax would end this process without an exception if it never
+    does."""
+    host, _, port = cluster.coordinator.rpartition(":")
+    if cluster.process_id == 0:
+        _check_port_is_free(cluster.coordinator, int(port))
+        return
+    last = time.monotonic() + timeout
+    while True:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+                return
+        except OSError as error:
+            if time.monotonic() > last:
+                raise InputError(
+                    f"coordinator {cluster.coordinator} did not answer process {cluster.process_id} within {timeout} s "
+                    f"({error}); start the same command as process 0 on that host, and let the port through"
+                ) from error
+        time.sleep(0.2)
+
+
+def _check_port_is_free(coordinator: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise InputError(
+                f"coordinator {coordinator}: process 0 cannot listen there ({error}); give a free port"
+            ) from error
+
+
+def require_agreement(values: Mapping[str, Any], what: str) -> None:
+    """Raises InputError in every process unless all of them have the same ``values``, naming what
+    differs.
+
+    Args:
+        values: nested, of what JSON can write.
+        what: what they belong to, for the message: "config".
+    """
+    if jax.process_count() == 1:
+        return
+    texts = _all_texts(json.dumps(_flat(values, what), sort_keys=True, default=str))
+    first = json.loads(texts[0])
+    for process, text in enumerate(texts):
+        other = json.loads(text)
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                raise InputError(
+                    f"{name} is {first.get(name)} in process 0 and {other.get(name)} in process {process}; start every "
+                    "process with the same command and the same files"
+                )
+
+
+def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        flat |= (
+            _flat(value, f"{where}.{key}")
+            if isinstance(value, Mapping)
+            else {f"{where}.{key}": value}
+        )
+    return flat
+
+
+def _all_texts(text: str) -> list[str]:
+    """This text of every process, in their order."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    data = np.frombuffer(text.encode(), np.uint8)
+    sizes = process_allgather(np.array([data.size], np.int32)).reshape(-1)
+    rows = process_allgather(np.pad(data, (0, sizes.max() - data.size)))
+    return [
+        bytes(row[:size]).decode()
+        for row, size in zip(rows.reshape(len(sizes), -1), sizes, strict=True)
+    ]

@@ -1,0 +1,302 @@
+"""The device mesh, and where every parameter, optimizer slot and batch row lives on it.
+
+Models name the axes of their parameters and activations (Flax Linen logical partitioning):
+
+    parameters    layers, vocab, embed, heads, kv, mlp, channels, modes, directions, buckets
+    activations   batch, length, act_embed, act_heads, act_mlp, act_vocab, act_channels
+
+A preset maps those names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the batch,
+and slices of every parameter), "tensor" (slices of the wide dimensions) and "sequence" (slices of
+every document). This file knows no model.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from flax.core import meta
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.typing import Array, NumpyBatch
+
+MESH_AXES = ("batch", "fsdp", "tensor", "sequence")
+BATCH_AXES = ("batch", "fsdp")  # the axes that split the rows of a batch
+
+Rules = Mapping[str, tuple[str, ...]]  # logical axis name to mesh axes
+
+_FSDP: Rules = {"batch": BATCH_AXES, "embed": ("fsdp",)}
+_TENSOR: Rules = {
+    name: ("tensor",)
+    for wide in ("heads", "mlp", "vocab", "channels")
+    for name in (wide, f"act_{wide}")
+}
+PRESETS: Mapping[str, Rules] = {
+    "replicated": {"batch": ("batch",)},
+    "fsdp": _FSDP,
+    "fsdp+tensor": {**_FSDP, **_TENSOR},
+    "fsdp+sequence": {**_FSDP, "length": ("sequence",)},
+}
+
+
+@dataclass(frozen=True)
+class MeshOptions:
+    """How the devices are arranged.
+
+    Attributes:
+        preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer
+            state cut along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and channels
+            cut as well) or "fsdp+sequence" (the encoder's positions cut, for documents that fit no
+            single device; ``ops.sequence_sharding``).
+        batch, fsdp, tensor, sequence: devices along each mesh axis; one of them may be -1, the rest
+            of the devices.
+    """
+
+    preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = "replicated"
+    batch: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+    sequence: int = 1
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            guess = did_you_mean(self.preset, PRESETS)
+            raise InputError(f'mesh.preset: "{self.preset}" is not allowed; {guess}')
+        used = {axis for axes in PRESETS[self.preset].values() for axis in axes}
+        for axis in MESH_AXES:
+            size = getattr(self, axis)
+            if size < 1 and size != -1:
+                raise InputError(f"mesh.{axis}: {size} devices; give 1 or more, or -1 for the rest")
+            if size != 1 and axis not in used:
+                raise InputError(
+                    f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; give 1'
+                )
+
+    @property
+    def rules(self) -> Rules:
+        """The preset's map from logical names to mesh axes."""
+        return PRESETS[self.preset]
+
+
+def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> Mesh:
+    """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
+
+    Raises:
+        InputError: more than one -1, sizes whose product is not the number of devices, a device
+            twice, or "tensor" and "sequence" axes that reach over several hosts (which would then
+            share rows, and each feeds its own).
+    """
+    devices = jax.devices() if devices is None else devices
+    if len(set(devices)) < len(devices):
+        twice = next(device for device in devices if devices.count(device) > 1)
+        raise InputError(f"mesh: device {twice} is listed twice; list every device once")
+    sizes = [getattr(options, axis) for axis in MESH_AXES]
+    if sizes.count(-1) > 1:
+        raise InputError(f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}")
+    fixed = math.prod(size for size in sizes if size != -1)
+    if len(devices) % fixed or (-1 not in sizes and fixed != len(devices)):
+        shown = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
+        raise InputError(
+            f"mesh: {shown} needs {'a multiple of ' if -1 in sizes else ''}{fixed} devices, "
+            f"there are {len(devices)}; change mesh.batch, mesh.fsdp, mesh.tensor or mesh.sequence"
+        )
+    sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
+    per_host = len(devices) // len({device.process_index for device in devices})
+    shared = math.prod(sizes[2:])
+    if per_host % shared:
+        raise InputError(
+            f"mesh.tensor x mesh.sequence: {shared} devices do not divide the {per_host} of one host; give fewer"
+        )
+    return jax.make_mesh(
+        tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices
+    )
+
+
+@contextlib.contextmanager
+def activate(mesh: Mesh, rules: Rules) -> Iterator[None]:
+    """Inside, `nn.with_logical_constraint` in a model places activations on ``mesh`` by
+    ``rules``."""
+    with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(rules.items())):
+        yield
+
+
+class Placement(NamedTuple):
+    """Where one array goes, and what did not go as the rules wished ("" if all did)."""
+
+    sharding: NamedSharding
+    note: str
+
+
+def place(
+    names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh, rules: Rules
+) -> Placement:
+    """Resolves the logical ``names`` of an array of ``shape``, dimension by dimension from the
+    left.
+
+    A dimension stays whole when its mesh axes do not divide it or already cut an earlier dimension.
+    """
+    spec, notes, used = [], [], set()
+    for name, size in zip(names, shape, strict=True):
+        axes = tuple(axis for axis in rules.get(name, ()) if mesh.shape[axis] > 1)
+        parts = math.prod(mesh.shape[axis] for axis in axes)
+        if used & set(axes):
+            notes.append(f"{name} {size} whole: {'+'.join(axes)} taken")
+            axes = ()
+        elif size % parts:
+            notes.append(f"{name} {size} whole: not a multiple of {parts}")
+            axes = ()
+        used |= set(axes)
+        spec.append(axes[0] if len(axes) == 1 else axes or None)
+    while spec and spec[-1] is None:
+        spec.pop()
+    return Placement(NamedSharding(mesh, P(*spec)), "; ".join(notes))
+
+
+class Layout(NamedTuple):
+    """The unboxed shapes of a parameter tree with, leaf by leaf, sharding and remark."""
+
+    shapes: Any  # jax.ShapeDtypeStruct leaves, sharding included
+    shardings: Any  # NamedSharding leaves
+    notes: Any  # str leaves
+
+
+def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) -> Layout:
+    """Finds where the parameters that ``init(*args)`` would create go, without creating them.
+
+    Leaves that are not boxed with logical names are replicated.
+    """
+    boxed = jax.eval_shape(init, *args)
+
+    def one(leaf: Any) -> Placement:
+        names = getattr(leaf, "names", ())
+        shape = meta.unbox(leaf).shape
+        return place((*names, *(None,) * (len(shape) - len(names))), shape, mesh, rules)
+
+    placements = jax.tree.map(one, boxed, is_leaf=_is_box)
+    shardings, notes = (_pick(placements, field) for field in Placement._fields)
+    shapes = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        meta.unbox(boxed),
+        shardings,
+    )
+    return Layout(shapes, shardings, notes)
+
+
+def create_sharded(
+    init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any
+) -> tuple[Any, Layout]:
+    """Runs ``init(*args)`` so that every parameter is born on its own devices, never whole on one.
+
+    Args:
+        init: returns a tree of arrays, boxed by `nn.with_logical_partitioning` or not.
+        mesh: from `make_mesh`.
+        rules: `MeshOptions.rules`.
+        *args: passed on, usually a PRNG key.
+
+    Returns:
+        The unboxed parameters, whose values do not depend on the mesh, and their layout.
+    """
+    layout = plan_layout(init, mesh, rules, *args)
+    # No logical rules are active here: inside `init` boxes would constrain dimensions that do not
+    # divide.
+    create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=layout.shardings)
+    return create(*args), layout
+
+
+def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
+    """Shards the optimizer state ``slots`` (shapes suffice) like the parameters it belongs to.
+
+    A slot belongs to a parameter when its path ends with that parameter's path and the shapes
+    agree; all else (step counts, Adafactor's row and column sums) is replicated.
+    """
+    known = {}
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    for (path, leaf), sharding in zip(leaves, jax.tree.leaves(shardings), strict=True):
+        known[_names(path)] = (leaf.shape, sharding)
+    replicated = NamedSharding(mesh, P())
+
+    def one(path: Any, slot: Any) -> NamedSharding:
+        names = _names(path)
+        for start in range(len(names)):
+            shape, sharding = known.get(names[start:], (None, None))
+            if shape == slot.shape:
+                return sharding
+        return replicated
+
+    return jax.tree_util.tree_map_with_path(one, slots)
+
+
+def sharding_table(layout: Layout) -> str:
+    """One line per parameter: name, shape, mesh axes, bytes on one device, remarks; then the
+    totals."""
+    rows = [("parameter", "shape", "sharding", "bytes/device", "")]
+    paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
+    count = total = local = 0
+    for (path, leaf), note in zip(paths, jax.tree.leaves(layout.notes), strict=True):
+        bytes_here = math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        spec = ", ".join(
+            "+".join((s,) if isinstance(s, str) else s or ("-",)) for s in leaf.sharding.spec
+        )
+        rows.append(("/".join(_names(path)), str(leaf.shape), f"({spec})", f"{bytes_here:,}", note))
+        count += leaf.size
+        total += leaf.size * leaf.dtype.itemsize
+        local += bytes_here
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join(
+        [*lines, f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device"]
+    )
+
+
+def rows_sharding(mesh: Mesh, ndim: int = 1) -> NamedSharding:
+    """The sharding of an array whose first dimension is the rows of a batch; scalars are
+    replicated."""
+    return NamedSharding(mesh, P(BATCH_AXES) if ndim else P())
+
+
+def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
+    """Raises InputError unless a global batch of ``rows`` splits evenly over micro-batches and
+    devices."""
+    devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    if rows % (devices * accumulation):
+        raise InputError(
+            f"batch_size: {rows} rows do not divide into {accumulation} micro-batch(es) over batch x fsdp = "
+            f"{devices} devices; give a multiple of {devices * accumulation}"
+        )
+
+
+def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str, Array]:
+    """Makes global arrays, rows split over the mesh, from this host's rows of a batch.
+
+    Raises:
+        InputError: the global number of rows does not divide (`check_batch_size`).
+    """
+    rows = len(next(iter(batch.values())))
+    check_batch_size(rows * jax.process_count(), mesh, accumulation)
+    return {
+        name: jax.make_array_from_process_local_data(rows_sharding(mesh), np.asarray(value))
+        for name, value in batch.items()
+    }
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, meta.AxisMetadata)
+
+
+def _pick(placements: Any, field: str) -> Any:
+    return jax.tree.map(
+        lambda p: getattr(p, field), placements, is_leaf=lambda p: isinstance(p, Placement)
+    )
+
+
+def _names(path: Any) -> tuple[str, ...]:
+    return tuple(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)

@@ -1,0 +1,60 @@
+"""SIGTERM and SIGINT as a request to finish the step, save and leave."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+import jax
+import numpy as np
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_AGREE_EVERY = 10  # steps between the hosts' asking each other, which waits for the devices
+
+
+class Interrupts:
+    """A context in which the first SIGTERM or SIGINT is noted instead of obeyed; a second one is
+    obeyed.
+
+    Outside the main thread, where Python sets no handlers, it notes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore()
+
+    def wanted(self, step: int) -> str | None:
+        """Returns the name of the signal that asks to stop after ``step``, None to go on.
+
+        With several hosts all get the same answer at the same step, whichever of them was asked.
+        """
+        if jax.process_count() == 1:
+            return self._received.name if self._received else None
+        if step % _AGREE_EVERY:
+            return None
+        from jax.experimental import multihost_utils
+
+        numbers = multihost_utils.process_allgather(np.int32(self._received or 0))
+        return signal.Signals(int(numbers.max())).name if numbers.any() else None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._received = signal.Signals(number)
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}

@@ -1,0 +1,132 @@
+"""Metrics of a run: JSON lines, optional TensorBoard, and the progress line."""
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from longsum_jax.errors import InputError
+from longsum_jax.training.workdir import write_atomically
+
+
+class MetricsFile:
+    """Appends one JSON object per line to ``path``; every line has a "step".
+
+    Args:
+        path: made when it does not exist.
+        after_step: lines of later steps, and a line cut short by a crash, are removed first, so
+            that after a resume the file reads as if the run had never stopped.
+    """
+
+    def __init__(self, path: Path, after_step: int) -> None:
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= after_step]
+            if len(kept) < len(lines):
+                write_atomically(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes one line; numbers that are not finite become null."""
+        self._file.write(json.dumps({"step": step, **_finite(values)}, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoard:
+    """Writes scalars for TensorBoard through tensorboardX.
+
+    Raises:
+        InputError: tensorboardX is not installed.
+    """
+
+    def __init__(self, directory: Path, after_step: int) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise InputError(
+                "training.tensorboard: needs the package tensorboardX; install it or switch this off"
+            ) from error
+        self._writer = SummaryWriter(str(directory), purge_step=after_step + 1)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                self.write(step, {f"{name}/{key}": inner for key, inner in value.items()})
+            elif isinstance(value, int | float):
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Throughput:
+    """Tokens per second over the last steps, `restart` to leave a pause out."""
+
+    def __init__(self, steps: int = 20) -> None:
+        self._marks: deque[tuple[float, float]] = deque(
+            maxlen=steps + 1
+        )  # (seconds, tokens up to then)
+        self._tokens = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        self._marks.clear()
+        self._marks.append((time.perf_counter(), self._tokens))
+
+    def add(self, tokens: float) -> float:
+        """Counts a finished step of so many tokens and returns the rate."""
+        self._tokens += tokens
+        self._marks.append((time.perf_counter(), self._tokens))
+        (start, before), (end, after) = self._marks[0], self._marks[-1]
+        return (after - before) / max(end - start, 1e-9)
+
+
+class ProgressLine:
+    """One line on standard error: steps done, loss, tokens per second, time left."""
+
+    _FORMAT = (
+        "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
+    )
+
+    def __init__(self, steps: int, start: int, shown: bool) -> None:
+        self._bar = tqdm(
+            total=steps,
+            initial=start,
+            disable=not shown,
+            bar_format=self._FORMAT,
+            dynamic_ncols=True,
+        )
+
+    def update(self, loss: float, tokens_per_second: float) -> None:
+        self._bar.set_postfix_str(
+            f"loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s", refresh=False
+        )
+        self._bar.update()
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _step_of(line: str) -> float:
+    """The step of a line, infinite for one that was cut short."""
+    try:
+        return json.loads(line)["step"] if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    def one(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _finite(value)
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: one(value) for name, value in values.items()}

@@ -1,0 +1,103 @@
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from longsum_jax.analysis.extractive import (
+    extractiveness,
+    fragments,
+    mean_extractiveness,
+    mean_salient_bigrams,
+    salient_bigrams,
+)
+from longsum_jax.errors import InputError
+
+DOCUMENT = "The cat sat on the mat. A dog barked, and the cat ran away."
+
+
+def all_runs(document, summary):
+    """Fragments from their definition: at each place the longest run of the summary that is a part
+    of the document."""
+    runs = {
+        tuple(document[i:j]) for i in range(len(document)) for j in range(i + 1, len(document) + 1)
+    }
+    lengths, start = [], 0
+    while start < len(summary):
+        ends = range(start + 1, len(summary) + 1)
+        longest = max((end - start for end in ends if tuple(summary[start:end]) in runs), default=0)
+        lengths += [longest] * bool(longest)
+        start += max(longest, 1)
+    return lengths
+
+
+@pytest.mark.parametrize("words", [2, 5, 30])
+def test_fragments_equal_all_runs(words):
+    rng = random.Random(words)
+    for _ in range(60):
+        document, summary = (
+            [b"%d" % rng.randrange(words) for _ in range(rng.randrange(1, 25))] for _ in range(2)
+        )
+        assert fragments(document, summary) == all_runs(document, summary)
+
+
+def test_the_numbers_of_a_sentence():
+    """ "the cat" and "on the mat" are copied, "slept" is not."""
+    found = extractiveness(DOCUMENT, "The cat slept on the MAT!")
+    assert found._asdict() == {
+        "document_words": 14,
+        "summary_words": 6,
+        "compression": pytest.approx(14 / 6),
+        "coverage": pytest.approx(5 / 6),
+        "density": pytest.approx((2**2 + 3**2) / 6),
+    }
+    copied = extractiveness(DOCUMENT, "a dog barked and the cat ran")
+    assert (copied.coverage, copied.density) == (1, 7)
+    assert extractiveness(DOCUMENT, "Birds fly.")[3:] == (0, 0)
+
+
+def test_means_are_over_pairs():
+    pairs = [(DOCUMENT, "the cat"), (DOCUMENT, "birds fly over it")]
+    found = mean_extractiveness(pairs)
+    assert found == pytest.approx((14, 3, (7 + 3.5) / 2, 0.5, 1))
+    with pytest.raises(InputError, match="statistics of no documents"):
+        mean_extractiveness([])
+    with pytest.raises(InputError, match='the summary "---" has no words; leave its row out'):
+        extractiveness(DOCUMENT, "---")
+
+
+def bigrams_by_prefixes(document, summary, parts):
+    """Unique bigrams of every prefix that the summary has, over those of the whole."""
+    words, wanted = document.split(), set(itertools.pairwise(summary.split()))
+    ends = [len(words) * part // parts for part in range(1, parts + 1)]
+    seen = [len(set(itertools.pairwise(words[:end])) & wanted) for end in ends]
+    return np.array(seen) / seen[-1] if seen[-1] else None
+
+
+@pytest.mark.parametrize("parts", [1, 3, 10])
+def test_curves_equal_counts_of_prefixes(parts):
+    rng = random.Random(parts)
+    for _ in range(40):
+        document, summary = (
+            " ".join(str(rng.randrange(8)) for _ in range(size)) for size in (60, 6)
+        )
+        expected = bigrams_by_prefixes(document, summary, parts)
+        found = salient_bigrams(document, summary, parts)
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(found, expected)
+
+
+def test_curves_count_a_bigram_once_and_are_averaged():
+    assert salient_bigrams("a b c d a b e f g h", "a b. g h!", 5).tolist() == [
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        1,
+    ]
+    assert salient_bigrams("a b", "b a") is None
+    pairs = [("a b c d", "a b"), ("a b c d", "c d"), ("a b", "b a")]
+    assert mean_salient_bigrams(pairs, 2).tolist() == [0.5, 1]
+    with pytest.raises(InputError, match="no summary shares two words in a row with its document"):
+        mean_salient_bigrams(pairs[2:])

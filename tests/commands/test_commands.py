@@ -1,0 +1,742 @@
+"""The commands as a shell sees them: exit code, standard output, standard error, and what they
+leave on disk."""
+
+import dataclasses
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+import longsum_jax
+from longsum_jax.commands import (
+    console,
+    convert,
+    corpus,
+    evaluate,
+    extract,
+    prepare,
+    summarize,
+    train,
+)
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
+from longsum_jax.text import documents
+from longsum_jax.text.sentences import split_sentences
+from longsum_jax.training.checkpointing import read_meta
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = {
+    "train": train,
+    "evaluate": evaluate,
+    "summarize": summarize,
+    "convert": convert,
+    "prepare": prepare,
+}
+COMMANDS |= {"extract": extract, "corpus": corpus}
+TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command in this process as ``python -m longsum_jax.NAME`` would: (exit code, stdout,
+    stderr)."""
+
+    def run(name, *arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            console.run(COMMANDS[name].main)
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(run, tmp_path):
+    """Runs a command that must fail with one sentence, leaving the disk as it was; returns the
+    sentence."""
+
+    def refused(name, *arguments, stdin=b""):
+        before = contents(tmp_path)
+        code, out, err = run(name, *arguments, stdin=stdin)
+        errors = [
+            line for line in err.splitlines() if not line.endswith(" ...")
+        ]  # "reading DIR ..."
+        assert (code, out, len(errors)) == (2, "", 1), (code, out, err)
+        assert contents(tmp_path) == before
+        return errors[0].removeprefix("error: ")
+
+    return refused
+
+
+def contents(directory):
+    return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Four documents with summaries."""
+    path = tmp_path / "data.jsonl"
+    rows = [
+        {"id": name, "document": f"{TEXT} {name}", "summary": f"Cat and dog {name}."}
+        for name in "abcd"
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def in_a_shell(name, *arguments, cwd):
+    """Runs a command in a process of its own."""
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = os.environ | own
+    command = [sys.executable, "-W", "error", "-m", "longsum_jax", name, *map(str, arguments)]
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+# Help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples(run, name):
+    code, out, _ = run(name, "--help")
+    assert code == 0
+    assert f"python -m longsum_jax.{name} " in out.split("examples:")[1]
+    assert all(len(line) <= 140 for line in out.splitlines())
+
+
+def test_module_runs_from_another_directory(tmp_path):
+    done = in_a_shell("train", "--config=configs/quickstart.py:tny", "--workdir=here", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith('unknown mode "tny"; did you mean "tiny"? known: default, tiny\n')
+    assert not any(tmp_path.iterdir())
+
+
+# train
+
+
+def test_trained_workdir(trained):
+    assert {path.name for path in trained.iterdir()} == {
+        "checkpoints",
+        "metrics.jsonl",
+        "model",
+        "run.json",
+    }
+    lines = read_lines(trained / "metrics.jsonl")
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
+    assert [line["step"] for line in lines if "eval" in line] == [2, 3]
+    assert {"mean_rouge", "lead_mean_rouge", "random_rouge1", "summary_tokens"} <= lines[-1][
+        "eval"
+    ].keys()
+    latest = longsum_jax.load(trained, which="latest")
+    best_step = read_meta(trained, which="best")["step"]
+    scores = {line["step"]: line["eval"]["mean_rouge"] for line in lines if "eval" in line}
+    assert best_step == max(scores, key=lambda step: (scores[step], step))
+    assert (longsum_jax.load(trained).fingerprint == latest.fingerprint) == (best_step == 3)
+    assert latest.generation_options().max_new_tokens == 4
+    assert latest.tokenizer.vocab_size == 384
+
+
+def test_same_command_continues(run, trained, tiny_run, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    before = read_lines(workdir / "metrics.jsonl")
+    code, out, _ = run("train", f"--config={tiny_run}", f"--workdir={workdir}")
+    assert code == 0
+    assert out.startswith(f"3 steps done; checkpoints and metrics are in {workdir}\n")
+    assert f"longsum summarize --model={workdir} FILE.txt" in out
+    assert read_lines(workdir / "metrics.jsonl") == before
+    code, out, _ = run(
+        "train", f"--config={tiny_run}", f"--workdir={workdir}", "--config.training.steps", "4"
+    )
+    after = read_lines(workdir / "metrics.jsonl")
+    assert (code, after[: len(before)]) == (0, before)
+    assert [line["step"] for line in after[len(before) :]] == [4, 4]
+    table = {line.split()[0]: line.split()[1:] for line in out.splitlines()[2:6]}
+    assert table["lead"][-1] == f"{after[-1]['eval']['lead_mean_rouge']:.2f}"
+    assert table["model"][-1] == f"{after[-1]['eval']['mean_rouge']:.2f}"
+
+
+def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
+    flags = "optimizer.learning_rate=1e38,optimizer.schedule=constant,training.max_bad_steps=1,evaluation.examples=0"
+    code, out, err = run("train", f"--config={tiny_run},{flags}", f"--workdir={tmp_path / 'run'}")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith(
+        "error: the loss or its gradient was not finite in steps "
+    )
+
+
+def test_corrected_command_takes_a_failed_start_over(run, tiny_run, tmp_path):
+    workdir = tmp_path / "run"
+    (workdir / "model").mkdir(parents=True)
+    (workdir / "model" / "config.json").write_text('{"model_type": "locost"}')
+    assert run("train", f"--config={tiny_run},training.steps=1", f"--workdir={workdir}")[0] == 0
+    assert longsum_jax.load(workdir).config.d_model == 16
+
+
+BAD_CONFIGS = {
+    "missing file": ("no.py", "--config=no.py: no such file, neither here nor in "),
+    "unknown mode": (
+        "configs/quickstart.py:tniy",
+        'quickstart.py: unknown mode "tniy"; did you mean "tiny"?',
+    ),
+    "unknown key": (
+        "{run},data.batch_sise=4",
+        'config.data: unknown key "batch_sise"; did you mean "batch_size"?',
+    ),
+    "bad value": (
+        "{run},data.batch_size=four",
+        'config.data.batch_size: "four" is not of type int like 4',
+    ),
+    "bad choice": (
+        "{run},optimizer.name=adam",
+        'config.optimizer.name: "adam" is not allowed; did you mean "adamw"?',
+    ),
+    "heads": (
+        "{run},model.num_heads=3",
+        "config.model: d_model 16 is not divisible by num_heads 3; change either",
+    ),
+    "odd state": ("{run},model.d_state=9", "config.model: d_state is 9; it must be even"),
+    "devices": (
+        "{run},mesh.batch=2",
+        "batch=2 x fsdp=1 x tensor=1 x sequence=1 needs 2 devices, there are 1; change mesh.",
+    ),
+    "batch": (
+        "{run},training.accumulation=3",
+        "batch_size: 4 rows do not divide into 3 micro-batch(es)",
+    ),
+    "data": (
+        "{run},task.source=json:no/{split}.jsonl",
+        "no/train.jsonl: no such file; check the path",
+    ),
+    "tokenizer": (
+        "{run},tokenizer.path=no.model",
+        "no.model: cannot read the tokenizer file (No such file",
+    ),
+    "vocabulary": (
+        "{run},tokenizer.path=bytes,model.vocab_size=99",
+        "bytes: the tokenizer has 259 pieces but the check",
+    ),
+    "start": (
+        "{run},init_from=no-model",
+        "no-model: no such directory; give a model directory or a training workdir",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+def test_train_refuses(refused, tiny_run, tmp_path, case):
+    config, problem = BAD_CONFIGS[case]
+    message = refused(
+        "train", f"--config={config.replace('{run}', tiny_run)}", f"--workdir={tmp_path / 'run'}"
+    )
+    assert problem in message
+
+
+def test_train_refuses_a_malformed_line(refused, tiny_run, data, tmp_path):
+    with data.open("a") as file:
+        file.write('{"text": "cut')
+    config = f"{tiny_run},task.source=json:{data},task.document_key=document,tokenizer.path=bytes"
+    message = refused("train", f"--config={config}", f"--workdir={tmp_path / 'run'}")
+    assert message.startswith(f"{data}:5: not valid JSON (")
+
+
+def test_train_refuses_the_workdir_of_another_run(refused, trained, tiny_run, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    message = refused(
+        "train", f"--config={tiny_run},model.d_ff=24", f"--workdir={tmp_path / 'run'}"
+    )
+    assert (
+        "holds another run, differing in model.d_ff (16 there, 24 here); give another workdir"
+        in message
+    )
+
+
+@pytest.mark.parametrize("name", ["file", "file/run"])
+def test_train_refuses_a_workdir_that_cannot_be_written(refused, tiny_run, tmp_path, name):
+    (tmp_path / "file").write_text("in the way")
+    message = refused("train", f"--config={tiny_run}", f"--workdir={tmp_path / name}")
+    assert (
+        f"{tmp_path / name}: cannot write there (Not a directory); give another workdir" in message
+    )
+
+
+def test_train_refuses_to_start_from_another_model(refused, trained, tiny_run, tmp_path):
+    config = f"{tiny_run},init_from={trained},model.d_kv=4"
+    message = refused("train", f"--config={config}", f"--workdir={tmp_path / 'run'}")
+    assert (
+        "is another model than config.model, differing in decoder/layers/cross_attention/k/kernel"
+        in message
+    )
+
+
+# evaluate
+
+
+@pytest.fixture
+def evaluated(run, small_model, data, tmp_path):
+    """Runs evaluate on `data` into "out"; further flags as given."""
+
+    def evaluated(*flags):
+        return run(
+            "evaluate",
+            f"--model={small_model}",
+            f"--data={data}",
+            f"--out={tmp_path / 'out'}",
+            *flags,
+        )
+
+    return evaluated
+
+
+def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
+    code, out, _ = evaluated("--batch_size=3", "--stemmer", "--max_source_length=20")
+    assert code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "metrics.json",
+        "predictions.jsonl",
+        "settings.json",
+    }
+    rows = read_lines(tmp_path / "out" / "predictions.jsonl")
+    assert [row["id"] for row in rows] == list("abcd")
+    assert all(row["read_tokens"] == 20 < row["document_tokens"] for row in rows)
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["examples"] == 4
+    assert metrics["scores"]["rouge1"] == pytest.approx(
+        np.mean([row["scores"]["rouge1"] for row in rows])
+    )
+    assert metrics["dropped_tokens"] == sum(row["document_tokens"] - 20 for row in rows)
+    assert metrics["rouge"]["stemmer"] is True
+    assert {"package", "splitter"} <= metrics["rouge"].keys()
+    assert metrics["longsum_jax"] == longsum_jax.__version__
+    assert metrics["generation"]["max_new_tokens"] == 6
+    assert metrics["baselines"].keys() == {"lead", "random"}
+    assert f"{metrics['dropped_tokens']} of {metrics['document_tokens']} tokens not read" in out
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["model", "lead", "random"]
+
+
+def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
+    assert evaluated()[0] == 0
+    path = tmp_path / "out" / "predictions.jsonl"
+    whole, metrics = (
+        path.read_text().splitlines(keepends=True),
+        json.loads((tmp_path / "out" / "metrics.json").read_text()),
+    )
+    marked = json.dumps(json.loads(whole[0]) | {"prediction": "kept"}) + "\n"
+    path.write_text(marked + whole[1] + whole[2][:30])  # the third is cut short, the fourth missing
+    code, _, err = evaluated()
+    assert code == 0
+    assert "2/4" in err
+    rows = read_lines(path)
+    assert rows[0]["prediction"] == "kept"
+    expected = [json.loads(line) for line in whole]
+    for row, other in zip(rows[1:], expected[1:], strict=True):
+        assert {**row, "seconds": 0} == {**other, "seconds": 0}
+    again = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert again["scores"] == metrics["scores"]
+    assert evaluated("--examples=2")[0] == 0
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["examples"] == 2
+    assert read_lines(path) == rows
+
+
+def test_evaluate_refuses_a_directory_made_with_other_settings(
+    evaluated, refused, small_model, published, data, tmp_path
+):
+    assert evaluated()[0] == 0
+    arguments = [f"--model={small_model}", f"--data={data}", f"--out={tmp_path / 'out'}"]
+    message = refused("evaluate", *arguments, "--num_beams=2", "--stemmer")
+    assert (
+        message
+        == f"{tmp_path / 'out'}: holds predictions made with another generation, rouge; give another --out"
+    )
+
+
+def refuse_evaluation(refused, model, data, tmp_path, *flags):
+    return refused(
+        "evaluate", f"--model={model}", f"--data={data}", f"--out={tmp_path / 'out'}", *flags
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "problem"),
+    [
+        ('{"document": "x"', (), ":5: not valid JSON ("),
+        (
+            '{"document": "x", "summry": "y"}',
+            (),
+            ':5: no key "summary"; did you mean "summry"? known: document, summry; name',
+        ),
+        (
+            '{"text": "x", "summary": "y"}',
+            (),
+            ':5: no key "document"; known: summary, text; name another with --document_key',
+        ),
+        ('{"document": "", "summary": "y"}', (), ':5: "document" is empty; remove the line'),
+        (
+            '{"document": "x", "summary": "y", "id": "a"}',
+            (),
+            ': the id "a" is there twice; ids tell',
+        ),
+        ("", ("--batch_size=0",), "--batch_size=0 must be at least 1"),
+        ("", ("--examples=-1",), "--examples=-1 must be at least 1"),
+        ("", ("--num_beams=0",), "num_beams=0 must be at least 1"),
+        ("", ("--tokenizer=no.model",), "no.model: cannot read the tokenizer file"),
+    ],
+)
+def test_evaluate_refuses(refused, small_model, data, tmp_path, line, flags, problem):
+    data.write_text(data.read_text() + line)
+    assert problem in refuse_evaluation(refused, small_model, data, tmp_path, *flags)
+
+
+def test_evaluate_refuses_an_absent_model_and_data(refused, small_model, data, tmp_path):
+    assert "no such directory" in refuse_evaluation(refused, tmp_path / "no", data, tmp_path)
+    assert "no such file; check the path" in refuse_evaluation(
+        refused, small_model, tmp_path / "no.jsonl", tmp_path
+    )
+    assert "is a directory; give files" in refuse_evaluation(
+        refused, small_model, tmp_path, tmp_path
+    )
+
+
+def test_evaluate_refuses_an_out_that_cannot_be_written(refused, small_model, data, tmp_path):
+    (tmp_path / "out").write_text("in the way")
+    message = refuse_evaluation(refused, small_model, data, tmp_path)
+    assert message.startswith(f"{tmp_path / 'out'}: cannot be used (")
+
+
+def test_evaluate_names_the_document_that_is_too_long(run, small_model, data, tmp_path):
+    data.write_text(
+        data.read_text() + json.dumps({"id": "long", "document": TEXT * 2, "summary": "s"})
+    )
+    flags = ("--on_overflow=error", "--max_source_length=50")
+    code, _, err = run(
+        "evaluate", f"--model={small_model}", f"--data={data}", f"--out={tmp_path / 'out'}", *flags
+    )
+    assert code == 2
+    assert 'error: document "long" has ' in err
+    assert [row["id"] for row in read_lines(tmp_path / "out" / "predictions.jsonl")] == list("abcd")
+    assert not (tmp_path / "out" / "metrics.json").exists()
+
+
+# summarize
+
+
+def test_summarize_a_file_and_standard_input(run, small_model, text):
+    code, out, err = run("summarize", f"--model={small_model}", text)
+    expected = longsum_jax.load(small_model).summarize(TEXT)[0]
+    assert (code, out) == (0, expected + "\n")
+    report = json.loads(err.splitlines()[-1])
+    tokens = report["document_tokens"]
+    counts = {"read_tokens": tokens, "dropped_tokens": 0, "summary_tokens": 6, "ended": "limit"}
+    assert report == {
+        "file": str(text),
+        "document_tokens": tokens,
+        **counts,
+        "seconds": report["seconds"],
+    }
+    assert "only the first" not in err
+    code, out, err = run("summarize", f"--model={small_model}", stdin=TEXT.encode())
+    assert (code, out) == (0, expected + "\n")
+    assert json.loads(err.splitlines()[-1])["file"] == "-"
+
+
+def test_summarize_as_json_from_another_directory(run, small_model, text, monkeypatch):
+    monkeypatch.chdir(text.parent)
+    shutil.copytree(small_model, "model")
+    Path("two.txt").write_text("Another text.")
+    code, out, _ = run(
+        "summarize", "--model=model", "--json", "--max_new_tokens=3", text.name, "two.txt"
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["file"] for row in rows] == [text.name, "two.txt"]
+    assert [row["summary_tokens"] for row in rows] == [3, 3]
+    assert (
+        rows[1]["summary"]
+        == longsum_jax.load("model").summarize("Another text.", max_new_tokens=3)[0]
+    )
+
+
+def test_summarize_says_what_it_dropped(run, small_model, text):
+    code, out, err = run("summarize", f"--model={small_model}", "--max_source_length=10", text)
+    *_, aloud, line = err.splitlines()
+    report = json.loads(line)
+    total = report["document_tokens"]
+    assert (code, report["read_tokens"], report["dropped_tokens"]) == (0, 10, total - 10)
+    assert aloud == f"{text}: only the first 10 of {total} tokens were read (--max_source_length)"
+    assert out
+
+
+def test_summarize_one_line_of_ten_megabytes(run, small_model, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text(TEXT * (10_000_000 // len(TEXT) + 1))
+    code, out, err = run("summarize", f"--model={small_model}", "--max_source_length=64", path)
+    report = json.loads(err.splitlines()[-1])
+    assert (code, report["read_tokens"]) == (0, 64)
+    assert report["document_tokens"] > 1_000_000
+    assert out
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "the file is empty; give a text"),
+        (b" \n\t", "the file is empty; give a text"),
+        (b"caf\xe9", "byte 0xe9 at position 3 is not UTF-8; convert the file to UTF-8"),
+        (b"a\0b", "NUL byte at position 1; give UTF-8 text, not a binary file"),
+    ],
+)
+def test_summarize_refuses(refused, small_model, text, content, problem):
+    text.write_bytes(content)
+    assert refused("summarize", f"--model={small_model}", text) == f"{text}: {problem}"
+    message = refused("summarize", f"--model={small_model}", stdin=content)
+    assert message == f"standard input: {problem}"
+
+
+def test_summarize_refuses_a_bad_file_before_it_writes_anything(refused, small_model, text):
+    (text.parent / "empty").write_text("")
+    assert "empty: the file is empty" in refused(
+        "summarize", f"--model={small_model}", text, text.parent / "empty"
+    )
+    assert "no such file" in refused(
+        "summarize", f"--model={small_model}", text, text.parent / "no"
+    )
+    assert "Is a directory" in refused("summarize", f"--model={small_model}", text, text.parent)
+
+
+def test_summarize_refuses_what_expands_beyond_the_cap(refused, small_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents.read_text_file, "__defaults__", (1000,))
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * 100_000))
+    message = refused("summarize", f"--model={small_model}", path)
+    assert "bomb.txt.gz: the file holds or expands to more than 1000 bytes" in message
+
+
+def test_summarize_stops_at_overflow(refused, small_model, text):
+    message = refused(
+        "summarize", f"--model={small_model}", "--on_overflow=error", "--max_source_length=9", text
+    )
+    assert message.startswith(f"{text} has ")
+    assert message.endswith(
+        " tokens, more than max_source_length=9; raise it, or allow on_overflow=truncate"
+    )
+
+
+def test_summarize_refuses_a_model_that_is_damaged(refused, small_model, text, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(small_model, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert f"{weights}: damaged or truncated safetensors" in refused(
+        "summarize", f"--model={model}", text
+    )
+    weights.unlink()
+    assert f"{model}: holds neither model.safetensors nor" in refused(
+        "summarize", f"--model={model}", text
+    )
+    shutil.copy(small_model / "model.safetensors", weights)
+    for name in ("spiece.model", "tokenizer_config.json"):
+        (model / name).unlink()
+    assert "holds no tokenizer; load it with tokenizer=PATH" in refused(
+        "summarize", f"--model={model}", text
+    )
+
+
+def test_summarize_refuses_the_checkpoint_of_another_model(refused, trained, text, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    path = workdir / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"d_ff": 24}))
+    message = refused("summarize", f"--model={workdir}", text)
+    assert message.startswith(
+        f"{workdir}: the parameters of the checkpoint do not fit this model: misshapen"
+    )
+    shutil.rmtree(workdir / "checkpoints")
+    assert "there is no checkpoint in it" in refused("summarize", f"--model={workdir}", text)
+
+
+def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    for step in (workdir / "checkpoints").iterdir():
+        shutil.rmtree(step / "params" / "d")
+    # In a process of its own: what reads the arrays goes on failing in the background after the
+    # first error.
+    done = in_a_shell("summarize", f"--model={workdir}", text, cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {workdir / 'checkpoints'}: the parameters of step ")
+    assert done.stderr.endswith("; copy the checkpoint again\n")
+    for step in (workdir / "checkpoints").iterdir():
+        shutil.rmtree(step / "params")
+    assert "are missing or damaged" in refused("summarize", f"--model={workdir}", text)
+
+
+# convert
+
+
+def test_converted_run_gives_the_same_summaries(run, trained, tmp_path):
+    target = tmp_path / "model"
+    code, out, _ = run("convert", trained, target)
+    before, after = longsum_jax.load(trained), longsum_jax.load(target)
+    assert (code, out) == (0, f"{target}: locost, {before.num_parameters:,} parameters\n")
+    assert after.fingerprint == before.fingerprint
+    assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
+    assert after.generation_config == before.generation_config
+    assert after.summarize(TEXT) == before.summarize(TEXT)
+
+
+def test_convert_a_published_pickle(run, published, golden, tmp_path):
+    source, target = published(weights="pytorch_model.bin"), tmp_path / "model"
+    code, out, _ = run("convert", source, target)
+    assert code == 0
+    assert "it holds no tokenizer, add one with --tokenizer" in out
+    assert not (target / "pytorch_model.bin").exists()
+    np.testing.assert_array_equal(
+        longsum_jax.load(target).params["shared"], golden("c_full_state")["shared.weight"]
+    )
+
+
+def test_convert_refuses(refused, small_model, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("mine")
+    message = refused("convert", small_model, tmp_path / "there")
+    assert (
+        message == f"{tmp_path / 'there'}: exists and is not an empty directory; give another path"
+    )
+    assert "no such directory" in refused("convert", tmp_path / "no", tmp_path / "target")
+    message = refused("convert", small_model, tmp_path / "target", "--tokenizer=no.model")
+    assert message.startswith("no.model: cannot read the tokenizer file")
+    flags = ("--position_extension=random",)
+    message = refused("convert", small_model, tmp_path / "target", *flags)
+    assert message == "--position_extension=random needs --max_source_length; give both or neither"
+    flags += ("--max_source_length=64", "--encoder_attention=lsg")
+    message = refused("convert", small_model, tmp_path / "target", *flags)
+    assert message.startswith(
+        "--position_extension=random does not go with --encoder_attention=lsg, whose positions "
+    )
+
+
+def test_convert_continues_positions_as_asked(run, tmp_path):
+    family = get_family("bart")
+    config = dataclasses.replace(family.presets["tiny"], max_position_embeddings=5, vocab_size=20)
+    shapes = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    params = jax.tree.map(lambda x: np.arange(x.size, dtype=np.float32).reshape(x.shape), shapes)
+    Model(family, config, params).save(tmp_path / "short")
+    for extension, row in (("tiled", 2), ("last_row", 6)):
+        flags = ("--max_source_length=6", f"--position_extension={extension}")
+        assert run("convert", tmp_path / "short", tmp_path / extension, *flags)[0] == 0
+        table = longsum_jax.load(tmp_path / extension).params["source_positions"]
+        np.testing.assert_array_equal(
+            table, np.r_[params["source_positions"], params["source_positions"][[row]]]
+        )
+
+
+# corpus
+
+
+def test_corpus_says_what_data_are_like(run, refused, data, tmp_path):
+    code, out, _ = run("corpus", "statistics", data)
+    assert (code, out.split()[-6:-3]) == (0, ["4", "20.0", "4.0"])
+    assert "no such file; check the path" in refused(
+        "corpus", "govreport", tmp_path / "no", tmp_path / "target"
+    )
+
+
+# extract
+
+TINY_EXTRACTOR = (
+    "model.hidden_size=16,model.num_hidden_layers=1,model.num_attention_heads=2,model.intermediate_size=16,"
+    "model.vocab_size=300,tokenizer.path=bytes,task.max_source_length=32,task.max_parts=8,data.source_lengths=8,"
+    "data.batch_size=4,training.accumulation=1,training.steps=1,evaluation.examples=1,evaluation.split=train"
+)
+
+
+def test_extract_with_a_trained_model(run, data, tmp_path):
+    workdir, out = tmp_path / "run", tmp_path / "short" / "data.jsonl"
+    config = f"configs/extractor.py:data={data},{TINY_EXTRACTOR},task.held_out=0.0"
+    code, said, _ = run("train", f"--config={config}", f"--workdir={workdir}")
+    assert code == 0
+    assert f"longsum extract --model={workdir} --data=FILE.jsonl --out=SHORTER.jsonl" in said
+    assert "best 1" in said
+    code, said, _ = run(
+        "extract", f"--model={workdir}", f"--data={data}", f"--out={out}", "--top_k=2"
+    )
+    assert (code, said) == (0, "")
+    model, rows = longsum_jax.load(workdir), read_lines(out)
+    for row, given in zip(rows, read_lines(data), strict=True):
+        (chosen,) = model.extract(given["document"], top_k=2)
+        sentences = split_sentences(given["document"])
+        expected = given | {"document": " ".join(sentences[i] for i in chosen), "sentences": chosen}
+        assert row == expected
+    assert [path.name for path in out.parent.iterdir()] == ["data.jsonl"]
+
+
+def test_extract_by_the_reference(run, data, tmp_path):
+    data.write_text(
+        data.read_text()
+        + json.dumps({"document": f"{TEXT}", "summary": "Xyz.", "query": "Why?"})
+        + "\n"
+    )
+    code, out, _ = run("extract", "--oracle", f"--data={data}", f"--out={tmp_path / 'short.jsonl'}")
+    assert (code, out) == (0, "")
+    rows = read_lines(tmp_path / "short.jsonl")
+    assert rows[0] == {
+        "id": "a",
+        "document": "Then a dog came by and barked.",
+        "summary": "Cat and dog a.",
+        "sentences": [2],
+    }
+    # What shares no word with its summary keeps its first sentence: a document must not be empty.
+    last = {
+        "id": "data:5",
+        "document": TEXT[:23],
+        "summary": "Xyz.",
+        "query": "Why?",
+        "sentences": [0],
+    }
+    assert rows[-1] == last
+
+
+def test_extract_refuses(refused, small_model, data, tmp_path):
+    out = f"--out={tmp_path / 'out.jsonl'}"
+    problem = refused("extract", f"--model={small_model}", f"--data={data}", out)
+    assert (
+        "this locost model has no head that chooses sentences; train one with configs/extractor.py"
+        in problem
+    )
+    assert "is there already; remove it" in refused(
+        "extract", "--oracle", f"--data={data}", f"--out={data}"
+    )
+    problem = refused("extract", "--oracle", f"--data={data}", out, "--summary_key=abstract")
+    assert 'data.jsonl:1: no key "abstract"' in problem
+    data.write_text(json.dumps({"document": "Text."}) + "\n")
+    assert 'data.jsonl:1: no key "summary"' in refused("extract", "--oracle", f"--data={data}", out)
+    problem = refused(
+        "extract", "--oracle", f"--data={data}", f"--out={data}/out.jsonl", "--summary_key=document"
+    )
+    assert "cannot be written (File exists); give another --out" in problem

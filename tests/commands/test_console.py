@@ -1,0 +1,59 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from longsum_jax.commands.console import keep_compiled_programs
+
+PROGRAM = """
+from longsum_jax import console
+def main(argv):
+    import jax
+    print(jax.jit(lambda x: x + 1)(1))
+console.run(main)
+"""
+
+
+def test_programs_are_kept_in_the_cache_of_the_user(tmp_path):
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    keep_compiled_programs(environment)
+    directory = environment["JAX_COMPILATION_CACHE_DIR"]
+    assert os.path.dirname(directory) == str(tmp_path / "longsum_jax" / "compiled")
+    assert os.path.isdir(directory)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"JAX_COMPILATION_CACHE_DIR": "mine"},
+        {"JAX_ENABLE_COMPILATION_CACHE": "False"},
+        {"XDG_CACHE_HOME": "f"},
+    ],
+)
+def test_programs_go_where_one_says_or_nowhere(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").write_text("a file in the place of a directory")
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "f"), **given}
+    before = dict(environment)
+    keep_compiled_programs(environment)
+    assert environment == before
+
+
+def test_commands_keep_their_programs(tmp_path):
+    own = {
+        "XDG_CACHE_HOME": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PLATFORMS": "cpu",
+    }
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"):
+        own[name] = None
+    environment = {key: value for key, value in (os.environ | own).items() if value is not None}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("2\n", "")
+    assert list(tmp_path.rglob("jit_*-cache"))

@@ -1,0 +1,127 @@
+import json
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.predictions import (
+    Pair,
+    PredictionsFile,
+    baseline_scores,
+    predict,
+    summary_of,
+)
+from longsum_jax.evaluation.rouge import rouge
+from longsum_jax.inference.summary import Summary
+
+
+class Model:
+    """Gives the first two words of a document."""
+
+    def __init__(self):
+        self.calls = []
+
+    def summaries(self, texts, *, names, batch_size, **options):
+        self.calls.append((len(texts), names, batch_size, options))
+        return [
+            Summary(" ".join(t.split()[:2]), 10, 8, 2, 3, "limit" if "long" in t else "eos")
+            for t in texts
+        ]
+
+
+PAIRS = [
+    Pair("a", "red fish swims. blue fish sleeps.", "red fish"),
+    Pair("b", "long green tree grows. a bird sings.", "a bird"),
+    Pair("c", "old man walks. a dog barks.", "old dog"),
+]
+
+
+def test_rows_of_predictions():
+    model, seen = Model(), []
+    rows = predict(model, PAIRS, batch_size=2, on_row=seen.append, num_beams=2)
+    assert seen == rows
+    options = {"num_beams": 2}
+    assert model.calls == [
+        (2, ['document "a"', 'document "b"'], 2, options),
+        (1, ['document "c"'], 2, options),
+    ]
+    assert [row["id"] for row in rows] == ["a", "b", "c"]
+    assert [row["prediction"] for row in rows] == ["red fish", "long green", "old man"]
+    assert [row["ended"] for row in rows] == ["eos", "limit", "eos"]
+    for row, pair in zip(rows, PAIRS, strict=True):
+        assert row["scores"] == rouge(row["prediction"], pair.reference)
+        assert (row["document_tokens"], row["read_tokens"], row["dropped_tokens"]) == (10, 8, 2)
+
+
+def test_summary_of_rows():
+    rows = predict(Model(), PAIRS)
+    rows[0] |= {"summary_tokens": 9, "seconds": 0.5}
+    rows[1] |= {"seconds": 0.25}
+    rows[2] |= {"seconds": 0.25}
+    found = summary_of(rows)
+    assert found["scores"]["rouge1"] == pytest.approx((100 + 0 + 50) / 3)
+    assert found["summary_tokens"] == {"mean": 5.0, "min": 3, "max": 9}
+    assert (found["examples"], found["ended_by_limit"]) == (3, 1)
+    assert (found["document_tokens"], found["read_tokens"], found["dropped_tokens"]) == (30, 24, 6)
+    assert (found["seconds"], found["read_tokens_per_second"]) == (1.0, 24.0)
+
+
+def test_baselines_have_the_length_of_the_references():
+    scores = baseline_scores(PAIRS[:1])
+    assert scores["lead"] == rouge(
+        "red fish swims.", "red fish"
+    )  # two words, and the rest of their sentence
+    assert scores == baseline_scores(PAIRS[:1])
+    assert scores["random"].keys() == scores["lead"].keys()
+
+
+def row(name, text="words"):
+    return {"id": name, "prediction": text, "scores": {}}
+
+
+def test_predictions_continue_after_a_line_cut_short(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    file = PredictionsFile(path)
+    # Characters that str.splitlines takes for the end of a line, a newline, and more than ASCII
+    rows = [row("a", "one\u2028two\x85three\x0cfour\nfive"), row("ü", "déjà vu")]
+    for each in rows:
+        file.append(each)
+    content = path.read_bytes()
+    path.write_bytes(
+        content + json.dumps(row("cut", "ends in ü"), ensure_ascii=False).encode()[:-4]
+    )
+    again = PredictionsFile(path)
+    assert again.rows == rows
+    assert path.read_bytes() == content
+    again.append(row("b"))
+    assert PredictionsFile(path).rows == [*rows, row("b")]
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b"3", b'{"id": 1}', b"\xff\xfe", b""])
+def test_lines_that_are_no_predictions(tmp_path, line):
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(json.dumps(row("a")).encode() + b"\n" + line + b"\n")
+    with pytest.raises(
+        InputError,
+        match=r"predictions\.jsonl:2: not a line of predictions; remove the file or give",
+    ):
+        PredictionsFile(path)
+
+
+def test_predictions_that_cannot_be_written(tmp_path):
+    file = PredictionsFile(tmp_path / "predictions.jsonl")
+    (tmp_path / "predictions.jsonl").symlink_to("/dev/full")
+    with pytest.raises(
+        InputError,
+        match=r"predictions\.jsonl: cannot be written \(No space left on device\); make room",
+    ):
+        file.append(row("a"))
+    assert file.rows == []
+
+
+def test_predictions_that_are_a_directory(tmp_path):
+    (tmp_path / "predictions.jsonl").mkdir()
+    with pytest.raises(
+        InputError,
+        match=r"predictions\.jsonl: cannot be read \(Is a directory\); give another --out",
+    ):
+        PredictionsFile(tmp_path / "predictions.jsonl")

@@ -1,0 +1,129 @@
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.classification import classification_scores
+from longsum_jax.ops.losses import class_cross_entropy
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+SINGLE = [
+    {"id": f"d{i}", "text": f"A review {i}.", "label": label}
+    for i, label in enumerate(("bad", "good", "good"))
+]
+SEVERAL = [
+    {"id": f"d{i}", "text": f"{i}", "label": label}
+    for i, label in enumerate((["x"], [], ["x", "z", "y"]))
+]
+
+
+@pytest.fixture(scope="module")
+def params_of(draw_params):
+    return lambda experiment: draw_params(experiment.family.init_params(experiment.config))
+
+
+def slow_logits(experiment, params):
+    """Every document by itself, without padding."""
+    module = experiment.family.module_class(experiment.config)
+    rows = [example["input_ids"][None] for example in experiment.store]
+    return np.concatenate(
+        [module.apply({"params": params}, ids, np.ones_like(ids)) for ids in rows]
+    )
+
+
+def test_one_label_each(params_of, experiment, write_rows):
+    experiment = experiment("labels", write_rows(SINGLE), data={"batch_size": 4, "shuffle": "none"})
+    config = experiment.config
+    assert (config.head, config.num_labels, config.id2label) == (
+        "classification",
+        2,
+        ("bad", "good"),
+    )
+    assert config.problem_type == "single_label_classification"
+    batch = next(experiment.batches())
+    assert batch["labels"].tolist() == [0, 1, 1, -100]
+    params = params_of(experiment)
+    logits = slow_logits(experiment, params)
+    loss_sum, _ = class_cross_entropy(logits, np.array([0, 1, 1]))
+
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    np.testing.assert_allclose(out.loss_sum, loss_sum, rtol=1e-5)
+    assert out.weight == 3
+    assert out.metrics["right_documents"] == (logits.argmax(-1) == [0, 1, 1]).sum()
+
+    scores, rows = experiment.objective.evaluate(params)
+    chosen = np.eye(2, dtype=bool)[logits.argmax(-1)]
+    expected = classification_scores(chosen, np.eye(2, dtype=bool)[[0, 1, 1]])
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+    assert scores["negative_loss"] == pytest.approx(-float(loss_sum) / 3, rel=1e-5)
+    assert scores["majority_accuracy"] == pytest.approx(200 / 3)
+    assert [row["label"] for row in rows] == ["bad", "good", "good"]
+    assert [row["prediction"] for row in rows] == [config.id2label[k] for k in logits.argmax(-1)]
+    assert sum(rows[0]["scores"].values()) == pytest.approx(1, abs=1e-5)
+    assert "3 documents, labels bad, good" in experiment.objective.report(
+        experiment.evaluation_at(0, params)
+    )
+
+
+def test_several_labels(params_of, experiment, write_rows):
+    experiment = experiment(
+        "labels", write_rows(SEVERAL), data={"batch_size": 4, "shuffle": "none"}
+    )
+    assert experiment.config.problem_type == "multi_label_classification"
+    batch = next(experiment.batches())
+    wanted = np.array([[1, 0, 0], [0, 0, 0], [1, 1, 1]])
+    assert batch["labels"].tolist() == [*wanted.tolist(), [-100] * 3]
+    assert batch["labels"].dtype == np.float32
+    params = params_of(experiment)
+    logits = slow_logits(experiment, params)
+
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    p = 1 / (1 + np.exp(-logits))
+    expected = -np.where(wanted, np.log(p), np.log(1 - p)).mean(-1).sum()
+    np.testing.assert_allclose(out.loss_sum, expected, rtol=1e-5)
+    assert (out.weight, out.metrics["right_documents"]) == (3, ((p >= 0.5) == wanted).all(-1).sum())
+
+    scores, rows = experiment.objective.evaluate(params)
+    found = classification_scores(p >= 0.5, wanted)
+    assert {name: scores[name] for name in found} == pytest.approx(found)
+    assert [row["label"] for row in rows] == [["x"], [], ["x", "y", "z"]]
+    np.testing.assert_allclose([list(row["scores"].values()) for row in rows], p, atol=1e-5)
+
+
+def test_names_of_the_model_come_first(experiment, write_rows):
+    model = {"num_labels": 3, "id2label": ("good", "bad", "other")}
+    run = experiment("labels", write_rows(SINGLE), model=model)
+    assert run.config.id2label == ("good", "bad", "other")
+    assert [example["labels"].tolist() for example in run.store] == [[1], [0], [0]]
+    run = experiment("labels", write_rows(SINGLE), model=model | {"id2label": ("a", "b", "c")})
+    with pytest.raises(InputError, match=r"label 'bad' is none of the labels; .*known: a, b, c"):
+        _ = run.config
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"model": {"family": "locost"}}, None),
+        (
+            {"training": {"best_metric": "mean_rouge"}},
+            'config.training.best_metric: evaluation gives no "mean_rouge"; ',
+        ),
+        (
+            {"data": {"source_lengths": (64, 1024)}},
+            r"config.task.max_source_length \(or a bucket of data.source_lengths\) is",
+        ),
+    ],
+)
+def test_configs_that_do_not_fit(
+    experiment, encoder_config, write_rows, tmp_path, sections, problem
+):
+    from longsum_jax.experiment.experiment import Experiment
+    from longsum_jax.models.registry import preset
+
+    config = encoder_config("labels", write_rows(SINGLE), **(sections if problem else {}))
+    if problem is None:
+        config["model"] = preset("locost", "tiny")
+        problem = 'config.task.objective "classify" trains an encoder, but config.model.family "locost" is an encoder_dec'
+    with pytest.raises(InputError, match=problem):
+        Experiment(config, tmp_path / "run")

@@ -1,0 +1,196 @@
+import sys
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.config_files import read_config, set_value, split_overrides
+
+CONFIG = """
+MODES = ("base", "other")
+
+def get_config(mode):
+    return {"mode": mode, "data": {"rows": 8, "rate": 0.1, "lengths": (1, 2), "on": True, "name": "a", "cap": None}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(CONFIG)
+    return path
+
+
+def write(tmp_path, text):
+    path = tmp_path / "config.py"
+    path.write_text(text)
+    return path
+
+
+def test_modes_and_overrides_in_the_argument(config):
+    assert read_config(f"{config}", {})["mode"] == "base"
+    assert read_config(f"{config}:other", {})["mode"] == "other"
+    found = read_config(f"{config}:other,data.rows=4,data.name=x=y", {"data.rows": "16"})
+    assert (found["mode"], found["data"]["rows"], found["data"]["name"]) == ("other", 16, "x=y")
+    found = read_config(f"{config}:data.rows=4", {})
+    assert (found["mode"], found["data"]["rows"]) == ("base", 4)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("rows", "16", 16),
+        ("rows", "-1", -1),
+        ("rate", "3e-4", 3e-4),
+        ("rate", "2", 2.0),
+        ("lengths", "(64,128)", (64, 128)),
+        ("lengths", "64,128", (64, 128)),
+        ("lengths", "[64]", (64,)),
+        ("lengths", "64", (64,)),
+        ("lengths", "()", ()),
+        ("on", "false", False),
+        ("on", "True", True),
+        ("on", "0", False),
+        ("name", "12", "12"),
+        ("name", "", ""),
+        ("name", "None", "None"),
+        ("cap", "64", 64),
+        ("cap", "json:{split}.jsonl", "json:{split}.jsonl"),
+        ("rows", "None", None),
+    ],
+)
+def test_values_are_read_as_their_types(config, key, text, value):
+    found = read_config(str(config), {f"data.{key}": text})["data"][key]
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        (
+            "data.row",
+            "1",
+            'config.data: unknown key "row"; did you mean "rows"? known: cap, lengths, name, on, rate, rows',
+        ),
+        ("dat.rows", "1", 'config: unknown key "dat"; did you mean "data"? known: data, mode'),
+        (
+            "data",
+            "1",
+            "config.data is a section with the keys rows, rate, lengths, on, name, cap; set one of those",
+        ),
+        ("mode.x", "1", 'config.mode is a value; it has no key "x"'),
+        ("data.rows", "1.5", 'config.data.rows: "1.5" is not of type int like 8'),
+        ("data.rows", "many", 'config.data.rows: "many" is not of type int like 8'),
+        ("data.rows", "True", 'config.data.rows: "True" is not of type int like 8'),
+        ("data.rate", "fast", 'config.data.rate: "fast" is not of type float like 0.1'),
+        ("data.on", "maybe", 'config.data.on: "maybe" is neither true nor false'),
+    ],
+)
+def test_overrides_that_do_not_fit(config, key, text, problem):
+    with pytest.raises(InputError) as caught:
+        read_config(str(config), {key: text})
+    assert str(caught.value) == problem
+
+
+def test_flags_are_split_from_overrides():
+    argv = ["--config=c.py", "--config.a.b=1=2", "--workdir", "w", "--config.c", "-3"]
+    assert split_overrides(argv) == (["--config=c.py", "--workdir", "w"], {"a.b": "1=2", "c": "-3"})
+    with pytest.raises(
+        InputError, match=r"--config\.a: the value is missing; write --config\.a=VALUE"
+    ):
+        split_overrides(["--config.a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def get_config(", r"cannot be run as a config \(SyntaxError: .*\); mend the file"),
+        (
+            "import no_such_module",
+            r"cannot be run as a config \(ModuleNotFoundError: No module named 'no_such_module'\)",
+        ),
+        ("x = 1", r"defines no get_config\(mode\)"),
+        (
+            "def get_config(mode):\n    return {}['x']",
+            r"cannot be run as a config \(KeyError: 'x'\)",
+        ),
+        ("def get_config(mode):\n    return 3", r"cannot be run as a config \(TypeError: .*\)"),
+        (
+            "from longsum_jax.models.family import preset\npreset('locost', 'bas')",
+            r'unknown locost preset "bas"; did you mean "base',
+        ),
+    ],
+)
+def test_files_that_are_no_configs(tmp_path, text, problem):
+    path = write(tmp_path, text)
+    with pytest.raises(InputError, match=problem) as caught:
+        read_config(str(path), {})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        (":othr", r'config\.py: unknown mode "othr"; did you mean "other"\? known: base, other'),
+        (":base,data.rows", r'"data\.rows" is not key=value'),
+    ],
+)
+def test_arguments_that_do_not_fit(config, argument, problem):
+    with pytest.raises(InputError, match=problem):
+        read_config(f"{config}{argument}", {})
+
+
+def test_arguments_that_the_file_declares(tmp_path):
+    text = """
+ARGUMENTS = ("model", "data")
+def get_config(mode, model="none", data="here"):
+    return {"mode": mode, "model": {"name": model}, "task": {"source": data, "rows": 1}}
+MODES = ("base", "other")
+"""
+    path = write(tmp_path, text)
+    found = read_config(
+        f"{path}:other,data=json:x=y.jsonl,model=DIR,task.rows=2", {"task.rows": "3"}
+    )
+    assert found == {
+        "mode": "other",
+        "model": {"name": "DIR"},
+        "task": {"source": "json:x=y.jsonl", "rows": 3},
+    }
+    assert read_config(f"{path}:model=DIR", {})["model"]["name"] == "DIR"
+    assert read_config(str(path), {})["task"]["source"] == "here"
+    with pytest.raises(InputError) as caught:
+        read_config(f"{path}:datta=FILE", {})
+    assert str(caught.value) == (
+        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; did you mean "data"? '
+        "known: data, mode, model, task"
+    )
+
+
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_missing_file(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"--config={name}: no such file, neither here nor in "):
+        read_config(name, {})
+
+
+def test_found_beside_the_package_from_another_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_config("configs/quickstart.py:tiny", {})["model"]["family"] == "locost"
+
+
+def test_files_of_one_directory_share_common(tmp_path, monkeypatch):
+    other = type(sys)("common")
+    monkeypatch.setitem(sys.modules, "common", other)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "common.py").write_text(f"NAME = {name!r}")
+        text = "import common\ndef get_config(mode):\n    return {'name': common.NAME}"
+        path = write(tmp_path / name, text)
+        assert read_config(str(path), {}) == {"name": name}
+    assert sys.modules["common"] is other
+    assert str(tmp_path / "a") not in sys.path
+
+
+def test_set_value_replaces_in_place():
+    config = {"a": {"b": {"c": 1}}}
+    set_value(config, "a.b.c", "2")
+    assert config == {"a": {"b": {"c": 2}}}

@@ -1,0 +1,289 @@
+import copy
+import dataclasses
+import json
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import Experiment, default_sections
+from longsum_jax.experiment.warm_start import WarmStart
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family, preset
+from longsum_jax.tokenizers.loading import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+@pytest.fixture(scope="module")
+def config(tiny_run):
+    """Nested plain dictionaries, as from a config file."""
+    return read_config(tiny_run, {})
+
+
+def changed(config, section, **values):
+    config = copy.deepcopy(config)
+    config[section] |= values
+    return config
+
+
+def rows_of(path, count=6):
+    lines = [
+        {"document": f"The cat number {i} sat. It slept long. A dog came.", "summary": f"Cat {i}."}
+        for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_defaults_of_the_sections_make_an_experiment(tmp_path):
+    config = default_sections() | {"model": preset("locost", "tiny"), "task": {"name": "embedded"}}
+    experiment = Experiment(config, tmp_path / "run")
+    assert experiment.data.batch_size == 8
+    assert experiment.optimizer.name == "adamw"
+    assert not (tmp_path / "run").exists()
+
+
+def test_summaries_from_json_lines(config, tmp_path):
+    rows_of(tmp_path / "train.jsonl")
+    config = changed(
+        config,
+        "task",
+        name="govreport",
+        source=f"json:{tmp_path}/{{split}}.jsonl",
+        gap_sentences=None,
+    )
+    config = changed(config, "data", batch_size=2, shuffle="none")
+    experiment = Experiment(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
+    batch = next(experiment.batches())
+    assert batch["input_ids"].shape == (2, 64)
+    text = experiment.tokenizer.decode(batch["labels"][1][batch["labels"][1] >= 0].tolist())
+    assert text == "Cat 1."
+
+
+def test_stream_gives_the_batches_of_the_list(config, tmp_path):
+    config = changed(config, "tokenizer", path="bytes")
+    listed, streamed = (
+        next(
+            Experiment(
+                changed(config, "data", reader=reader, shuffle="block", shuffle_block=5), tmp_path
+            ).batches()
+        )
+        for reader in ("memory", "stream")
+    )
+    np.testing.assert_array_equal(listed["input_ids"], streamed["input_ids"])
+
+
+def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
+    experiment, model = Experiment(config, tmp_path), load(trained)
+    batch = {
+        "input_ids": np.array([[5, 6, 7, 1, 0], [8, 1, 0, 0, 0]]),
+        "attention_mask": np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool),
+        "labels": np.array([[9, 10, 1], [11, 1, -100]]),
+    }
+    out = jax.jit(experiment.loss_fn())(model.params, batch, jax.random.key(1), ())
+    logits = np.asarray(
+        model.logits(batch["input_ids"], None, [[0, 9, 10], [0, 11, 1]]), np.float64
+    )
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = -sum(
+        logits[b, t, batch["labels"][b, t]] for b, t in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
+    )
+    np.testing.assert_allclose(out.loss_sum, expected, rtol=1e-5)
+    assert (out.weight, out.metrics["tokens"]) == (5, 6 + 5)
+    assert out.metrics["right_tokens"] == (logits.argmax(-1) == batch["labels"]).sum()
+
+
+def test_tokenizer_of_a_run_without_checkpoint_is_trained_anew(config, tmp_path):
+    first = Experiment(config, tmp_path)
+    first.write_model_directory()
+    assert {path.name for path in (tmp_path / "model").iterdir()} >= {"config.json", "spiece.model"}
+    other = Experiment(changed(config, "model", vocab_size=400, d_ff=24), tmp_path)
+    assert other.tokenizer.num_pieces == 400
+    other.write_model_directory()
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["d_ff"] == 24
+
+
+def test_start_from_a_trained_model(config, trained, tmp_path):
+    experiment = Experiment(config | {"init_from": str(trained)}, tmp_path / "other")
+    model = load(trained)
+    assert jax.tree.all(jax.tree.map(np.array_equal, experiment.initial_params(), model.params))
+    assert experiment.start.fresh == []
+    assert experiment.tokenizer.fingerprint == model.tokenizer.fingerprint
+
+
+def test_start_from_another_model(config, trained, tmp_path):
+    config = changed(config, "model", d_ff=24) | {"init_from": str(trained)}
+    with pytest.raises(InputError) as caught:
+        _ = Experiment(config, tmp_path / "other").start
+    assert str(caught.value) == (
+        f"config.init_from: {trained} is another model than config.model, differing in "
+        "decoder/layers/feed_forward/wi_0/kernel ((1, 16, 16) there, (1, 16, 24) here) and 5 more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda c: c | {"optimiser": {}},
+            'config: unknown section "optimiser"; did you mean "optimizer"?',
+        ),
+        (
+            lambda c: {k: v for k, v in c.items() if k != "model"},
+            'config: the section "model" is missing',
+        ),
+        (
+            lambda c: changed(c, "data", batch=3),
+            'config.data: unknown key "batch"; did you mean "batch_size"?',
+        ),
+        (
+            lambda c: changed(c, "data", reader="steam"),
+            'config.data.reader: "steam" is not allowed; did you mean "stream"?',
+        ),
+        (lambda c: changed(c, "data", reader="prepared"), "config.data.prepared is empty; "),
+        (
+            lambda c: changed(c, "data", reader="stream"),
+            'config.data.shuffle is "all", which a stream cannot do; ',
+        ),
+        (
+            lambda c: changed(c, "task", name="embeded"),
+            'unknown task "embeded"; did you mean "embedded"?',
+        ),
+        (lambda c: changed(c, "model", d_state=7), "config.model: d_state is 7; it must be even"),
+        (
+            lambda c: changed(c, "training", steps="3"),
+            "config.training.steps: expected int, got '3'",
+        ),
+        (
+            lambda c: changed(c, "mesh", preset="fdsp"),
+            'config.mesh.preset: "fdsp" is not allowed; did you mean "fsdp',
+        ),
+    ],
+)
+def test_configs_that_make_no_experiment(config, tmp_path, change, problem):
+    with pytest.raises(InputError) as caught:
+        Experiment(change(config), tmp_path)
+    assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "ask", "problem"),
+    [
+        (
+            "mesh",
+            {"batch": 3},
+            "check_mesh",
+            "mesh: batch=3 x fsdp=1 x tensor=1 x sequence=1 needs 3 devices,",
+        ),
+        (
+            "training",
+            {"accumulation": 3},
+            "check_mesh",
+            "batch_size: 4 rows do not divide into 3 micro-batch",
+        ),
+        (
+            "tokenizer",
+            {"path": "no/spiece.model"},
+            "batches",
+            "no/spiece.model: cannot read the tokenizer file (No such",
+        ),
+        (
+            "task",
+            {"source": "json:no/{split}.jsonl"},
+            "batches",
+            "no/train.jsonl: no such file; check the path",
+        ),
+        (
+            "data",
+            {"split": "trian"},
+            "batches",
+            'task "embedded" has no split "trian"; did you mean "train"?',
+        ),
+        (
+            "data",
+            {"reader": "prepared", "prepared": "no/where"},
+            "batches",
+            "no/where is not a prepared directory",
+        ),
+        (
+            "evaluation",
+            {"split": "test"},
+            "evaluator",
+            'task "embedded" has no split "test"; known: train, validation',
+        ),
+    ],
+)
+def test_what_the_first_look_finds(config, tmp_path, section, values, ask, problem):
+    experiment = Experiment(changed(config, section, **values), tmp_path)
+    with pytest.raises(InputError) as caught:
+        getattr(experiment, ask)()
+    assert str(caught.value).startswith(problem)
+
+
+def test_channels_that_do_not_divide_over_the_parts_of_a_text(config, tmp_path, monkeypatch):
+    mesh = jax.sharding.AbstractMesh((1, 1, 1, 3), ("batch", "fsdp", "tensor", "sequence"))
+    monkeypatch.setattr("longsum_jax.experiment.experiment.make_mesh", lambda options: mesh)
+    with pytest.raises(
+        InputError, match=r"d_model is 16, which does not divide over mesh.sequence=3; change"
+    ):
+        Experiment(config, tmp_path).check_mesh()
+
+
+def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path):
+    model = json.loads((small_model / "config.json").read_text())
+    fields = {key: value for key, value in model.items() if key in config["model"]}
+    config = changed(config, "model", **fields, family="locost") | {"init_from": str(small_model)}
+    config = changed(config, "evaluation", max_new_tokens=None)
+    experiment = Experiment(changed(config, "task", prefix="summarize: "), tmp_path / "run")
+    experiment.write_model_directory()
+    written = tmp_path / "run" / "model"
+    assert read_summarization(written) == {"prefix": "summarize: "}
+    assert read_generation_config(written)["max_new_tokens"] == 6
+
+
+def test_a_head_that_the_start_lacks_is_new(tmp_path):
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    family = get_family("bert")
+    values = {"vocab_size": 300, "head": "masked_lm", **sizes}
+    config = family.config(values)
+    params = nn.meta.unbox(family.init_params(config)(jax.random.key(1)))
+    Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "masked")
+
+    wanted = family.config(values | {"head": "classification", "num_labels": 3})
+    start = WarmStart(str(tmp_path / "masked"), family, wanted, seed=7)
+    names = family.parameter_shapes(wanted)
+    assert start.fresh == [name for name in names if name.startswith("head/")]
+    found = flatten_dict(start.params, sep="/")
+    assert {name: value.shape for name, value in found.items()} == names
+    drawn = flatten_dict(nn.meta.unbox(family.init_params(wanted)(jax.random.key(7))), sep="/")
+    for name, value in flatten_dict(params, sep="/").items():
+        if not name.startswith("head/"):
+            np.testing.assert_array_equal(found[name], value)
+    for name in start.fresh:
+        np.testing.assert_allclose(found[name], drawn[name], atol=1e-6)
+
+    # Another number of labels changes the output alone.
+    Model(family, wanted, start.params, load_tokenizer("bytes", vocab_size=300)).save(
+        tmp_path / "labels"
+    )
+    five = WarmStart(str(tmp_path / "labels"), family, dataclasses.replace(wanted, num_labels=5))
+    assert five.fresh == ["head/out/bias", "head/out/kernel"]
+    with pytest.raises(
+        InputError, match=r"another model than config\.model, differing in position_embeddings"
+    ):
+        WarmStart(
+            str(tmp_path / "masked"),
+            family,
+            dataclasses.replace(wanted, max_position_embeddings=600),
+        )

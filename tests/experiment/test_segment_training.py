@@ -1,0 +1,172 @@
+"""Training segment by segment by command: from nothing, on from a checkpoint, from a model without
+memories."""
+
+import json
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.commands import evaluate, summarize, train
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.warm_start import WarmStart
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
+from longsum_jax.tokenizers.loading import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+}
+SMALL = ",".join(f"model.{name}={size}" for name, size in SIZES.items())
+TINY = f"configs/awesome.py:tiny,variant=attn+txt,{SMALL},model.vocab_size=400,task.max_parts=4,data.batch_size=8"
+
+
+def run(workdir, *overrides):
+    given = (
+        "training.checkpoint_every=1",
+        "evaluation.examples=0",
+        "evaluation.max_new_tokens=4",
+        *overrides,
+    )
+    return train.main(
+        [
+            f"--config={TINY}",
+            f"--workdir={workdir}",
+            *(f"--config.{override}" for override in given),
+        ]
+    )
+
+
+def losses(workdir):
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory, compiled_programs):
+    """Three steps and an evaluation at once."""
+    path = tmp_path_factory.mktemp("segments") / "run"
+    assert run(path, "training.steps=3", "evaluation.examples=1") == 0
+    return path
+
+
+def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path):
+    assert run(tmp_path / "run", "training.steps=2") == 0
+    assert run(tmp_path / "run", "training.steps=3") == 0
+    whole, parts = load(workdir, which="latest"), load(tmp_path / "run", which="latest")
+    jax.tree.map(np.testing.assert_array_equal, whole.params, parts.params)
+    assert losses(workdir) == losses(tmp_path / "run")
+    assert len(losses(workdir)) == 3
+    with pytest.raises(
+        InputError,
+        match=r"holds another run, differing in model\.memory_size \(16 there, 32 here\)",
+    ):
+        run(tmp_path / "run", "model.memory_size=32")
+
+
+def test_commands_read_segment_by_segment(workdir, tmp_path, capsys):
+    rows = [
+        {
+            "id": str(i),
+            "document": "One thing is said. Then another. " * (i + 6),
+            "summary": "Said.",
+        }
+        for i in range(2)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "text.txt").write_text(rows[1]["document"])
+    flags = [f"--model={workdir}", "--max_new_tokens=4"]
+    evaluate.main([*flags, f"--data={tmp_path / 'rows.jsonl'}", f"--out={tmp_path / 'out'}"])
+    predicted = [
+        json.loads(line)
+        for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
+    ]
+    assert all(row["read_tokens"] == row["document_tokens"] > 64 for row in predicted)
+    capsys.readouterr()
+    summarize.main([*flags, str(tmp_path / "text.txt")])
+    assert capsys.readouterr().out.strip() == predicted[1]["prediction"].strip()
+
+
+def test_a_model_without_memories_is_a_start(tmp_path):
+    sizes = {
+        "vocab_size": 300,
+        "d_model": 16,
+        "encoder_layers": 3,
+        "decoder_layers": 3,
+        "encoder_ffn_dim": 16,
+    }
+    sizes |= {"decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    family = get_family("bart")
+    config = family.config(sizes)
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "plain")
+    wanted = family.config(
+        sizes | {"memory": "attentive", "memory_layers": "last1", "salient_vectors": 4}
+    )
+    start = WarmStart(str(tmp_path / "plain"), family, wanted)
+    assert {name.split("/")[2] for name in start.fresh} == {
+        "memory",
+        "memory_norm",
+        "salient_maps_0",
+    }
+    found = flax.traverse_util.flatten_dict(start.params, sep="/")
+    for name, value in flax.traverse_util.flatten_dict(params, sep="/").items():
+        if "/layers/" not in name:
+            np.testing.assert_array_equal(found[name], value)
+        else:
+            groups = [
+                found[name.replace("/layers/", f"/layers_{part}/")] for part in ("0_1", "2_2")
+            ]
+            np.testing.assert_array_equal(np.concatenate(groups), value)
+    other = family.config(sizes | {"memory": "attentive", "memory_size": 8})
+    Model(family, other, WarmStart(str(tmp_path / "plain"), family, other).params).save(
+        tmp_path / "memory"
+    )
+    with pytest.raises(
+        InputError, match=r"is another model than config\.model, differing in decoder/layers/memory"
+    ):
+        WarmStart(
+            str(tmp_path / "memory"),
+            family,
+            family.config(sizes | {"memory": "attentive", "memory_size": 16}),
+        )
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        (
+            "data.reader=prepared",
+            'config.data.reader is "prepared", which holds no segments; give "memory" or "stream"',
+        ),
+        (
+            "model.salient_vectors=8",
+            'config.task.segments.salient is "text", config.model.salient_vectors 8;',
+        ),
+        (
+            "task.max_source_length=600",
+            "config.task.max_source_length (or a bucket of data.source_lengths) is 600, but",
+        ),
+        (
+            "model.memory_layers=last0",
+            'config.model: memory_layers is "last0"; give "firstN", "lastN", "all" or the',
+        ),
+    ],
+)
+def test_configs_that_make_no_run(override, problem, tmp_path):
+    key, _, value = override.partition("=")
+    prepared = {"data.prepared": "x"} if value == "prepared" else {}
+    with pytest.raises(InputError) as caught:
+        _ = Experiment(read_config(TINY, {key: value} | prepared), tmp_path).task
+    assert str(caught.value).startswith(problem)

@@ -1,0 +1,60 @@
+"""A small LOCOST on eight devices, parameters and batch cut three ways, learns what it learns on
+one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longsum_jax.commands import train
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+def lines(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_path):
+    config = f"{tiny_run},data.batch_size=8"
+    mesh = "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2,training.accumulation=2,model.remat=True"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "longsum_jax.train",
+        f"--config={config},{mesh}",
+    ]
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(compiled_programs),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "PYTHONPATH": str(ROOT),
+    }
+    sharded = subprocess.Popen(
+        [*command, f"--workdir={tmp_path / 'eight'}"],
+        env=environment,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert train.main([f"--config={config}", f"--workdir={tmp_path / 'one'}"]) == 0
+    _, errors = sharded.communicate(timeout=300)
+    assert sharded.returncode == 0, errors
+    assert "(-, -, fsdp, tensor)" in errors or "(-, fsdp, tensor)" in errors  # the sharding table
+    one, eight = lines(tmp_path / "one"), lines(tmp_path / "eight")
+    assert [line["step"] for line in one] == [line["step"] for line in eight] == [1, 2, 2, 3, 3]
+    for a, b in zip(one, eight, strict=True):
+        for name in ("loss", "grad_norm", "weight", "tokens", "right_tokens"):
+            if name in a:
+                np.testing.assert_allclose(
+                    b[name], a[name], rtol=2e-5, err_msg=f"{name} at step {a['step']}"
+                )
+        assert a.get("eval") == b.get("eval")

@@ -1,0 +1,175 @@
+"""Summaries segment by segment against a search that knows no cache; what is read, kept and
+said."""
+
+import functools
+import json
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
+from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
+from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+LONGEST = 6  # tokens of a segment's summary
+SEGMENTS = {"segment_length": 48, "min_tokens": 16, "max_tokens": 24}
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+}
+SIZES |= {
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "memory_size": 8,
+}
+SIZES |= {
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "init_std": 0.5,
+    "memory_layers": "last1",
+}
+KINDS = {
+    "attentive": ({"memory": "attentive"}, {"salient": "text"}),
+    "compressive": (
+        {"memory": "compressive", "memory_compression": 2, "salient_vectors": 40},
+        {"salient": "vectors"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_tokenizer):
+    @functools.cache
+    def make(kind):
+        options, reading = KINDS[kind]
+        family = get_family("bart")
+        config = family.config(SIZES | options | {"vocab_size": tiny_tokenizer.vocab_size})
+        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(1)))
+        reading = SEGMENTS | reading | {"num_vectors": config.salient_vectors}
+        return Model(
+            family,
+            config,
+            params,
+            tiny_tokenizer,
+            {"max_new_tokens": LONGEST},
+            {"segments": reading},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def texts(topics):
+    """Documents of several, of many and of one segment."""
+    return [
+        " ".join(topics[0].split()[:70]),
+        " ".join(topics[3].split()[:130]),
+        "One sentence. And another.",
+    ]
+
+
+def slow_summary(model, text, query=None):
+    """Greedy search that gives the decoder the whole target for every token, with memories for one
+    document."""
+    config, params, tokenizer = model.config, model.params, model.tokenizer
+    options = SegmentInputOptions(**model.summarization["segments"])
+    reading = read_segment_inputs(text, tokenizer, options, query=query)
+    apply = jax.jit(
+        lambda *args, method, **more: model.module.apply(
+            {"params": params}, *args, method=method, **more
+        ),
+        static_argnames="method",
+    )
+    arrays = [np.array([source + [0] * (48 - len(source))]) for source in reading.sources]
+    masks = [np.arange(48)[None] < len(source) for source in reading.sources]
+    kept, (slots, reads) = no_vectors(config, 1), reading.vectors(options)
+    if config.salient_vectors:
+        for ids, mask, slot in zip(arrays, masks, slots, strict=True):
+            kept = apply(kept, ids, mask, slot[None], method=keep_vectors)
+    memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
+    for ids, mask, read in zip(arrays, masks, reads, strict=True):
+        inputs = {"salient": seen_vectors(kept, read[None])} if config.salient_vectors else {}
+        states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
+        target = np.zeros((1, LONGEST + 1), np.int32)
+        for t in range(LONGEST):
+            count = np.arange(LONGEST)[None] <= t
+            logits, after = apply(
+                target[:, :-1], count, states, mask, memory, method="write_segment"
+            )
+            target[0, t + 1] = logits[0, t].argmax()
+            if target[0, t + 1] == config.eos_token_id:
+                break
+        memory = after
+        said.append(tokenizer.decode(target[0, 1 : t + 2].tolist()).strip())
+    return " ".join(part for part in said if part), len(reading.sources)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_summaries_equal_a_search_without_cache(model, texts, kind):
+    model = model(kind)
+    found = model.summaries(texts, batch_size=2)
+    counts = []
+    for text, summary in zip(texts, found, strict=True):
+        wanted, count = slow_summary(model, text)
+        counts.append(count)
+        assert summary.text == wanted
+        assert summary.document_tokens == summary.read_tokens == len(model.tokenizer.encode(text))
+        assert summary.summary_tokens <= count * LONGEST
+    assert counts[0] > 2 < counts[1]
+    assert counts[2] == 1
+    # One program for documents of every length.
+    assert model._by_segments._step._cache_size() == 1
+    assert model.summarize(texts[1], batch_size=2) == [found[1].text]
+    assert model._by_segments._step._cache_size() == 1
+
+
+def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
+    found = model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
+    assert found != model("attentive").summarize(texts[0])
+    assert found == model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
+
+
+def test_what_is_not_read_is_told(model, texts):
+    model = model("attentive")
+    whole = model.summaries(texts[1])[0]
+    part = model.summaries(texts[1], max_source_length=60)[0]
+    assert part.document_tokens == whole.document_tokens
+    assert 0 < part.read_tokens <= 60 < whole.read_tokens
+    assert part.dropped_tokens == part.document_tokens - part.read_tokens
+    with pytest.raises(
+        InputError, match=r"document 1 has \d+ tokens, more than max_source_length=60"
+    ):
+        model.summaries(texts[1], max_source_length=60, on_overflow="error")
+    with pytest.raises(InputError, match="document 2 is empty"):
+        model.summaries([texts[0], " "])
+    with pytest.raises(InputError, match=r'the query "why why .* leaves \d+ of 48 tokens'):
+        model.summaries(texts[0], queries=["why " * 40])
+
+
+def test_a_query_is_put_before_every_segment(model, texts):
+    model = model("attentive")
+    found = model.summaries(texts[:1], queries=["what of it?"])[0]
+    assert found.text == slow_summary(model, texts[0], "what of it?")[0]
+
+
+def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
+    model = model("compressive")
+    model.save(tmp_path / "model")
+    described = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert described["model_type"] == "longsum_jax/bart"
+    assert described["memory"] == "compressive"
+    loaded = load(tmp_path / "model")
+    assert loaded.config == model.config
+    assert loaded.summarize(texts[0]) == model.summarize(texts[0])

@@ -1,0 +1,135 @@
+import dataclasses
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax import load
+from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.sentences import sentence_encoder, taken_sentences
+from longsum_jax.models.registry import get_family
+from longsum_jax.text.segmentation import SegmentOptions, segment_document
+from longsum_jax.text.sentences import split_sentences
+from longsum_jax.tokenizers.loading import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+SENTENCES = [
+    "Cats sleep.",
+    "It rained all day long, and the night too.",
+    "Why?",
+    "A dog barked at the moon.",
+    "End.",
+]
+SIZES = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def make():
+    def make(**changes):
+        family = get_family("bert")
+        sizes = SIZES | {"vocab_size": 300, "max_sentence_length": 24}
+        config = dataclasses.replace(family.presets["tiny"], **sizes | changes)
+        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+        return Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def extractor(make):
+    model = make(head="extraction")
+    model.params["head"]["out"]["kernel"] *= 1000  # so that some sentences are taken and others not
+    return model
+
+
+def test_sentence_vectors_are_means_of_states(make):
+    model = make()
+    vectors = sentence_encoder(model, max_sentence_length=20, batch_size=2)(SENTENCES)
+    for sentence, found in zip(SENTENCES, vectors, strict=True):
+        ids = model.tokenizer.close(model.tokenizer.encode(sentence), 20)
+        states = np.asarray(model.encode(np.array([ids]), np.ones((1, len(ids)))))
+        np.testing.assert_allclose(found, states[0].mean(0), atol=1e-5)
+    text = " ".join(SENTENCES * 4)
+    options = SegmentOptions(min_tokens=50, max_tokens=80)
+    document = segment_document(text, model.tokenizer, options, sentence_encoder(model))
+    assert "".join(document.segment_text(i) for i in range(len(document.segments))) == text
+
+
+def test_extract_is_what_the_module_scores(extractor, tmp_path):
+    text = " ".join(SENTENCES)
+    assert split_sentences(text) == SENTENCES
+    found = extractor.extract([text, SENTENCES[:2]], batch_size=3)
+    parts = [extractor.tokenizer.close(extractor.tokenizer.encode(s), 24) for s in SENTENCES]
+    mask = np.arange(24) < np.array(list(map(len, parts)))[:, None]
+    ids = np.zeros(mask.shape, np.int32)
+    ids[mask] = np.concatenate(parts)
+    apply = jax.jit(extractor.module.apply)
+    for chosen, rows in zip(found, (slice(0, 5), slice(0, 2)), strict=True):
+        scores = np.asarray(apply({"params": extractor.params}, ids[None, rows], mask[None, rows]))[
+            0
+        ]
+        assert np.abs(scores).min() > 1e-3
+        assert chosen == (np.flatnonzero(scores > 0).tolist() or list(range(len(scores)))[:3])
+    assert extractor.extract(text) == found[:1]
+    extractor.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.config == extractor.config
+    assert again.extract(text) == found[:1]
+
+
+def test_a_query_counts_as_a_sentence_before_the_others(extractor):
+    (plain,) = extractor.extract([["Which animals?", *SENTENCES]], threshold=0.4, top_k=6)
+    (asked,) = extractor.extract([SENTENCES], queries=["Which animals?"], threshold=0.4, top_k=6)
+    assert [i for i in plain if i] == [i + 1 for i in asked]
+
+
+def test_the_best_are_taken_where_none_is_likely():
+    scores = np.array([-1.0, -3.0, -0.5, -0.5, -2.0])
+    assert taken_sentences(scores) == [0, 2, 3]
+    assert taken_sentences(scores, top_k=9) == [0, 1, 2, 3, 4]
+    assert taken_sentences(scores, threshold=0.3) == [2, 3]  # log(3 / 7) = -0.85
+
+
+def test_bad_input(make, extractor):
+    with pytest.raises(InputError, match="document 2 is empty; give it some text or leave it out"):
+        extractor.extract([SENTENCES, " "])
+    with pytest.raises(InputError, match="document 1 is empty; give it"):
+        extractor.extract([[]])
+    with pytest.raises(
+        InputError, match=r"threshold=1.5 must lie between 0 and 1, and top_k=0 must be at least 1"
+    ):
+        extractor.extract(SENTENCES[0], threshold=1.5, top_k=0)
+    with pytest.raises(
+        InputError,
+        match=r"this bert model has no head that chooses sentences; train one with configs",
+    ):
+        make().extract("Text.")
+    with pytest.raises(
+        InputError, match="this model gives a score to every sentence of a document; use extract"
+    ):
+        extractor.logits(np.ones((1, 3), np.int32))
+    other = Model(extractor.family, extractor.config, extractor.params)
+    for use in (other.extract, lambda text: sentence_encoder(other)):
+        with pytest.raises(
+            InputError, match="the model directory holds no tokenizer; load it with tokenizer=PATH"
+        ):
+            use("Text.")
+
+
+def test_a_tokenizer_of_another_vocabulary(extractor, tiny_tokenizer, tmp_path):
+    extractor.save(tmp_path / "model")
+    tiny_tokenizer.save(tmp_path / "tokenizer")
+    with pytest.raises(InputError, match="300"):
+        load(tmp_path / "model", tokenizer=tmp_path / "tokenizer")
+    other = Model(extractor.family, extractor.config, extractor.params, tiny_tokenizer)
+    with pytest.raises(
+        InputError, match=r"outside the vocabulary of 300; was it made with another tokenizer\?"
+    ):
+        other.extract(SENTENCES[1])

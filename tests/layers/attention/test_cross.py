@@ -1,0 +1,217 @@
+"""Every cross-attention in decoders that were not made for it, all at once and step by step."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers import decoder as transformer
+from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS, CrossAttention, get_cross_attention
+from longsum_jax.layers.attention.multi_head import Attention
+from longsum_jax.layers.attention.options import CrossAttentionOptions
+from longsum_jax.layers.decoder import Decoder
+from longsum_jax.models.bart import BartConfig
+from longsum_jax.models.t5 import T5Config
+from longsum_jax.ops.attention.hepos import hepos_mask
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
+B, T, L, D, H, K = (
+    2,
+    4,
+    18,
+    24,
+    6,
+    4,
+)  # heads that are no multiple of the stride, a length that is none either
+HEADS = {"encoder_attention_heads": H, "decoder_attention_heads": H}
+T5 = T5Config(
+    d_model=D, d_kv=K, d_ff=16, num_decoder_layers=2, num_heads=H, dropout_rate=0.0, **CROSS
+)
+BART = BartConfig(d_model=D, decoder_layers=2, decoder_ffn_dim=16, dropout=0.0, **CROSS | HEADS)
+CONFIGS = pytest.mark.parametrize("config", [T5, BART], ids=["t5", "bart"])
+KINDS = pytest.mark.parametrize("kind", sorted(CROSS_ATTENTIONS))
+X, STATES = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
+MASK = jnp.arange(L) < jnp.array([L, 11])[:, None]
+
+
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(config, kind, **options):
+        """A decoder, and parameters that are all their own."""
+        decoder = Decoder(
+            dataclasses.replace(config, cross_attention=kind, **options).decoder_stack
+        )
+        return decoder, draw_params(decoder.init, X, STATES, MASK)
+
+    return make
+
+
+def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
+    """The cache of the start, and outputs [B, T, D] of one beam when X is given token by token."""
+    init = jax.jit(decoder.apply, static_argnums=(3, 4), static_argnames="method")
+    cache = start = init(variables, states, mask, beams, T, method="init_cache")
+    step = jax.jit(lambda x, cache: decoder.apply(variables, x, cache, method="step"))
+    out = []
+    for t in range(T):
+        y, cache = step(jnp.repeat(X[:, t : t + 1], beams, 1), cache)
+        out.append(y[:, -1])
+    return start, jnp.stack(out, 1)
+
+
+@CONFIGS
+@KINDS
+def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
+    decoder, variables = make(config, kind)
+    apply = jax.jit(decoder.apply)
+    wanted = apply(variables, X, STATES, MASK)
+    noise = jnp.where(MASK[..., None], STATES, 50.0)
+    np.testing.assert_allclose(apply(variables, X, noise, MASK), wanted, atol=1e-5)
+    _, found = steps(decoder, variables, noise, beams=3)
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+@CONFIGS
+@KINDS
+def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
+    make, config, kind, monkeypatch
+):
+    decoder, variables = make(config, kind)
+    mask = MASK.at[1, 1:].set(False)  # some heads read padding alone
+    _, wanted = steps(decoder, variables, mask=mask)
+    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
+    cache, found = steps(decoder, variables, mask=mask)
+    assert all(layer.source is None for layer in cache.layers)
+    assert cache.states.shape == STATES.shape
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("full", 18), ("hepos", 5), ("linformer", 5)])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
+    make, kind, keys, beams, monkeypatch
+):
+    stack = dataclasses.replace(T5, cross_attention=kind).decoder_stack
+    decoder, variables = make(T5, kind)
+    shapes = lambda: jax.eval_shape(  # noqa: E731
+        lambda v: decoder.apply(v, STATES, MASK, beams, T, method="init_cache"), variables
+    )
+    cache = shapes()
+    assert len(cache.layers) == 2
+    for layer in cache.layers:
+        assert (layer.source.k.shape, layer.source.v.shape) == ((B, H, K, keys),) * 2
+        assert (layer.own.k.shape, layer.own.v.shape) == ((B, beams, H, K, T),) * 2
+    assert get_cross_attention(stack.cross, H).num_keys(stack, L) == keys
+    size = 2 * cache.layers[0].source.k.size * 2 * 4
+    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size)
+    assert shapes().layers[0].source is not None
+    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size - 1)
+    assert shapes().layers[0].source is None
+
+
+@CONFIGS
+def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(make, config, monkeypatch):
+    """Values and gradients of all parameters and of the encoder states."""
+    see = lambda stack, states, mask: (
+        states,
+        mask[:, None, None] & hepos_mask(H, L, 4)[None, :, None],
+    )
+    dense = CrossAttention(
+        lambda stack: Attention(**stack.attention_fields), see, lambda stack, length: length
+    )
+    monkeypatch.setitem(CROSS_ATTENTIONS, "dense", dense)
+    (hepos, variables), (twin, others) = make(config, "hepos"), make(config, "dense")
+    assert jax.tree.structure(variables) == jax.tree.structure(others)
+
+    def run(decoder):
+        loss = lambda v, states: jnp.sin(decoder.apply(v, X, states, MASK)).sum()  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(variables, STATES)
+
+    for found, wanted in zip(
+        *map(jax.tree.leaves, (run(hepos), run(twin))), strict=True
+    ):  # two layers of rounding
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=5e-6 * max(1.0, float(np.abs(wanted).max()))
+        )
+
+
+def test_the_full_model_has_the_parameters_of_hepos(make):
+    _, full = make(BART, "full")
+    _, hepos = make(BART, "hepos")
+    jax.tree.map(np.testing.assert_array_equal, full, hepos)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("hepos", {"hepos_stride": 1}), ("linformer", {})])
+def test_reading_everything_is_full_attention(make, kind, options):
+    full, variables = make(T5, "full")
+    other, own = make(T5, kind, **options | {"cross_linformer_size": 20})
+    if kind == "linformer":
+        own["params"]["layers"]["cross_attention"]["length_projection"] = jnp.stack(
+            [jnp.eye(20)] * 2
+        )
+    flat, projection = (
+        jax.tree.map(lambda x: x, variables),
+        own["params"]["layers"]["cross_attention"],
+    )
+    extra = {name: value for name, value in projection.items() if name == "length_projection"}
+    flat["params"]["layers"]["cross_attention"] |= extra
+    # Compressed rows cannot be masked, so this holds where a key of zeros adds as much as it takes:
+    # 20 real tokens.
+    states, mask = jax.random.normal(jax.random.key(5), (B, 20, D)), jnp.ones((B, 20), bool)
+    wanted = full.apply(variables, X, states, mask)
+    np.testing.assert_allclose(other.apply(flat, X, states, mask), wanted, atol=1e-5)
+
+
+def test_a_text_of_padding_alone_gives_finite_states(make):
+    for kind in CROSS_ATTENTIONS:
+        decoder, variables = make(BART, kind)
+        nothing = decoder.apply(variables, X, STATES, jnp.zeros_like(MASK))
+        assert np.isfinite(nothing).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"cross_attention": "heposs"},
+            'cross_attention "heposs" is unknown; did you mean "hepos"? known: full, hepo',
+        ),
+        (
+            {"cross_attention": "hepos", "hepos_stride": 0},
+            "hepos_stride is 0; it must be at least 1",
+        ),
+        (
+            {"cross_attention": "hepos", "hepos_stride": 7},
+            "hepos_stride is 7, but the decoder has 6 heads, so that s",
+        ),
+        (
+            {"cross_attention": "linformer", "cross_linformer_size": 0},
+            "cross_linformer_size is 0; it must be at least",
+        ),
+    ],
+)
+def test_options_out_of_range(options, problem):
+    with pytest.raises(InputError) as caught:
+        get_cross_attention(CrossAttentionOptions(**options), 6)
+    assert str(caught.value).startswith(problem)
+    for config in (T5, BART):
+        with pytest.raises(InputError):
+            dataclasses.replace(config, **options)
+
+
+def test_sources_that_do_not_fit(make):
+    decoder, variables = make(T5, "hepos")
+    with pytest.raises(
+        InputError, match="hepos_stride is 4, but the source has 3 tokens, so that some heads would"
+    ):
+        decoder.apply(variables, X, STATES[:, :3], MASK[:, :3])
+    decoder, variables = make(T5, "linformer", cross_linformer_max_length=18)
+    longer = jnp.pad(STATES, ((0, 0), (0, 1), (0, 0)))
+    with pytest.raises(
+        InputError, match="an input of 19 tokens is longer than the 18 tokens that the Linformer"
+    ):
+        decoder.apply(variables, X, longer, jnp.ones((B, 19), bool))

@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.core import meta
+
+from longsum_jax.layers.attention.multi_head import Attention, RelativePositionBias
+from longsum_jax.layers.dense import normal
+
+D, H, K = 6, 2, 4
+RNG = np.random.default_rng(0)
+QUERIES, MEMORY = (jnp.asarray(RNG.normal(size=(2, n, D)), jnp.float32) for n in (3, 5))
+
+
+def module(**options):
+    return Attention(D, H, K, normal(0.5), normal(0.5), **options)
+
+
+def variables_of(attention):
+    return meta.unbox(attention.init(jax.random.key(0), QUERIES, MEMORY, method=cross))
+
+
+def cross(attention, x, memory, **options):
+    return attention.attend(x, *attention.project_kv(memory), **options)
+
+
+def test_attention_equals_one_head_at_a_time():
+    attention = module(scale=K**-0.5)
+    variables = variables_of(attention)
+    weight = {
+        name: np.asarray(value["kernel"], np.float64) for name, value in variables["params"].items()
+    }
+    mask, bias = RNG.random((2, 1, 3, 5)) < 0.7, RNG.normal(size=(1, H, 3, 5))
+    mask[..., 0] = True
+    expected = np.zeros((2, 3, D))
+    for h in range(H):
+        q, k, v = (
+            x @ weight[name][:, h] for name, x in (("q", QUERIES), ("k", MEMORY), ("v", MEMORY))
+        )
+        scores = np.exp(q @ k.swapaxes(1, 2) * K**-0.5 + bias[0, h]) * mask[:, 0]
+        expected += scores / scores.sum(-1, keepdims=True) @ v @ weight["o"][h]
+    out = attention.apply(
+        variables, QUERIES, MEMORY, mask=mask, bias=jnp.asarray(bias), method=cross
+    )
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+def test_rows_that_see_nothing_are_zero_with_finite_gradients():
+    attention = module()
+    variables = variables_of(attention)
+    mask = jnp.ones((2, 1, 3, 5), bool).at[1].set(False)
+
+    def loss(variables, x):
+        out = attention.apply(variables, x, MEMORY, mask=mask, method=cross)
+        return (out**2).sum(), out
+
+    (_, out), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(variables, QUERIES)
+    assert not np.asarray(out[1]).any()
+    assert np.asarray(out[0]).any()
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+
+
+def test_attention_without_projected_keys_and_values_is_the_same():
+    attention = module(scale=0.5)
+    variables = variables_of(attention)
+    mask = jnp.asarray(RNG.random((2, 1, 1, 5)) < 0.7).at[1].set(False)
+    expected = attention.apply(variables, QUERIES, MEMORY, mask=mask, method=cross)
+    out = attention.apply(variables, QUERIES, MEMORY, mask=mask, method="attend_absorbed")
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+def test_dropout_needs_deterministic_off():
+    attention = module(dropout_rate=0.5)
+    variables = variables_of(attention)
+    run = lambda seed, **options: attention.apply(  # noqa: E731
+        variables, QUERIES, MEMORY, rngs={"dropout": jax.random.key(seed)}, method=cross, **options
+    )
+    np.testing.assert_array_equal(run(0), run(1))
+    assert not np.allclose(run(0, deterministic=False), run(1, deterministic=False))
+
+
+def test_relative_position_bias_looks_up_the_golden_buckets(golden):
+    buckets = golden("d_misc")["rel_bucket_distance_0_299"]
+    bias = RelativePositionBias(H, 32, 128, bidirectional=False)
+    table = jnp.asarray(RNG.normal(size=(32, H)), jnp.float32)
+    out = bias.apply({"params": {"embedding": table}}, jnp.array([299]), jnp.arange(300))
+    assert out.shape == (1, H, 1, 300)
+    np.testing.assert_array_equal(out[0, :, 0].T, np.asarray(table)[buckets[::-1]])

@@ -1,0 +1,185 @@
+"""Stacks whose layers are not all alike: against the same layers in one stack, and through
+files."""
+
+import dataclasses
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.warm_start import WarmStart
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.layer_groups import (
+    kinds_of,
+    layer_groups,
+    layer_kinds,
+    layers_of_path,
+    regroup,
+)
+from longsum_jax.models.registry import get_family
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+SIZES = {"vocab_size": 31, "d_model": 16}
+BART = SIZES | {"max_position_embeddings": 48, "encoder_layers": 3, "decoder_layers": 1}
+BART |= {
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+}
+T5 = SIZES | {"d_kv": 8, "d_ff": 16, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 1}
+# A window over the whole text is full attention, so that these hybrids compute what equal layers
+# do.
+WIDE = {"attention_window": (96,), "local_radius": 40}
+
+
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(family_name, values, kind="full", **options):
+        family = get_family(family_name)
+        config = family.config(values | WIDE | {"encoder_attention": kind} | options)
+        return Model(family, config, draw_params(family.init_params(config), seed=1))
+
+    return make
+
+
+def flat(params):
+    return flax.traverse_util.flatten_dict(params, sep="/")
+
+
+def test_runs_of_equal_layers_are_groups():
+    groups = layer_groups(("a", "a", "b", "a"))
+    assert [tuple(group) for group in groups] == [
+        ("layers_0_1", 0, 2, "a"),
+        ("layers_2_2", 2, 1, "b"),
+        ("layers_3_3", 3, 1, "a"),
+    ]
+    assert [tuple(group) for group in layer_groups(("a",) * 3)] == [("layers", 0, 3, "a")]
+    assert groups[0].rows({"x": np.arange(4)})["x"].tolist() == [0, 1]
+
+
+def test_names_of_hybrids():
+    assert list(kinds_of("window+global*2, full")) == [("window+global", 2), ("full", 1)]
+    assert layer_kinds("window*2,full", 3) == ("window", "window", "full")
+    assert layer_kinds("lsh", 2) == ("lsh", "lsh")
+    assert layers_of_path("encoder/layers_6_11/ff_norm/scale") == (
+        "encoder/layers/ff_norm/scale",
+        6,
+    )
+    assert layers_of_path("encoder/layers/ff_norm/scale") == ("encoder/layers/ff_norm/scale", 0)
+    assert layers_of_path("encoder/final_norm/scale") is None
+
+
+@pytest.mark.parametrize("kind", ["full,window*2", "window,full,local"])
+@pytest.mark.parametrize(("family", "values"), [("bart", BART), ("t5", T5)])
+def test_hybrids_compute_what_equal_layers_do(make, family, values, kind):
+    plain = make(family, values)
+    hybrid = make(family, values, kind)
+    shapes = hybrid.family.parameter_shapes(hybrid.config)
+    params = regroup(flat(plain.params), shapes)
+    assert {path: x.shape for path, x in params.items()} == shapes
+    hybrid.params = flax.traverse_util.unflatten_dict(params, sep="/")
+    ids = np.random.default_rng(0).integers(4, 31, (2, 37))
+    mask = np.arange(37) < np.array([[37], [20]])
+    real = mask[..., None]
+    np.testing.assert_allclose(
+        np.where(real, hybrid.encode(ids, mask), 0),
+        np.where(real, plain.encode(ids, mask), 0),
+        atol=2e-6,
+    )
+    back = regroup(params, plain.family.parameter_shapes(plain.config))
+    for path, x in flat(plain.params).items():
+        np.testing.assert_array_equal(back[path], x)
+
+
+def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
+    """The third layer gets the third window, and draws its random blocks as the third."""
+    model = make("bart", BART, "local*2,window+random", attention_window=(4, 6, 8))
+    encoder = Encoder(model.config.encoder_stack)
+    x, mask = np.ones((1, 5, 16), np.float32), np.ones((1, 5), bool)
+
+    def parts(encoder):
+        _, *begun = encoder.attention.begin(x, mask, None, True)
+        return [encoder.attention.part(*begun, group) for group in encoder.groups]
+
+    variables = encoder.init(jax.random.key(0), x, mask)
+    (_, local), (_, (radius, number)) = nn.apply(parts, encoder)(variables)
+    assert local == ()
+    assert radius.tolist() == [4]
+    assert number.tolist() == [2]
+
+
+def test_training_reaches_every_layer_and_dropout_differs_between_groups(make):
+    model = make("bart", BART, "window,full,window", dropout=0.1)
+    ids = np.random.default_rng(2).integers(4, 31, (2, 24))
+
+    def loss(params):
+        rngs = {"dropout": jax.random.key(0)}
+        return model.module.apply(
+            {"params": params}, ids, np.ones_like(ids), ids, False, rngs=rngs
+        ).var()
+
+    for path, gradient in flat(jax.jit(jax.grad(loss))(model.params)).items():
+        if "/layers" in path and not path.endswith(
+            "/k/bias"
+        ):  # a bias of keys shifts all scores alike
+            assert np.abs(gradient).max() > 0, path
+
+
+@pytest.mark.parametrize(("family", "values"), [("bart", BART), ("t5", T5)])
+def test_hybrids_come_back_from_files(make, tmp_path, family, values):
+    model = make(family, values, "full,linformer*2", linformer_size=4, linformer_max_length=48)
+    model.save(tmp_path / "saved")
+    loaded = load(tmp_path / "saved")
+    assert loaded.family.config_json(loaded.config) == model.family.config_json(model.config)
+    for path, x in flat(model.params).items():
+        np.testing.assert_array_equal(flat(loaded.params)[path], x)
+
+
+def test_a_hybrid_starts_from_equal_layers_and_its_own_parts_are_new(make, tmp_path):
+    plain = make("bart", BART)
+    plain.save(tmp_path / "plain")
+    config = dataclasses.replace(
+        plain.config, encoder_attention="full,linformer*2", linformer_max_length=48
+    )
+    start = WarmStart(str(tmp_path / "plain"), plain.family, config)
+    assert start.fresh == ["encoder/layers_1_2/self_attention/length_projection"]
+    found, there = flat(start.params), flat(plain.params)
+    assert found.keys() == plain.family.parameter_shapes(config).keys()
+    name = "self_attention/q/kernel"
+    np.testing.assert_array_equal(
+        found[f"encoder/layers_1_2/{name}"], there[f"encoder/layers/{name}"][1:]
+    )
+    np.testing.assert_array_equal(found[f"decoder/layers/{name}"], there[f"decoder/layers/{name}"])
+
+
+def test_what_a_model_has_learnt_is_not_left_out_in_silence(make, tmp_path):
+    """Starting a plain model from a hybrid would drop the projections."""
+    hybrid = make("bart", BART, "full,linformer*2", linformer_max_length=48)
+    hybrid.save(tmp_path / "hybrid")
+    config = dataclasses.replace(hybrid.config, encoder_attention="full")
+    with pytest.raises(
+        InputError, match="differing in encoder/layers_1_2/self_attention/length_projection"
+    ):
+        WarmStart(str(tmp_path / "hybrid"), hybrid.family, config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("window*2,full*2", "says what 4 layers have, but the encoder has 3"),
+        ("window*two,full", '"window\\*two" gives no number of layers'),
+        ("window*0,full*3", "gives no number of layers"),
+        ("window*2,ful", '"ful" is unknown; did you mean "full"'),
+        ("block_staggered,full*2", "block_staggered puts tokens of its own in front of the text"),
+    ],
+)
+def test_bad_hybrids(make, kind, said):
+    with pytest.raises(InputError, match=said):
+        make("bart", BART, kind)

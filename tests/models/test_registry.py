@@ -1,0 +1,101 @@
+import dataclasses
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
+from longsum_jax.models.locost import LocostConfig
+from longsum_jax.models.registry import FAMILIES, family_of, get_family, model_config, preset
+
+
+def test_every_preset_is_a_model_section():
+    for name, family in FAMILIES.items():
+        for preset_name, config in family.presets.items():
+            assert model_config(preset(name, preset_name)) == (family, config)
+
+
+def test_preset_with_replaced_keys():
+    _, config = model_config(preset("locost", "tiny", d_ff=7))
+    assert config == dataclasses.replace(get_family("locost").presets["tiny"], d_ff=7)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"model_type": "locost"},
+        {"model_type": "", "architectures": ["LOCOSTForConditionalGeneration"]},
+        {"model_type": None, "architectures": None, "d_state": 8, "num_ssm_heads": 1},
+    ],
+)
+def test_family_of_a_config_json(raw):
+    assert family_of(raw, "x").name == "locost"
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (
+            lambda: get_family("lcost"),
+            'unknown model family "lcost"; did you mean "locost"? known: bart, ',
+        ),
+        (
+            lambda: model_config({"d_model": 3}),
+            'unknown model family ""; known: bart, bert, bigbird_pegasus, ',
+        ),
+        (
+            lambda: preset("locost", "bigger"),
+            'unknown locost preset "bigger"; known: base, base_hepos, ',
+        ),
+        (
+            lambda: family_of({"model_type": "gpt2"}, "a.json"),
+            'a.json: model_type "gpt2" is not supported; ',
+        ),
+        (
+            lambda: model_config(preset("locost", "tiny", d_states=3), "config.model"),
+            'config.model: unknown key "d_states"; did you mean "d_state"?',
+        ),
+        (
+            lambda: model_config(preset("locost", "tiny", num_heads=5), "config.model"),
+            "config.model: d_model 64 is not divisible by num_heads 5; change either",
+        ),
+        (
+            lambda: model_config(preset("locost", "tiny", d_state=31), "config.model"),
+            "config.model: d_state is 31; it must be even",
+        ),
+        (
+            lambda: model_config(preset("locost", "tiny", dtype="float16"), "config.model"),
+            'config.model.dtype: "float16" is not allowed; did you mean "bfloat16"?',
+        ),
+    ],
+)
+def test_unknown_names_and_values(call, problem):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value).startswith(problem)
+
+
+def test_parameter_shapes_of_the_published_model():
+    shapes = get_family("locost").parameter_shapes(LocostConfig())
+    assert shapes["shared"] == (32100, 768)
+    assert shapes["encoder/layers/self_attention/C"] == (12, 2, 768, 256, 2)
+    total = 0
+    for shape in shapes.values():
+        size = 1
+        for n in shape:
+            size *= n
+        total += size
+    assert total == 234_724_224
+
+
+@pytest.mark.parametrize("kind", ENCODER_ATTENTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_names_for_every_attention(family, kind):
+    family, config = model_config(preset(family, "tiny", encoder_attention=kind))
+    rows = family.weight_map(config).rows
+    assert {row.path for row in rows} == family.parameter_shapes(config).keys()
+    assert len({row.key for row in rows}) == len(rows)
+    raw = family.config_json(config)
+    assert (raw["model_type"] == family.name) == (kind in family.attentions)
+    assert family_of(raw, "config.json") is family
+    # Options that this attention does not read are not kept.
+    assert family.config_json(family.config_of_json(raw, "config.json")) == raw

@@ -1,0 +1,113 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops.attention.dense import (
+    dot_product_attention,
+    masked_softmax,
+    relative_position_bucket,
+)
+
+B, T, L, H, K = 2, 3, 5, 2, 4
+
+
+def tensors():
+    rng = np.random.default_rng(0)
+    return [
+        rng.normal(size=shape) for shape in ((B, T, H, K), (B, L, H, K), (B, L, H, K), (1, H, T, L))
+    ]
+
+
+def attention_by_loops(q, k, v, mask, bias, scale):
+    """One query and one head at a time, over the keys it may see, in float64."""
+    out = np.zeros((B, T, H, K))
+    for b, t, h in np.ndindex(B, T, H):
+        seen = [i for i in range(L) if mask[b, t, i]]
+        weights = [math.exp(scale * (q[b, t, h] @ k[b, i, h]) + bias[0, h, t, i]) for i in seen]
+        for weight, i in zip(weights, seen, strict=True):
+            out[b, t, h] += weight / sum(weights) * v[b, i, h]
+    return out
+
+
+def test_attention_equals_loops_and_blind_queries_get_zeros():
+    q, k, v, bias = tensors()
+    mask = np.random.default_rng(1).random((B, T, L)) < 0.6
+    mask[0, 1] = False
+    out = dot_product_attention(
+        *map(jnp.asarray, (q, k, v)), mask=mask[:, None], bias=jnp.asarray(bias), scale=0.7
+    )
+    np.testing.assert_allclose(out, attention_by_loops(q, k, v, mask, bias, 0.7), rtol=0, atol=1e-6)
+    assert not np.asarray(out[0, 1]).any()
+
+
+def test_attention_without_mask_and_bias():
+    q, k, v, bias = tensors()
+    out = dot_product_attention(*map(jnp.asarray, (q, k, v)))
+    expected = attention_by_loops(q, k, v, np.ones((B, T, L), bool), 0 * bias, 1.0)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6)
+
+
+def test_gradients_of_blind_queries_are_finite_and_zero():
+    q, k, v, bias = map(jnp.asarray, tensors())
+    mask = jnp.zeros((B, 1, T, L), bool).at[1].set(True)
+    loss = lambda *x: (dot_product_attention(*x[:3], mask=mask, bias=x[3]) ** 2).sum()  # noqa: E731
+    dq, dk, dv, dbias = jax.grad(loss, argnums=(0, 1, 2, 3))(q, k, v, bias)
+    for gradient in (dq, dk, dv):
+        assert not np.asarray(gradient[0]).any()
+        assert np.isfinite(gradient).all()
+        assert np.asarray(gradient[1]).any()
+    assert np.isfinite(dbias).all()
+
+
+def test_bfloat16_attention_has_float32_scores():
+    q, k, v, _ = (jnp.asarray(x, jnp.bfloat16) for x in tensors())
+    out = dot_product_attention(q * 4, k * 4, v)
+    assert out.dtype == jnp.bfloat16
+    wide = [np.asarray(x, np.float64) for x in (q * 4, k * 4, v)]
+    exact = attention_by_loops(*wide, np.ones((B, T, L), bool), np.zeros((1, H, T, L)), 1.0)
+    np.testing.assert_allclose(np.asarray(out, np.float64), exact, rtol=0, atol=2e-2)
+
+
+def test_dropout_acts_on_the_weights():
+    q, k, v, _ = map(jnp.asarray, tensors())
+    out = dot_product_attention(q, k, v, dropout=lambda weights: weights.at[..., 1:].set(0.0))
+    first = masked_softmax(jnp.einsum("bthk,blhk->bhtl", q, k), None)[..., 0]
+    np.testing.assert_allclose(
+        out, jnp.einsum("bht,bhk->bthk", first, v[:, 0]), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_golden_buckets_of_the_decoder(golden):
+    expected = golden("d_misc")["rel_bucket_distance_0_299"]
+    buckets = relative_position_bucket(
+        -np.arange(300), bidirectional=False, num_buckets=32, max_distance=128
+    )
+    np.testing.assert_array_equal(buckets, expected)
+    future = relative_position_bucket(
+        np.arange(1, 5), bidirectional=False, num_buckets=32, max_distance=128
+    )
+    assert not np.asarray(future).any()
+
+
+def test_buckets_of_both_directions():
+    def slow(distance, half=16, exact=8):
+        """Scalars in float64, section 2.1 of the T5 paper: half of the buckets for each sign."""
+        size, offset = abs(distance), half * (distance > 0)
+        if size < exact:
+            return offset + size
+        far = exact + int(math.log(size / exact) / math.log(128 / exact) * (half - exact) + 1e-6)
+        return offset + min(far, half - 1)
+
+    distance = np.arange(-300, 301)
+    buckets = relative_position_bucket(
+        distance, bidirectional=True, num_buckets=32, max_distance=128
+    )
+    np.testing.assert_array_equal(buckets, [slow(int(d)) for d in distance])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
+def test_masked_softmax_of_a_row_without_entries(shape):
+    assert not np.asarray(masked_softmax(jnp.ones(shape), jnp.zeros(shape, bool))).any()

@@ -1,0 +1,534 @@
+"""LSG attention against the published code, and against dense attention under masks made from its
+description."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.ops.attention import lsg
+from longsum_jax.ops.attention.blockwise import Dropout
+from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
+from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+GOLDEN = Path(__file__).parents[2] / "golden" / "lsg"
+CASES = json.loads((GOLDEN / "attn_core_cases.json").read_text())
+KINDS = ("norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling")
+GROUPS = [(kind, causal) for kind in (*KINDS, "none") for causal in (False, True)]
+B, H, K, SCALE = 2, 4, 8, 8**-0.5
+
+
+# Against the published code
+
+
+def golden_call(case, arrays, **options):
+    """(function of q, k, v [B, G + L, H, K] and a mask -> [B, G + L, H K], its arguments, which
+    rows count)."""
+    inputs, name, count = case["inputs"], case["name"], case["num_global_tokens"]
+    q, k, v = (arrays[f"{inputs}/{x}"].swapaxes(1, 2) for x in "qkv")
+    mask = arrays[f"{inputs}/mask"].astype(bool) | (not case["masked"])
+    projections = tuple(arrays[f"{name}/R{i}"][0, :, 0] for i in range(case["n_random"]))
+    names = ("block_size", "sparse_block_size", "sparsity_factor", "sparsity_type", "causal")
+    options = (
+        {key: case[key] for key in names} | {"projections": projections, "scale": SCALE} | options
+    )
+
+    def call(q, k, v, mask):
+        text, tokens = (
+            [x[:, part] for x in (q, k, v)] for part in (slice(count, None), slice(count))
+        )
+        text, tokens = lsg_attention(*text, *tokens, mask, **options)
+        out = jnp.concatenate([tokens, text], 1)
+        return out.reshape(*out.shape[:2], -1)
+
+    counts = np.concatenate([np.ones((B, count), bool), mask], 1)[..., None]
+    return call, (q, k, v, mask), counts
+
+
+def check_golden(case, arrays):
+    """Values and, where they are stored, gradients, as published: its defects included."""
+    name = case["name"]
+    call, inputs, counts = golden_call(case, arrays, reference_quirks=True)
+    cotangent = (arrays[f"{case['inputs']}/dout"] * counts).astype(np.float32)
+
+    def outputs_and_gradients(q, k, v, mask):
+        out, pull_back = jax.vjp(lambda *x: call(*x, mask), q, k, v)
+        return (out, *pull_back(cotangent)) if f"{name}/dq" in arrays else (out,)
+
+    found, *gradients = jax.jit(outputs_and_gradients)(*inputs)
+    tolerance = 1e-5  # pooling divides by the count + 1e-6 there
+    np.testing.assert_allclose(
+        found * counts, arrays[f"{name}/out"] * counts, atol=tolerance, err_msg=name
+    )
+    for gradient, letter in zip(gradients, "qkv", strict=False):
+        wanted = arrays[f"{name}/d{letter}"].swapaxes(1, 2)
+        np.testing.assert_allclose(gradient, wanted, atol=2e-5, err_msg=f"{name} d{letter}")
+
+
+def is_wrong_there(case):
+    """Where the published code departs from its description: a step of one key, and padding seen by
+    bos_pooling.
+
+    Padding comes last, so that causal attention has none to see.
+    """
+    pooled = (
+        case["sparsity_type"] == "bos_pooling"
+        or case["sparsity_factor"] == case["sparse_block_size"]
+    )
+    shifted = case["sparsity_factor"] == case["block_size"]
+    return (
+        case["sparsity_type"] != "none"
+        and not case["causal"]
+        and (shifted or (pooled and case["masked"]))
+    )
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    with np.load(GOLDEN / "attn_core.npz") as file:
+        return dict(file)
+
+
+def shows_more(case):
+    """Whether a case shows more than its like; the test of all published cases has the others, too.
+
+    What the number of globals, a lower factor and full masks change is the same for every
+    selection.
+    """
+    plain = case["num_global_tokens"] == 1 and case["sparsity_factor"] != 2 and case["masked"]
+    return plain or (case["sparsity_type"] == "norm" and not case["causal"])
+
+
+@pytest.mark.parametrize(("kind", "causal"), GROUPS)
+def test_as_published(kind, causal, arrays):
+    cases = [
+        case
+        for case in CASES
+        if (case["sparsity_type"], case["causal"]) == (kind, causal) and shows_more(case)
+    ]
+    assert any(f"{case['name']}/dq" in arrays for case in cases)
+    for case in cases:
+        check_golden(case, arrays)
+
+
+def test_without_quirks_only_the_defects_differ(arrays):
+    """One case of each defect, and one without; ``out_fixed`` is bos_pooling without seen
+    padding."""
+    cases = [
+        case
+        for case in CASES
+        if "f4_g1_mask_long" in case["name"] or "f8_g1_mask_long" in case["name"]
+    ]
+    defects = {
+        (case["sparsity_type"], case["sparsity_factor"]): case
+        for case in cases
+        if is_wrong_there(case)
+    }
+    assert len(defects) == 5
+    fine = next(
+        case for case in cases if case["sparsity_type"] == "norm" and not is_wrong_there(case)
+    )
+    for case in (fine, *defects.values()):
+        name = case["name"]
+        call, inputs, counts = golden_call(case, arrays)
+        found, published = (
+            np.asarray(jax.jit(call)(*inputs)) * counts,
+            arrays[f"{name}/out"] * counts,
+        )
+        if case["has_fixed"] and "f8" not in name:
+            np.testing.assert_allclose(
+                found, arrays[f"{name}/out_fixed"] * counts, atol=5e-6, err_msg=name
+            )
+        if case is fine:
+            np.testing.assert_allclose(found, published, atol=5e-6, err_msg=name)
+        else:
+            assert np.abs(found - published).max() > 1e-3, name
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+def test_all_published_cases(shared_data):
+    directory = shared_data.parent / "golden" / "lsg"
+    with np.load(directory / "attn_core.npz") as file:
+        every = dict(file)
+    for case in json.loads((directory / "attn_core_cases.json").read_text()):
+        check_golden(case, every)
+
+
+# Against dense attention
+
+
+def mixtures(kind, q, k, seen, *, factor, block, sparse_block, projections):
+    """What each sparse key is made of, by the description of its selection: weights [B, H, M, L],
+    seen [B, H, M]."""
+    length = k.shape[1]
+    weights = np.zeros((B, H, length // factor, length))
+    sizes = [
+        n
+        for n in range(factor, block + 1, factor)
+        if block % n == 0 and n <= max(min(block, sparse_block), factor)
+    ]
+    chunk = max(sizes)
+    if kind == "lsh" and chunk // factor < 2:
+        kind = "bos_pooling"
+    for b, h in np.ndindex(B, H):
+        rows = weights[b, h]
+        for m in range(length // factor):
+            group = np.arange(m * factor, (m + 1) * factor)
+            real = group[seen[b, group]]
+            if kind == "stride":
+                rows[m, group[h % factor]] = 1
+            elif kind == "pooling" and len(real):
+                rows[m, real] = 1 / len(real)
+            elif kind == "bos_pooling" and len(real):
+                scores = np.exp(k[b, real, h] @ q[b, 0, h] * SCALE)
+                rows[m, real] = scores / scores.sum()
+        if kind == "block_stride":
+            run = block // factor
+            for m in range(length // factor):
+                rows[m, m // run * block + (m % run + h * run) % block] = 1
+        if kind in ("norm", "lsh"):
+            for start in range(0, length, chunk):
+                part = rows[start // factor : (start + chunk) // factor]
+                (_longest if kind == "norm" else _clustered)(
+                    part, k[b, :, h], seen[b], start, chunk, [r[h] for r in projections]
+                )
+    if factor == 1:
+        weights[:] = np.eye(length)
+    return weights, np.einsum("bhml,bl->bhm", weights > 0, seen) > 0
+
+
+def _longest(rows, k, seen, start, chunk, _):
+    order = sorted(range(start, start + chunk), key=lambda i: (not seen[i], -np.linalg.norm(k[i])))
+    for row, i in zip(rows, sorted(order[: len(rows)]), strict=True):
+        row[i] = 1
+
+
+def _clustered(rows, k, seen, start, chunk, projections):
+    members = {i: ([i], k[i]) for i in range(start, start + chunk) if seen[i]}
+    for directions in projections:
+        buckets = {}
+        for tokens, total in members.values():
+            products = total @ directions
+            bucket = int(np.argmax(np.concatenate([products, -products])))
+            old_tokens, old_total = buckets.get(bucket, ([], 0))
+            buckets[bucket] = (old_tokens + tokens, old_total + total)
+        members = buckets
+    for bucket, (tokens, _) in members.items():
+        rows[bucket, tokens] = 1 / len(tokens)
+
+
+def sentence_masks(length, seen, sparse_seen, *, factor, block, sparse_block, causal):
+    """A query sees the tokens of three blocks (two, none later, if causal) and the S sparse keys
+    nearest to them.
+
+    bool [B, 1, L, L] and [B, H, L, M]. Sparse key m stands for tokens m f to (m + 1) f.
+    """
+    tokens = np.zeros((length, length), bool)
+    sparse = np.zeros((length, sparse_seen.shape[2]), bool)
+    first = np.arange(sparse_seen.shape[2]) * factor
+    for i in range(length):
+        start, end = (i // block - 1) * block, (i // block + 2) * block
+        tokens[i, max(start, 0) : (i + 1 if causal else end)] = True
+        left, right = np.flatnonzero(first + factor <= start), np.flatnonzero(first >= end)
+        sparse[i, left[max(0, len(left) - sparse_block) :]] = True
+        if not causal:
+            sparse[i, right[:sparse_block]] = True
+    return tokens & seen[:, None, None], sparse & sparse_seen[:, :, None]
+
+
+def attend(q, k, v, seen, xp):
+    """softmax(q k) v [B, T, H, K] over what is seen, bool [B, H or 1, T, L]; some key always is."""
+    scores = xp.where(seen, xp.einsum("bthk,blhk->bhtl", q, k) * SCALE, -1e30)
+    weights = xp.exp(scores - scores.max(-1, keepdims=True))
+    return xp.einsum("bhtl,blhk->bthk", weights / weights.sum(-1, keepdims=True), v)
+
+
+def dense(
+    q, k, v, global_q, global_k, global_v, mask, mixture, *, factor, block, sparse_block, causal
+):
+    """LSG attention by one dense softmax; gradients flow but for those through the choice of a
+    ``mixture``.
+
+    In numpy, which needs no compiling, unless gradients are wanted.
+    """
+    xp = np if isinstance(q, np.ndarray) else jnp
+    length, (weights, sparse_seen) = q.shape[1], mixture
+    tokens, sparse = sentence_masks(
+        length,
+        mask,
+        sparse_seen,
+        factor=factor,
+        block=block,
+        sparse_block=sparse_block,
+        causal=causal,
+    )
+    if length <= 2 * block:
+        allowed = np.tri(length, dtype=bool) if causal else True
+        tokens, sparse = (
+            (mask[:, None, None] & allowed) & np.ones_like(tokens),
+            np.zeros_like(sparse),
+        )
+    sparse_k, sparse_v = (xp.einsum("bhml,blhk->bmhk", weights[..., :length], x) for x in (k, v))
+    keys, values = (
+        xp.concatenate([global_k, sparse_k, k], 1),
+        xp.concatenate([global_v, sparse_v, v], 1),
+    )
+    ones = np.ones((B, H, length, global_k.shape[1]), bool)
+    seen = np.concatenate([ones, sparse, np.broadcast_to(tokens, (B, H, length, length))], -1)
+    out = attend(q, keys, values, seen, xp)
+    everything = xp.concatenate([global_k, k], 1), xp.concatenate([global_v, v], 1)
+    seen = np.concatenate([ones[:, :1, 0], mask[:, None]], -1)[:, :, None]
+    return out, global_q if causal else attend(global_q, *everything, seen, xp)
+
+
+def make_twin(arrays, mask, options):
+    """``dense`` for ``options`` of lsg_attention."""
+    sizes = {"factor": options["sparsity_factor"], "block": options["block_size"]}
+    sizes["sparse_block"] = options["sparse_block_size"]
+    extra = (0, -mask.shape[1] % sizes["block"])
+    q, k = arrays[0], np.pad(arrays[1], ((0, 0), extra, (0, 0), (0, 0)))
+    seen = np.pad(mask, ((0, 0), extra))
+    mixture = mixtures(
+        options["sparsity_type"], q, k, seen, projections=options["projections"], **sizes
+    )
+    return lambda *x: dense(*x, mask, mixture, **sizes, causal=options["causal"])
+
+
+def make_arrays(length, count=2, rows=None):
+    rng = np.random.default_rng(length)
+    arrays = [
+        rng.normal(size=(B, n, H, K)).astype(np.float32) for n in (length,) * 3 + (count,) * 3
+    ]
+    return arrays, np.arange(length) < np.array(rows or (length, int(0.7 * length)))[:, None]
+
+
+def make_options(kind, factor, block, sparse_block, causal=False):
+    projections = ()
+    if kind == "lsh":
+        sizes = {
+            "chunk": chunk_size(block, sparse_block, factor),
+            "factor": factor,
+            "pre_rounds": 1,
+        }
+        projections = lsh_projections(jax.random.key(7), H, K, **sizes)
+    options = {
+        "sparsity_type": kind,
+        "sparsity_factor": factor,
+        "block_size": block,
+        "sparse_block_size": sparse_block,
+    }
+    return options | {
+        "projections": [np.asarray(x) for x in projections],
+        "causal": causal,
+        "scale": SCALE,
+    }
+
+
+def assert_same(found, wanted, mask, **tolerance):
+    np.testing.assert_allclose(found[0][mask], wanted[0][mask], **tolerance)
+    np.testing.assert_allclose(found[1], wanted[1], **tolerance)
+
+
+# Every factor of a block of 12, with sparse blocks below, equal to and above it.
+SHAPES = [(1, 12), (2, 5), (2, 20), (3, 20), (4, 5), (4, 12), (6, 5), (6, 20), (12, 5), (12, 20)]
+
+
+def check_twin(options, length):
+    arrays, mask = make_arrays(length)
+    found = jax.jit(lambda *x: lsg_attention(*x, mask, **options))(*arrays)
+    assert_same(found, make_twin(arrays, mask, options)(*arrays), mask, atol=3e-6)
+
+
+@pytest.mark.parametrize(("factor", "sparse_block"), SHAPES)
+def test_a_query_sees_the_nearest_sparse_keys_beside_its_window(factor, sparse_block):
+    kind, causal = ("stride", "block_stride", "norm")[factor % 3], sparse_block == 20
+    check_twin(make_options(kind, factor, 12, sparse_block, causal), 61)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("block", "factor", "sparse_block"), [(8, 2, 8), (12, 3, 5)])
+def test_every_selection(kind, block, factor, sparse_block):
+    check_twin(make_options(kind, factor, block, sparse_block), 53)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pieces_of_a_text_change_nothing(causal, monkeypatch):
+    """Ten blocks, four at a time, the last piece being shorter: each comes with what its neighbours
+    see in it."""
+    monkeypatch.setattr(lsg, "MIN_PIECE_BLOCKS", 4)
+    monkeypatch.setattr(lsg, "max_score_bytes", lambda: 1)
+    options = make_options("stride", 4, 8, 8, causal)
+    check_twin(options, 75)
+    if not causal:
+        arrays, mask = make_arrays(75)
+        check_gradients(
+            lambda *x: lsg_attention(*x, mask, **options),
+            make_twin(arrays, mask, options),
+            arrays,
+            mask,
+        )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [5, 16])
+def test_up_to_two_blocks_everything_is_seen(length, causal):
+    """Causal too, where the published code ends in an error."""
+    check_twin(make_options("norm", 4, 8, 8, causal), length)
+
+
+def check_gradients(function, twin, arrays, mask):
+    loss = lambda out: jnp.sin(out[0][mask]).sum() + jnp.sin(out[1]).sum()  # noqa: E731
+    gradient = lambda function: jax.jit(jax.grad(lambda *x: loss(function(*x)), tuple(range(6))))(
+        *arrays
+    )
+    for x, y in zip(gradient(function), gradient(twin), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["norm", "lsh", "pooling"])
+def test_gradients(kind):
+    options = make_options(kind, 4, 8, 8)
+    arrays, mask = make_arrays(53)
+    check_gradients(
+        lambda *x: lsg_attention(*x, mask, **options),
+        make_twin(arrays, mask, options),
+        arrays,
+        mask,
+    )
+
+
+# What holds for every selection
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_is_not_seen(kind):
+    """Neither what stands there nor how much of it; a row of padding alone gives zeros and finite
+    gradients."""
+    options = make_options(kind, 4, 8, 8)
+    arrays, mask = make_arrays(53, rows=(37, 0))
+    for x in arrays:
+        x[1] = x[0]
+    longer = [
+        np.pad(x, ((0, 0), (0, 19), (0, 0), (0, 0)), constant_values=9.0) for x in arrays[:3]
+    ] + arrays[3:]
+    call = lambda *x: lsg_attention(*x, **options)  # noqa: E731
+
+    def call_and_gradients(*x):
+        out, pull_back = jax.vjp(lambda *y: call(*y, x[-1]), *x[:-1])
+        return out, pull_back(jax.tree.map(jnp.ones_like, out))
+
+    wanted, found = (
+        jax.jit(call)(*longer, np.pad(mask, ((0, 0), (0, 19)))),
+        jax.jit(call_and_gradients)(*arrays, mask),
+    )
+    assert_same(found[0], wanted, (slice(0, 1), slice(0, 37)), atol=2e-6)
+    assert not np.asarray(wanted[0][1]).any()
+    assert not np.asarray(wanted[0][0, 37:]).any()
+    assert all(np.isfinite(x).all() for x in found[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_causal_attention_sees_nothing_later(kind):
+    options = make_options(kind, 2, 8, 8, causal=True)
+    arrays, _ = make_arrays(43)
+    mask = np.ones((B, 43), bool)
+    call = jax.jit(lambda *x: lsg_attention(*x, mask, **options)[0])
+    changed = [x + (np.arange(43) >= 30)[:, None, None] for x in arrays[:3]] + arrays[3:]
+    changed = [x.astype(np.float32) for x in changed]
+    np.testing.assert_allclose(call(*changed)[:, :30], call(*arrays)[:, :30], atol=1e-6)
+    assert np.abs(call(*changed)[:, 30:] - call(*arrays)[:, 30:]).max() > 0.1
+
+
+def test_keys_may_be_hidden_that_are_no_padding():
+    """A hidden first token is seen by nobody, and sees as before."""
+    options = make_options("norm", 2, 8, 8)
+    arrays, mask = make_arrays(43)
+    hidden = mask & (np.arange(43) > 0)
+    found = jax.jit(lambda *x: lsg_attention(*x, mask, key_mask=hidden, **options))(*arrays)
+    wanted = make_twin(arrays, hidden, options)(*arrays)
+    assert_same(found, wanted, mask, atol=3e-6)
+    assert np.asarray(found[0][:, 0]).any()
+
+
+def test_no_sparse_keys_is_the_same_whatever_says_so():
+    arrays, mask = make_arrays(43)
+    options = [{"sparsity_type": "none"}, {"sparse_block_size": 0}, {"sparsity_factor": 0}]
+    call = lambda option: jax.jit(lambda *x: lsg_attention(*x, mask, block_size=8, **option))(
+        *arrays
+    )
+    first, *others = map(call, options)
+    for other in others:
+        assert_same(other, first, mask, atol=0)
+
+
+def test_dropout_of_weights():
+    arrays, mask = make_arrays(43)
+    options = make_options("norm", 2, 8, 8)
+    call = jax.jit(lambda key: lsg_attention(*arrays, mask, dropout=Dropout(key, 0.5), **options))
+    first, again, other = (call(jax.random.key(seed)) for seed in (0, 0, 1))
+    assert_same(first, again, mask, atol=0)
+    for x, y in zip(first, other, strict=True):
+        assert np.abs(x - y).max() > 0.1
+
+
+def test_memory_is_linear_in_the_length():
+    """No array of the program grows faster than the length."""
+
+    def largest(length):
+        shapes = [jax.ShapeDtypeStruct((1, n, 2, 4), jnp.float32) for n in (length,) * 3 + (1,) * 3]
+        options = {"block_size": 16, "sparse_block_size": 16, "sparsity_factor": 2}
+        call = lambda *x: lsg_attention(*x[:-1], x[-1], **options)  # noqa: E731
+        program = jax.make_jaxpr(call)(*shapes, jax.ShapeDtypeStruct((1, length), bool))
+        return max(v.aval.size for e in program.jaxpr.eqns for v in e.outvars)
+
+    assert largest(4096) <= 4 * largest(1024)
+
+
+def test_lsh_puts_equal_keys_together():
+    """Two keys in turn: every cluster is one of them, and its value the mean of what stands beside
+    that key."""
+    k = jnp.tile(jnp.array([[1.0, 0, 0], [0, 1.0, 0]]), (8, 1))[None, :, None]
+    v = jnp.arange(16.0)[None, :, None, None] * jnp.ones((1, 1, 1, 3))
+    selection = lsg_selection("lsh", block_size=16, sparse_block_size=16, sparsity_factor=4)
+    projections = lsh_projections(jax.random.key(0), 1, 3, chunk=16, factor=4, pre_rounds=1)
+    sparse = sparse_keys(
+        k, v, jnp.ones((1, 16), bool), selection, first_query=k[:, 0], projections=projections
+    )
+    seen = np.asarray(sparse.seen[0, :, 0])
+    means = sorted(np.asarray(sparse.v)[0, seen, 0, 0])
+    assert means in ([7.0, 8.0], [7.5])  # apart, or both in one bucket
+    assert len(projections) == 2
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"sparsity_type": "norms"}, 'sparsity_type "norms" is unknown; did you mean "norm"'),
+        (
+            {"sparsity_factor": 3},
+            "sparsity_factor 3 does not divide block_size 8; the nearest that does is 2",
+        ),
+        (
+            {"sparsity_factor": 16},
+            "sparsity_factor 16 does not divide block_size 8; the nearest that does is 8",
+        ),
+        (
+            {"sparse_block_size": -1},
+            "sparse_block_size is -1; it must be 0 .no sparse keys. or more",
+        ),
+        ({"block_size": 0}, "block_size is 0; it must be 1 or more tokens"),
+    ],
+)
+def test_options_that_do_not_fit(options, problem):
+    sizes = {"sparsity_type": "norm", "block_size": 8, "sparse_block_size": 8, "sparsity_factor": 2}
+    with pytest.raises(InputError, match=problem):
+        lsg_selection(**sizes | options)

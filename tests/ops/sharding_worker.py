@@ -1,0 +1,278 @@
+"""Attentions over texts cut into four parts on 8 virtual CPU devices, against the same on whole
+texts.
+
+Prints one JSON object: for every attention the largest differences and what moves between devices.
+Run by test_parts.py in a process of its own, because the number of devices is fixed when JAX
+starts.
+"""
+
+import functools
+import json
+import os
+import re
+
+# Compiled with less care, which halves the time; the partitioner runs all the same.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+)
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.ops.attention import blockwise as key_sets
+from longsum_jax.ops.attention.blocks import neighbours
+from longsum_jax.ops.attention.blockwise import Dropout
+from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
+from longsum_jax.ops.attention.hepos import mix_strided
+from longsum_jax.ops.attention.local import (
+    block_sums,
+    local_attention,
+    local_distances,
+    transient_blocks,
+    transient_global_attention,
+)
+from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
+from longsum_jax.ops.attention.lsg import lsg_attention
+from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
+
+B, L, H, K, G, C = 2, 64, 2, 4, 3, 4
+UNEVEN = 37  # divides neither into parts nor into blocks
+CUT = SequenceSharding(("batch",), ("sequence",), 4)
+COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return jnp.asarray(RANDOM.normal(size=shape), jnp.float32)
+
+
+MASK = jnp.arange(L) < jnp.array([L, 42])[:, None]
+QKV = {name: normal(B, L, H, K) for name in "qkv"}
+GLOBALS = {f"global_{name}": normal(B, G, H, K) for name in "qkv"}
+WIDE = normal(H, 2 * L - 1)
+IDS, PRESENT = transient_blocks(MASK, C)
+LSG = {"block_size": C, "sparse_block_size": C, "sparsity_factor": 2}
+
+
+def chosen_pattern(radius, **arrays):
+    pattern = KeyPattern(
+        radius=radius, max_radius=5, num_global=G, span=jnp.array([2.0, 4.5]), ramp=3
+    )
+    return pattern_attention(**arrays, pattern=pattern)
+
+
+def strided(rows, mask, **arrays):
+    return mix_strided(
+        states=rows.reshape(rows.shape[0], -1, K),
+        mask=jnp.moveaxis(mask, 1, -1),
+        **arrays,
+        stride=2,
+    )
+
+
+def lsg(kind, **options):
+    function = functools.partial(lsg_attention, sparsity_type=kind, scale=0.5, **LSG | options)
+    shared = {"bias": normal(H, C, 3 * C)}
+    return function, QKV | {"mask": MASK}, GLOBALS, shared, C, ("text", "rows")
+
+
+def cases():
+    """Name -> function, arrays of the text, of rows, shared ones, block, what it gives."""
+    text = QKV | {"mask": MASK}
+    local = functools.partial(local_attention, block_size=C, scale=0.5)
+    keys = {name: QKV[name] for name in "kv"}
+    masked = lambda f: lambda mask, **arrays: f(**arrays, mask=mask[:, None, None])  # noqa: E731
+    states = {"states": QKV["k"][:, :, 0]}
+    return {
+        "window": (
+            functools.partial(local, radius=3),
+            text,
+            {},
+            {"bias": normal(H, *local_distances(C, 3).shape)},
+            C,
+        ),
+        # A window that reaches beyond the neighbouring part, of four blocks.
+        "wide window": (functools.partial(local, radius=18), text, {}, {}, C),
+        "uneven window": (
+            functools.partial(local, radius=3),
+            {n: x[:, :UNEVEN] for n, x in text.items()},
+            {},
+            {},
+            C,
+        ),
+        "pattern": (chosen_pattern, text, {}, {"distance_bias": WIDE, "radius": jnp.array(4)}, 8),
+        "transient_global": (
+            functools.partial(transient_global_attention, radius=3, block_size=C),
+            text | {"block_ids": IDS},
+            {
+                "global_k": normal(B, L // C, H, K),
+                "global_v": normal(B, L // C, H, K),
+                "present": PRESENT,
+            },
+            {"side_bias": normal(H, 2 * (L // C))},
+            C,
+        ),
+        "longformer": (
+            functools.partial(longformer_attention, radius=3, block_size=C),
+            text | {"global_k": normal(B, L, H, K), "global_v": normal(B, L, H, K)},
+            {
+                "global_q": normal(B, G, H, K),
+                "global_indices": jnp.array([[0, 20, 63], [5, -1, 50]]),
+            },
+            {},
+            C,
+        ),
+        "block_staggered": (
+            functools.partial(block_staggered_attention, block_size=C),
+            text,
+            GLOBALS,
+            {"bias": normal(H, C, C), "stagger": jnp.array(True)},
+            C,
+            ("text", "rows"),
+        ),
+        "lsg norm": lsg("norm", sparse_block_size=8),
+        "lsg bos_pooling": lsg("bos_pooling"),
+        "cross": (
+            masked(functools.partial(dot_product_attention, scale=0.5)),
+            keys | {"mask": MASK},
+            {"q": normal(B, 5, H, K)},
+            {},
+            1,
+            "rows",
+        ),
+        "cross by states": (
+            masked(mix_states),
+            states | {"mask": MASK},
+            {"q": normal(B, 5, H, K)},
+            {},
+            1,
+            "rows",
+        ),
+        "cross by strided states": (
+            strided,
+            {"rows": normal(B, L, 2, K), "mask": jnp.stack([MASK, MASK], -1)[..., None]},
+            {"q": normal(B, 5, H, K)},
+            {},
+            1,
+            "rows",
+        ),
+        "block_sums": (
+            functools.partial(block_sums, num_blocks=L // C),
+            {"x": QKV["q"], "block_ids": IDS},
+            {},
+            {},
+            1,
+            "rows",
+        ),
+        "gather": (
+            gather_positions,
+            {"x": MASK},
+            {"indices": jnp.array([[0, 30], [21, 22]])},
+            {},
+            1,
+            "rows",
+        ),
+    }
+
+
+def moved(compiled):
+    text = compiled.as_text()
+    return {
+        name: count
+        for name in COLLECTIVES
+        if (count := len(re.findall(rf"\b{name}(?:-start)?\(", text)))
+    }
+
+
+def compare(function, text, rows, shared, block, outputs="text"):
+    """Values and gradients by parts and whole, and what moves between devices for both."""
+
+    def by_parts(text, rows, shared):
+        return shard_map_sequence(
+            function, CUT, text=text, rows=rows, shared=shared, block=block, outputs=outputs
+        )
+
+    def whole(text, rows, shared):
+        return function(**text, **rows, **shared)
+
+    def with_gradients(function, *arrays):
+        out, pull_back = jax.vjp(function, *arrays)
+        return out, pull_back(
+            jax.tree.map(
+                lambda x: (
+                    jnp.sin(3 * x) if x.dtype != bool else np.zeros(x.shape, jax.dtypes.float0)
+                ),
+                out,
+            )
+        )
+
+    arrays = (text, rows, shared)
+    wanted = jax.jit(functools.partial(with_gradients, whole))(*arrays)
+    compiled = jax.jit(functools.partial(with_gradients, by_parts)).lower(*arrays).compile()
+    found = compiled(*arrays)
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    pairs = [
+        (np.asarray(x, np.float32), np.asarray(y, np.float32))
+        for x, y in pairs
+        if x.dtype != jax.dtypes.float0
+    ]
+    return {
+        "difference": max(float(np.abs(x - y).max()) for x, y in pairs),
+        "moved": moved(compiled),
+    }
+
+
+def check_extended():
+    """``halo_exchange`` against padding the whole text, for reaches of none to more than there is."""
+    x = normal(B, 8, 3)
+    found = {}
+    for left, right in ((0, 0), (1, 0), (2, 3), (5, 1), (9, 8)):
+        parts = shard_map_sequence(
+            lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes), CUT, text={"x": x}
+        ).reshape(B, 4, -1, 3)
+        padded = jnp.pad(x, ((0, 0), (left, right), (0, 0)))
+        wanted = jnp.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
+        found[f"{left} {right}"] = float(jnp.abs(parts - wanted).max())
+    blocks = normal(B, 8, C, 3)
+    side_by_side = shard_map_sequence(
+        lambda x, axes: neighbours(x, 1, 2, axes), CUT, text={"x": blocks}
+    )
+    return found | {"neighbours": float(jnp.abs(side_by_side - neighbours(blocks, 1, 2)).max())}
+
+
+def check_pieces():
+    """Scores that are too many at once go through in pieces, as on one device."""
+    before, key_sets.MAX_SCORE_BYTES_CPU = key_sets.MAX_SCORE_BYTES_CPU, 2**9
+    try:
+        return compare(*cases()["window"])
+    finally:
+        key_sets.MAX_SCORE_BYTES_CPU = before
+
+
+def check_dropout():
+    """Weights of one document in the parts of a device: the values that occur for equal queries,
+    keys and values."""
+    ones = {name: jnp.ones((B, L, H, K)) for name in "qkv"} | {"mask": jnp.ones((B, L), bool)}
+
+    def attend(rng, **arrays):
+        return local_attention(**arrays, radius=3, block_size=C, dropout=Dropout(rng, 0.5))
+
+    out = shard_map_sequence(attend, CUT, text=ones, rng=jax.random.key(0)).reshape(B * 4, -1)
+    return {"mean": float(out.mean()), "different": len(np.unique(np.asarray(out), axis=0))}
+
+
+if __name__ == "__main__":
+    mesh = jax.make_mesh(
+        (2, 4), ("batch", "sequence"), axis_types=(jax.sharding.AxisType.Auto,) * 2
+    )
+    with jax.set_mesh(mesh):
+        report = {
+            "extended": check_extended(),
+            "dropout": check_dropout(),
+            "pieces": check_pieces(),
+        }
+        print(json.dumps(report | {name: compare(*case) for name, case in cases().items()}))

@@ -1,0 +1,264 @@
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops.ssm import convolution as ssm_conv
+from longsum_jax.ops.ssm import matmul as ssm_matmul
+from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution, ssm_convolution_direct
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH, discretize, ssm_scan
+
+TWINS = (ssm_convolution_direct, ssm_scan)
+LONGEST = 100
+
+
+def inputs(make_ssm, length, directions=2, sets=1, channels=5, dtype=jnp.float32):
+    """u [2, L, H], channels and skip, and a cotangent of the output."""
+    rng = np.random.default_rng(length)
+    u, cotangent = rng.normal(size=(2, 2, length, channels))
+    ssm = make_ssm(channels, 4, directions, sets)
+    D = jnp.asarray(rng.normal(size=channels), jnp.float32)
+    return jnp.asarray(u, dtype), ssm, D, jnp.asarray(cotangent, dtype)
+
+
+@partial(
+    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
+)  # compiles faster
+def value_and_gradients(convolution, u, ssm, D, cotangent):
+    """(output, (du, dssm, dD))."""
+    y, pull_back = jax.vjp(convolution, u, ssm, D)
+    return y, pull_back(cotangent)
+
+
+def of_twin(twin, u, ssm, D, cotangent):
+    """``value_and_gradients`` of a slow twin on inputs padded with zeros to one length, compiled
+    once for all."""
+    length = u.shape[1]
+    u, cotangent = (jnp.pad(x, ((0, 0), (0, LONGEST - length), (0, 0))) for x in (u, cotangent))
+    y, (du, *rest) = value_and_gradients(twin, u, ssm, D, cotangent)
+    return y[:, :length], (du[:, :length], *rest)
+
+
+def assert_close(value, reference, tolerance=1e-5):
+    """Every array of the trees within ``tolerance`` of the largest entry of its reference."""
+    for x, y in zip(jax.tree.leaves(value), jax.tree.leaves(reference), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * max(1e-3, np.abs(y).max()))
+
+
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
+def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backend, monkeypatch):
+    monkeypatch.setattr(ssm_matmul, "CHUNK", 32)  # up to four chunks, the last one not full
+    arguments = inputs(make_ssm, length, directions)
+    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
+    for twin in TWINS:
+        assert_close(fast, of_twin(twin, *arguments))
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_causal_uses_the_first_direction_alone(make_ssm, sets):
+    u, ssm, D, cotangent = inputs(make_ssm, 33, sets=sets)
+    forward = type(ssm)(*(x[:1] for x in ssm))
+    y, (du, _, dD) = value_and_gradients(
+        partial(ssm_convolution, causal=True), u, ssm, D, cotangent
+    )
+    expected, (du_expected, _, dD_expected) = value_and_gradients(
+        ssm_scan, u, forward, D, cotangent
+    )
+    assert_close((y, du, dD), (expected, du_expected, dD_expected))
+
+
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_dynamics_of_each_direction(make_ssm, backend):
+    arguments = inputs(make_ssm, 33, sets=2)
+    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
+    for twin in TWINS:
+        assert_close(fast, of_twin(twin, *arguments))
+
+
+def test_discretization_none(make_ssm):
+    arguments = inputs(make_ssm, 20)
+    fast, slow = (
+        value_and_gradients(partial(fn, discretization="none"), *arguments)
+        for fn in (ssm_convolution, ssm_scan)
+    )
+    assert_close(fast, slow)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 6])
+def test_blocks_of_channels_change_nothing(make_ssm, block):
+    arguments = inputs(make_ssm, 33, channels=6)
+    blocked = value_and_gradients(partial(ssm_convolution, block=block), *arguments)
+    assert_close(blocked, of_twin(ssm_scan, *arguments))
+
+
+def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
+    modes = discretize(make_ssm(6, 4))
+    backends = "fft", "matmul"
+    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [
+        6,
+        6,
+    ]
+    monkeypatch.setattr(ssm_conv, "MIN_BLOCK_BYTES", {"cpu": 1})
+    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [
+        1,
+        1,
+    ]
+
+
+def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
+    assert ssm_conv.choose_backend("tpu", 16, 1) == "matmul"
+    assert ssm_conv.choose_backend("unheard-of", 2**20, 1) == "fft"
+    monkeypatch.setattr(ssm_conv, "_MATMUL_FROM", {"cpu": {1: 64, 8: 256}})
+    lengths = {
+        (1, 63): "fft",
+        (1, 64): "matmul",
+        (7, 64): "matmul",
+        (8, 255): "fft",
+        (64, 256): "matmul",
+    }
+    assert {key: ssm_conv.choose_backend("cpu", *key[::-1]) for key in lengths} == lengths
+    chosen = []
+    monkeypatch.setattr(ssm_conv, "choose_backend", lambda *key: chosen.append(key) or "matmul")
+    u, ssm, D, _ = inputs(make_ssm, 8)
+    text = jax.jit(ssm_convolution).lower(u, ssm, D).as_text()
+    assert chosen == [("cpu", 8, 2)]
+    assert "fft" not in text
+
+
+def test_the_table_of_backends_is_what_was_measured():
+    """Where it sends a length and a batch, forward and backward together, the other backend was not
+    much faster."""
+    report = json.loads(
+        (Path(__file__).parents[3] / "benchmarks/results/ssm_backends.json").read_text()
+    )
+    assert len(report["rows"]) >= 20
+    for row in report["rows"]:
+        chosen = ssm_conv.choose_backend(row["platform"], row["length"], row["batch"])
+        lost = 1 / row["ratio"] if chosen == "matmul" else row["ratio"]
+        assert lost < 1.1 or row["what"] == "forward", row
+
+
+@pytest.mark.parametrize(
+    ("length", "directions", "block"), [(1, 2, None), (64, 1, None), (LONGEST, 2, 2)]
+)
+def test_a_kept_spectrum_gives_what_its_parameters_give(
+    make_ssm, length, directions, block, monkeypatch
+):
+    if block:  # channels in blocks, the last of which overlaps
+        monkeypatch.setattr(ssm_conv, "_channels_within", lambda per_channel, shape: block)
+    u, ssm, D, cotangent = inputs(make_ssm, length, directions)
+
+    def convolve(u, ssm, D):
+        return ssm_conv.convolve_with_spectrum(u, ssm_conv.ssm_spectrum(ssm, D, length))
+
+    y, gradients = value_and_gradients(convolve, u, ssm, D, cotangent)
+    assert_close((y, gradients), of_twin(ssm_scan, u, ssm, D, cotangent))
+
+
+def test_a_spectrum_of_another_length_is_refused(make_ssm):
+    u, ssm, D, _ = inputs(make_ssm, 33)
+    spectrum = jax.eval_shape(lambda: ssm_conv.ssm_spectrum(ssm, D, 64))
+    with pytest.raises(ValueError, match="made for inputs other than"):
+        jax.eval_shape(ssm_conv.convolve_with_spectrum, u, spectrum)
+
+
+def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
+    u, ssm, D, _ = inputs(make_ssm, LONGEST)
+    exact = ssm_convolution(u, ssm, D)
+    error = relative_error(ssm_convolution(u, ssm, D, backend="matmul", operands="bfloat16"), exact)
+    assert 1e-4 < error < 8e-3
+
+
+def test_bfloat16_input_is_computed_in_float32(make_ssm):
+    u, ssm, D, cotangent = inputs(make_ssm, 64, dtype=jnp.bfloat16)
+    y, (du, dssm, dD) = value_and_gradients(ssm_convolution, u, ssm, D, cotangent)
+    assert y.dtype == du.dtype == jnp.bfloat16
+    assert {x.dtype for x in (*dssm, dD)} == {jnp.dtype("float32")}
+    wide = (x.astype(jnp.float32) for x in (u, cotangent))
+    exact, (exact_du, *exact_rest) = value_and_gradients(
+        ssm_convolution_direct, next(wide), ssm, D, next(wide)
+    )
+    for value, reference in (
+        (y, exact),
+        (du, exact_du),
+    ):  # nothing but the rounding of the result is lost
+        np.testing.assert_allclose(value.astype(jnp.float32), reference, rtol=2**-8, atol=1e-5)
+    assert_close([dssm, dD], exact_rest)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_jacobian_is_lower_triangular_exactly_when_causal(make_ssm, directions):
+    u, ssm, D, _ = inputs(make_ssm, 9, directions, channels=2)
+    jacobian = jax.jit(jax.jacrev(lambda u: ssm_convolution(u, ssm, D)[0]))(u)[
+        :, :, 0
+    ]  # [j, h, l, h]
+    own = np.abs(np.asarray(jacobian)[:, [0, 1], :, [0, 1]])  # [h, j, l]
+    past, future = np.tril(np.ones((9, 9), bool)), np.triu(np.ones((9, 9), bool), 1)
+    assert own[:, past].min() > 1e-4
+    if directions == 1:
+        assert own[:, future].max() < 1e-6
+    else:
+        assert own[:, future].min() > 1e-4
+    assert not np.asarray(jacobian)[:, [0, 1], :, [1, 0]].any()  # channels do not mix
+
+
+def test_the_future_does_not_reach_causal_outputs(make_ssm):
+    u, ssm, D, _ = inputs(make_ssm, 50, directions=1)
+    convolve = jax.jit(ssm_convolution)
+    past = convolve(u, ssm, D)[:, :30]
+    changed = convolve(u.at[:, 30:].add(10.0), ssm, D)[:, :30]
+    np.testing.assert_allclose(past, changed, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error, backend):
+    length = 65536
+    ssm, rng = make_ssm(2, 256), np.random.default_rng(0)
+    u, D = rng.normal(size=(1, length, 2)).astype(np.float32), rng.normal(size=2).astype(np.float32)
+    forward, backward = kernel_float64(ssm, length)
+    kernel = np.concatenate([forward, np.zeros((2, 1)), backward[:, :0:-1]], -1)  # circular, 2L
+    kernel[:, 0] += backward[:, 0] + D
+    spectrum = np.fft.rfft(u[0].T.astype(np.float64), 2 * length) * np.fft.rfft(kernel)
+    expected = np.fft.irfft(spectrum, 2 * length)[:, :length].T[None]
+    convolve = jax.jit(partial(ssm_convolution, backend=backend))
+    assert relative_error(convolve(u, ssm, D), expected) <= 1e-6
+
+
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_a_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64, backend):
+    length = MAX_LENGTH
+    ssm, rng = make_ssm(1, 8), np.random.default_rng(0)
+    u, D = rng.normal(size=length).astype(np.float32), np.float32([0.7])
+    convolve = jax.jit(partial(ssm_convolution, backend=backend))
+    y = np.asarray(convolve(u[None, :, None], ssm, D))[0, :, 0]
+    forward, backward = kernel_float64(ssm, length, chunk=2**16)[:, 0]
+    for j in (0, 1, 4097, length // 2, length - 2, length - 1):
+        exact = D[0] * u[j] + forward[: j + 1] @ u[j::-1] + backward[: length - j] @ u[j:]
+        assert abs(y[j] - exact) < 2e-5
+
+
+def test_more_than_a_million_positions_are_refused(make_ssm):
+    u = jax.ShapeDtypeStruct((1, MAX_LENGTH + 1, 1), jnp.float32)
+    with pytest.raises(ValueError, match="exact for 1 to 1048576"):
+        jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), jnp.zeros(1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 337, 4096, 4099, 65537])
+def test_smooth_length_is_the_smallest_that_fits(length):
+    def fits(n):
+        rest = n
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        return n % 2 == 0 and n >= 2 * length - 1 and rest == 1
+
+    n = smooth_length(length)
+    assert fits(n)
+    assert not any(fits(smaller) for smaller in range(2 * length - 1, n))

@@ -1,0 +1,165 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops.ssm.convolution import circular_kernel
+from longsum_jax.ops.ssm.kernel import (
+    MAX_LENGTH,
+    DiagonalSSM,
+    discretize,
+    inner_steps,
+    ssm_kernel,
+    ssm_kernel_direct,
+    ssm_recurrence,
+    ssm_scan,
+    ssm_step,
+)
+
+PARAMETERS = ("log_dt", "inv_A_real", "A_imag", "B", "C")
+BIDIRECTIONAL = ["a_kernel_init_H6_N16", "a_kernel_rand_H6_N16", "a_kernel_init_H4_N512"]
+
+
+kernel_of = jax.jit(ssm_kernel, static_argnums=1, static_argnames="discretization")
+direct_kernel_of = jax.jit(ssm_kernel_direct, static_argnums=1)
+
+
+def published(arrays):
+    """The parameters of the published module, by name."""
+    return {name: jnp.asarray(arrays[f"param.{name}"]) for name in PARAMETERS}
+
+
+def to_ssm(log_dt, inv_A_real, A_imag, B, C):
+    return DiagonalSSM(log_dt[None], -jnp.exp(inv_A_real)[None], A_imag[None], B[None], C)
+
+
+def two_sided(params, length):
+    """[H, 2L], laid out as the published code has it."""
+    ssm = to_ssm(**params)
+    return circular_kernel(discretize(ssm), jnp.zeros(ssm.C.shape[1]), length, 2 * length)
+
+
+@partial(jax.jit, static_argnums=1)
+def golden_forms(params, length):
+    """Kernels by direction and the circular one."""
+    return ssm_kernel(to_ssm(**params), length), two_sided(params, length)
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_golden_kernels(golden, name):
+    arrays = golden(name)
+    params = published(arrays)
+    lengths = [int(key[1:].split(".")[0]) for key in arrays if key.endswith("f64.k_fwd")]
+    assert len(lengths) >= 2
+    for length in lengths:
+        one_sided, circular = golden_forms(params, length)
+        for direction, key in enumerate(("k_fwd", "k_bwd")):
+            np.testing.assert_allclose(
+                one_sided[direction], arrays[f"L{length}.f64.{key}"], rtol=0, atol=1e-5
+            )
+        np.testing.assert_allclose(circular, arrays[f"L{length}.f64.k_bidir"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_golden_gradients_of_kernels(golden, name):
+    arrays = golden(name)
+    cotangent = jnp.asarray(arrays["grad.L64.cotangent"], jnp.float32)
+    gradients = jax.jit(jax.grad(lambda params: (two_sided(params, 64) * cotangent).sum()))(
+        published(arrays)
+    )
+    for key, gradient in gradients.items():
+        expected = arrays[f"grad.L64.f64.{key}"]
+        np.testing.assert_allclose(
+            gradient, expected, rtol=0, atol=1e-5 * np.abs(expected).max(), err_msg=key
+        )
+
+
+def test_golden_causal_kernel(golden):
+    arrays = golden("a_kernel_unidir_H5_N8")
+    ssm = to_ssm(**published(arrays))
+    assert ssm.directions == 1
+    for length in (64, 1000):
+        np.testing.assert_allclose(
+            kernel_of(ssm, length)[0], arrays[f"L{length}.f64.k"], rtol=0, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(("decay", "tolerance"), [(0.5, 1e-6), (0.02, 2e-6)])
+def test_error_of_kernel_at_full_state_size(
+    make_ssm, kernel_float64, relative_error, decay, tolerance
+):
+    ssm = make_ssm(2, 256, decay=decay)
+    exact = kernel_float64(ssm, 65536)
+    for length in (4096, 65536):
+        assert relative_error(kernel_of(ssm, length), exact[..., :length]) <= tolerance
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 100, 1025])
+@pytest.mark.parametrize(("directions", "sets"), [(1, 1), (2, 1), (2, 2)])
+def test_two_level_kernel_equals_materialised_kernel(
+    make_ssm, kernel_float64, length, directions, sets
+):
+    ssm = make_ssm(3, 4, directions, sets)
+    fast, slow = kernel_of(ssm, length), direct_kernel_of(ssm, length)
+    assert fast.shape == slow.shape == (directions, 3, length)
+    exact = kernel_float64(ssm, length)
+    np.testing.assert_allclose(fast, exact, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(slow, exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [16, 17, 70])
+def test_kernel_of_many_channels(make_ssm, kernel_float64, channels):
+    ssm = make_ssm(channels, 2)
+    np.testing.assert_allclose(kernel_of(ssm, 20), kernel_float64(ssm, 20), rtol=0, atol=1e-6)
+
+
+def test_discretization_none_is_equation_2_of_the_paper(make_ssm):
+    ssm = make_ssm(2, 3)
+    log_dt, A_real, A_imag, B, C = (np.asarray(x, np.float64) for x in ssm)
+    power = np.exp(np.exp(log_dt)[0, :, None] * (A_real + 1j * A_imag)[0])
+    coefficient = (B[..., 0] + 1j * B[..., 1]) * (C[..., 0] + 1j * C[..., 1])
+    expected = np.stack([2 * (coefficient * power**lag).sum(-1).real for lag in range(12)], -1)
+    np.testing.assert_allclose(
+        kernel_of(ssm, 12, discretization="none"), expected, rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("length", [0, MAX_LENGTH + 1])
+def test_length_outside_the_exact_range_is_refused(make_ssm, length):
+    with pytest.raises(ValueError, match=f"length is {length}"):
+        ssm_kernel(make_ssm(1, 1), length)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 63, 4096, 100_000, 2**20])
+def test_inner_steps_is_within_a_factor_sqrt_2_of_the_root(length):
+    assert length / 2 <= inner_steps(length) ** 2 <= length * 2
+
+
+def test_steps_one_at_a_time_give_the_kernel_of_their_direction(make_ssm, kernel_float64):
+    ssm = make_ssm(3, 4, sets=2)
+    recurrence = jax.jit(ssm_recurrence)(ssm)
+    exact = kernel_float64(ssm, 10)
+    for direction in (0, 1):
+        state, outputs = jnp.zeros((1, 3, 4), jnp.complex64), []
+        for step in range(10):
+            u = jnp.full((1, 3), float(step == 0))  # an impulse
+            state, y = ssm_step(recurrence, state, u, direction)
+            outputs.append(y[0])
+        np.testing.assert_allclose(np.stack(outputs, -1), exact[direction], rtol=0, atol=1e-6)
+
+
+def test_scan_equals_the_sum_of_the_definition(make_ssm, kernel_float64):
+    ssm, rng = make_ssm(2, 3, sets=2), np.random.default_rng(1)
+    u, D = rng.normal(size=(2, 9, 2)), rng.normal(size=2)
+    forward, backward = kernel_float64(ssm, 9)
+    expected = D * u
+    for j in range(9):
+        for i in range(9):
+            if i <= j:
+                expected[:, j] += forward[:, j - i] * u[:, i]
+            if i >= j:
+                expected[:, j] += backward[:, i - j] * u[:, i]
+    scanned = jax.jit(ssm_scan)(jnp.asarray(u, jnp.float32), ssm, jnp.asarray(D, jnp.float32))
+    np.testing.assert_allclose(scanned, expected, rtol=0, atol=1e-5)

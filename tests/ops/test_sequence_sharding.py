@@ -1,0 +1,70 @@
+"""Attentions over texts that are cut into parts: what one device computes, and nothing moved but
+what must be."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).with_name("sharding_worker.py")
+
+# What moves for values and gradients: keys and values come from both sides, their gradients go
+# back, masks only come.
+HALO = {"collective-permute": 10}
+WANTED = {
+    "window": HALO,
+    "wide window": {"collective-permute": 20},  # the parts next door are too short
+    "pattern": HALO,
+    "transient_global": HALO,
+    "longformer": HALO,
+    "block_staggered": {
+        "collective-permute": 14
+    },  # queries, too, whose blocks may cross the border
+    "lsg norm": {
+        "collective-permute": 30
+    },  # a window, and sparse keys on either side from two parts each
+    "lsg bos_pooling": {"collective-permute": 20},
+    "cross": {},
+    "cross by states": {},
+    "cross by strided states": {},
+    "block_sums": {},
+    "gather": {},
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What the worker found on 8 virtual devices."""
+    path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-W", "error", str(WORKER)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_neighbours_of_other_parts_are_those_of_the_whole_text(report):
+    assert set(report["extended"].values()) == {0.0}
+
+
+@pytest.mark.parametrize("name", [*WANTED, "uneven window", "pieces"])
+def test_values_and_gradients_are_those_of_the_whole_text(report, name):
+    assert report[name]["difference"] < 1e-5
+
+
+def test_every_part_drops_weights_of_its_own(report):
+    assert report["dropout"]["different"] == 8
+    assert abs(report["dropout"]["mean"] - 1) < 0.1
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_neighbours_are_exchanged_and_nothing_is_gathered(report, name):
+    moved = report[name]["moved"]
+    moved.pop(
+        "all-reduce", None
+    )  # sums of few rows: globals, their queries, results that all devices have
+    assert moved == WANTED[name]

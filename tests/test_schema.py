@@ -1,0 +1,77 @@
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.schema import from_dict
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    steps: int
+    kind: Literal["a", "b"] = "a"
+    lengths: tuple[int, ...] = ()
+    block: str | int | None = None
+    flag: bool = False
+    inner: Inner = field(default_factory=Inner)
+    anything: Any = None
+
+
+def test_values_become_what_the_fields_want():
+    values = {
+        "steps": 3,
+        "kind": "b",
+        "lengths": [1, 2],
+        "block": 7,
+        "inner": {"rate": 1},
+        "anything": {1},
+    }
+    made = from_dict(Outer, values, "config")
+    assert made == Outer(3, "b", (1, 2), 7, False, Inner(1.0), {1})
+    assert isinstance(made.inner.rate, float)
+    assert from_dict(
+        Outer, {"steps": 1, "block": None, "inner": Inner(2.0)}, "config"
+    ).inner == Inner(2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({}, "config: missing steps"),
+        (
+            {"steps": 1, "lenghts": ()},
+            'config: unknown key "lenghts"; did you mean "lengths"? known: anything, block, ',
+        ),
+        ({"steps": "3"}, "config.steps: expected int, got '3'"),
+        ({"steps": True}, "config.steps: expected int, got True"),
+        ({"steps": 1.0}, "config.steps: expected int, got 1.0"),
+        ({"steps": 1, "kind": "c"}, 'config.kind: "c" is not allowed; known: a, b'),
+        ({"steps": 1, "lengths": [1, "2"]}, "config.lengths: expected int, got '2'"),
+        ({"steps": 1, "lengths": 5}, "config.lengths: expected tuple, got 5"),
+        ({"steps": 1, "block": 1.5}, "config.block: expected str, got 1.5"),
+        ({"steps": 1, "flag": 1}, "config.flag: expected bool, got 1"),
+        (
+            {"steps": 1, "inner": {"rte": 1.0}},
+            'config.inner: unknown key "rte"; did you mean "rate"? known: rate',
+        ),
+        ({"steps": 1, "inner": 5}, "config.inner: expected the keys rate, got 5"),
+    ],
+)
+def test_values_that_do_not_fit(values, problem):
+    with pytest.raises(InputError) as caught:
+        from_dict(Outer, values, "config")
+    assert str(caught.value).startswith(problem)
+
+
+def test_suggestions():
+    assert (
+        did_you_mean("beams", ["num_beams", "top_k"])
+        == 'did you mean "num_beams"? known: num_beams, top_k'
+    )
+    assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
