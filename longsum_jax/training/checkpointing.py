@@ -25,8 +25,9 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import args as ocp_args
 from orbax.checkpoint import checkpoint_managers as policies
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.training.workdir import CHECKPOINTS, write_atomically
+from longsum_jax.training.workdir import CHECKPOINTS
 from longsum_jax.typing import Params
 
 FORMAT_VERSION = 1
@@ -186,8 +187,8 @@ class TrainingCheckpoints:
             meta_file = directory / "meta" / "metadata"
             meta = json.loads(meta_file.read_text(encoding="utf-8"))
             with self._explained("written", f"the evaluation of step {step}"):
-                write_atomically(directory / "metrics" / "metrics", json.dumps(dict(scores)))
-                write_atomically(meta_file, json.dumps(meta | {"metrics": dict(scores)}))
+                atomic.write_text(directory / "metrics" / "metrics", json.dumps(dict(scores)))
+                atomic.write_text(meta_file, json.dumps(meta | {"metrics": dict(scores)}))
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"scores of step {step}")
         self._manager.reload()

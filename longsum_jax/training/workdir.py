@@ -1,7 +1,6 @@
 """The directory of a run: whether it can be written, and whether it belongs to this run."""
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import jax
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
@@ -48,7 +48,7 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
     workdir = Path(workdir).absolute()
     workdir.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0:
-        write_atomically(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
+        atomic.write_text(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
     return workdir
 
 
@@ -72,13 +72,6 @@ def has_checkpoint(workdir: Path) -> bool:
     if not directory.is_dir():
         return False
     return any(entry.name.isdigit() for entry in directory.iterdir())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the file ``path`` so that no reader ever sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
