@@ -1,7 +1,6 @@
 """The directory of a run: may it be written, and does it belong to this run?"""
 
 import json
-import os
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import jax
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.training.checkpointing import SUBDIRECTORY
 
@@ -47,7 +47,7 @@ def open_workdir(
     workdir = Path(workdir).absolute()
     workdir.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0:
-        write_atomically(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
+        atomic.write_text(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
     return workdir
 
 
@@ -71,13 +71,6 @@ def has_checkpoint(workdir: Path) -> bool:
     """Whether a run has come as far as its first checkpoint there."""
     directory = workdir / SUBDIRECTORY
     return directory.is_dir() and any(entry.name.isdigit() for entry in directory.iterdir())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the file ``path`` so that no reader ever sees a part of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def differing_keys(
