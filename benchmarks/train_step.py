@@ -1,14 +1,13 @@
 """Training steps by length: ours beside transformers' PyTorch classes under torch.optim.AdamW.
 
-    python benchmarks/train_step.py --out=train_step.json [--models=locost,bart]
-    [--lengths=1024,4096] [--size=small]
+    python benchmarks/train_step.py --out=train_step.json [--models=locost,bart] \
+        [--lengths=1024,4096] [--size=small]
 
 A step is teacher forcing of a target of --target tokens, the gradient of all parameters, clipping
 at norm 1, and AdamW. Parameters are float32; bfloat16 is the computation's type, in PyTorch by
-autocast. Tokens are those of source and target.
-Where ours and the peer have the same weights, the first losses must agree, for which there is no
---dropout by default. LOCOST's peer is LongT5, LSG-BART's LED. --remat computes activations again in
-the backward pass, on both sides.
+autocast. Tokens are those of source and target. Where ours and the peer have the same weights, the
+first losses must agree, for which there is no --dropout by default. LOCOST's peer is LongT5,
+LSG-BART's LED. --remat computes activations again in the backward pass, on both sides.
 
 """
 
