@@ -189,9 +189,7 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     out = with_span_penalty(loss_fn, config)(params, {}, None)
     assert float(out.loss_sum / out.weight) == pytest.approx(2 + wanted)
     assert float(out.metrics["span_penalty"] / out.weight) == pytest.approx(wanted)
-    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None).loss_sum)(
-        params
-    )
+    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None).loss_sum)(params)
     assert (gradient["encoder"]["layers"]["self_attention"]["span_logit"][0] > 0).all()
     assert with_span_penalty(loss_fn, BART) is loss_fn
     assert (
