@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?|Notes?):\s*(\S.*)?$")
+_RESULTS = ("Returns", "Yields")
+_NAMED = re.compile(r"^    \w+: ")
 _ITEM = re.compile(r"^(- |\* |\d+\. )")
 _CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
 _SPECIAL = re.compile(r"([*|\\])|_(?![A-Za-z0-9_])|(?<![`])`")
@@ -16,7 +18,7 @@ _SPECIAL = re.compile(r"([*|\\])|_(?![A-Za-z0-9_])|(?<![`])`")
 def tidy(lines: Sequence[str]) -> list[str]:
     """Returns ``lines`` with escapes, drawings as literal blocks, and even indents in sections."""
     result: list[str] = []
-    section, block, item = False, False, False
+    section, block, item = "", False, False
     for line in _joined_code(lines):
         indent = len(line) - len(line.lstrip())
         if not line.strip():
@@ -24,15 +26,19 @@ def tidy(lines: Sequence[str]) -> list[str]:
             item = False
             continue
         if not indent:
-            section = bool(_SECTION.match(line))
+            found = _SECTION.match(line)
+            section = found[1] if found else ""
             if block:
                 result.append("")
             block, item = False, bool(_ITEM.match(line))
-            found = _SECTION.match(line)
             if found and found[2]:  # "Attributes: name: text" in one line
                 result += [f"{found[1]}:", f"    {escape(found[2])}"]
             else:
                 result.append(line if section else escape(line))
+        elif section in _RESULTS:
+            if _NAMED.match(line) and result[-1].strip() != f"{section}:":
+                result.append("")  # one paragraph for each named result
+            result.append("    " + escape(line.strip()))
         elif section:
             result.append(" " * min(indent, 8) + escape(line.strip()))
         elif item and not block:

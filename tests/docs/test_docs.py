@@ -188,6 +188,8 @@ def test_tidy_docstrings():
     section = ["Args:", "    x: [B, *],", "            more.", "", "End."]
     expected = ["Args:", "    x: [B, \\*],", "        more.", "", "End.", ""]
     assert tidy(section) == expected
+    results = ["Returns:", "    a: one,", "        or two.", "    b: three."]
+    assert tidy(results) == ["Returns:", "    a: one,", "    or two.", "", "    b: three.", ""]
     assert tidy(["see ``a", "b`` here"]) == ["see", "``a b`` here", ""]
 
 
