@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.models.weight_map import WeightMap, WeightRow
+from longsum_jax.models.weight_map import WeightMap, WeightRow, is_close_to_constant
 from longsum_jax.typing import Params
 
 
@@ -76,7 +76,7 @@ def to_params(
                 f'{where}: "{key}" should be a copy of "{table.tied[key]}" (tied weights) but differs'
             )
     for key in [key for key in rest if key in table.constants]:
-        if not _close(rest.pop(key), table.constants[key]()):
+        if not is_close_to_constant(rest.pop(key), table.constants[key]()):
             raise InputError(
                 f'{where}: "{key}" differs from the table that this model computes; it cannot be used'
             )
@@ -216,14 +216,14 @@ def _keys(row: WeightRow, shape: tuple[int, ...]) -> list[str]:
 def _torch_shape(row: WeightRow, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in a state dict of a parameter, or of one layer of a stacked one."""
     shape = tuple(shape[1:]) if _stacked(row) else tuple(shape)
-    if row.kind == "linear":
+    if row.layout == "linear":
         return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
-    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.kind]
+    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.layout]
 
 
 def _to_flax(x: np.ndarray, row: WeightRow, shape: tuple[int, ...]) -> np.ndarray:
     """A view: transposing waits until the array is written where it belongs."""
-    return (x.T if row.kind == "linear" else x).reshape(shape)
+    return (x.T if row.layout == "linear" else x).reshape(shape)
 
 
 def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
@@ -231,7 +231,7 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
 
     def read() -> np.ndarray:
         x = np.asarray(value) if layer is None else np.asarray(value)[layer]
-        x = x.reshape(shape[::-1]).T if row.kind == "linear" else x.reshape(shape)
+        x = x.reshape(shape[::-1]).T if row.layout == "linear" else x.reshape(shape)
         return np.ascontiguousarray(x)
 
     return LazyArray(shape, value.dtype, read)
@@ -239,10 +239,3 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
 
 def _equal(a: Any, b: Any) -> bool:
     return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b))
-
-
-def _close(stored: Any, computed: np.ndarray) -> bool:
-    """Equal up to the rounding of a half-precision file."""
-    return stored.shape == computed.shape and np.allclose(
-        np.asarray(stored, np.float32), computed, atol=1e-2
-    )

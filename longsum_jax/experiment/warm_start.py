@@ -49,7 +49,7 @@ class WarmStart:
     def _compare(self) -> list[str]:
         wanted, own = (
             self._family.parameter_shapes(self._config),
-            self._family.own_parameters(self._config),
+            self._family.unpublished_parameters(self._config),
         )
         found = {name: x.shape for name, x in jax.eval_shape(self._there).items()}
         differing = [
@@ -68,7 +68,7 @@ class WarmStart:
                 f"config.init_from: {self._path} is another model than config.model, differing in {first} "
                 f"({found.get(first)} there, {wanted.get(first)} here) and {max(len(foreign) - 1, 0)} more"
             )
-        if getattr(self._model.config, "head", None) == getattr(self._config, "head", None):
+        if self._model.config.head == self._config.head:
             return [name for name in differing if name in wanted]
         # Layers of another head may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]

@@ -115,7 +115,7 @@ class Model:
         head and [B, num_labels] with a classification head.
         """
         ids, mask = self._inputs(input_ids, attention_mask)
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             return self._encoder_logits(ids, mask, decoder_input_ids, inputs)
         decoder_ids = self._checked(decoder_input_ids, "decoder_input_ids")
         if len(decoder_ids) != len(ids):
@@ -174,7 +174,7 @@ class Model:
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """The options that ``generate`` would use."""
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             raise InputError(
                 f"{self.family.name} has no decoder, so it cannot generate; use encode or logits"
             )
@@ -347,7 +347,7 @@ class Model:
             InputError: the model has no decoder, the kind is unknown or has parameters of its own,
                 or an option is out of range.
         """
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             raise InputError(
                 f"cross_attention={cross_attention}: {self.family.name} has no decoder; leave it out"
             )
@@ -487,7 +487,7 @@ class Model:
         for name, value in inputs.items():
             if name == "global_attention_mask" and "global_indices" in kind.inputs:
                 further["global_indices"] = global_indices(like_ids(ids, value, name))
-            elif name == "token_type_ids" and getattr(self.config, "has_token_types", False):
+            elif name == "token_type_ids" and self.config.has_token_types:
                 further[name] = np.pad(like_ids(ids, value, name), extra)
             else:
                 raise InputError(
