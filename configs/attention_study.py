@@ -21,7 +21,7 @@ source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens
     state.) BUILD_NOTES.md has what was measured. `tiny` runs in seconds on a CPU.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 from longsum_jax.errors import InputError
 

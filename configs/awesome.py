@@ -28,7 +28,7 @@ nearest to the mean of their document (TF-IDF) count as important.
 
 import dataclasses
 
-from common import base, own_data, shrink, task_section
+from longsum_jax.configs.common import base, own_data, shrink, task_section
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.segment_inputs import SegmentInputOptions

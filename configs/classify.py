@@ -15,7 +15,7 @@ AdamW with learning rate 5e-5 (3e-4 from nothing) after 100 steps of warm-up, ba
 steps. BUILD_NOTES.md has the scores measured with it.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

@@ -15,7 +15,7 @@ checkpoint, no trigram twice. Without `model` a small LOCOST starts from nothing
 seconds on a CPU.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

@@ -19,7 +19,7 @@ the greedy search beside as many first and random sentences. `tiny` runs in seco
 BUILD_NOTES.md has the numbers measured with it.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

@@ -16,7 +16,7 @@ ask for more, config.optimizer.learning_rate=1e-3 with adafactor (Raffel et al. 
 3.1.2).
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

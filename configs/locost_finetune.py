@@ -16,7 +16,7 @@ config.task.source replaces it. Training stops after `steps` or `epochs`, whiche
 `tiny` runs in seconds on a CPU.
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 MODES = (
     "govreport",

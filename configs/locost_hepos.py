@@ -14,7 +14,7 @@ the memory: 9 GB instead of 37 GB for the base model at a million tokens in bflo
 on a CPU.
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 from longsum_jax.errors import InputError
 

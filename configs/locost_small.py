@@ -13,7 +13,7 @@ the tokenizer with config.tokenizer.path=runs/small/model. `tiny` runs in second
 has the scores measured with it.
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 MODES = ("pretrain", "finetune", "scratch", "tiny")
 

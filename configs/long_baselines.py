@@ -23,7 +23,7 @@ configs/awesome.py, a run's length is training.steps. `data` are JSON lines of y
 in seconds on a CPU.
 """
 
-from common import base, own_data, shrink
+from longsum_jax.configs.common import base, own_data, shrink
 
 ARGUMENTS = ("data",)
 MODES = ("unlimiformer", "pagesum", "block_attention", "led", "longt5", "tiny")

@@ -20,7 +20,7 @@ two and the learning rate are common choices of ours, not the paper's, and nothi
 trained here yet.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 from longsum_jax.errors import InputError, did_you_mean
 

@@ -27,7 +27,7 @@ warm-up, batches of 32, one pass at 16,384 tokens; beam 5, length penalty 2. The
 data set; `json` reads files of your own, `tiny` runs in seconds on a CPU.
 """
 
-from common import base, checkpoint, shrink, task_section
+from longsum_jax.configs.common import base, checkpoint, shrink, task_section
 
 from longsum_jax.errors import InputError, did_you_mean
 
