@@ -13,6 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.family import Family
+from longsum_jax.schema import compare_trees
 from longsum_jax.typing import Params
 
 HEAD = "head/"  # parameters below it belong to a task; all others are what pre-training is for
@@ -52,11 +53,8 @@ class WarmStart:
             self._family.unpublished_parameters(self._config),
         )
         found = {name: x.shape for name, x in jax.eval_shape(self._there).items()}
-        differing = [
-            name
-            for name in sorted(wanted.keys() | found.keys())
-            if wanted.get(name) != found.get(name)
-        ]
+        difference = compare_trees(wanted, found)
+        differing = sorted(name for names in difference for name in names)
         foreign = [
             name
             for name in differing

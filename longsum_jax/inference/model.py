@@ -1,6 +1,5 @@
 """A loaded model: encode, logits, generate, summarise, save."""
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions
@@ -347,16 +347,7 @@ class Model:
             InputError: the model has no decoder, the kind is unknown or has parameters of its own,
                 or an option is out of range.
         """
-        if not self.family.is_encoder_decoder:
-            raise InputError(
-                f"cross_attention={cross_attention}: {self.family.name} has no decoder; leave it out"
-            )
-        config = dataclasses.replace(self.config, cross_attention=cross_attention, **options)
-        if self.family.parameter_shapes(config) != self.family.parameter_shapes(self.config):
-            raise InputError(
-                f"cross_attention={cross_attention}: it needs other parameters than this model has; train one with "
-                f"--config.model.cross_attention={cross_attention}"
-            )
+        config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return Model(
             self.family,
             config,
