@@ -12,7 +12,7 @@ from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.models.config import EncoderDecoderConfig
-from longsum_jax.ops.attention.blocks import neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import neighbors, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 
 
@@ -100,7 +100,7 @@ class EncoderDecoder(nn.Module):
         first = c.page_body - c.page_context
         last = c.page_body * 2 + c.page_context
         # A block with both of its neighbors holds the body and more than its context.
-        blocks = neighbours(to_blocks(x, c.page_body), 1, 1)
+        blocks = neighbors(to_blocks(x, c.page_body), 1, 1)
         return blocks[:, :, first:last].reshape(-1, c.page_length)
 
     def make_page_scores(self) -> None:
