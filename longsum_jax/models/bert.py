@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019).
 
 One encoder; the relatives differ in their positions, token types and heads. ``head`` selects the
