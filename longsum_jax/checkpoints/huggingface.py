@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -136,6 +137,7 @@ def write_model(
     generation_config: Mapping[str, Any],
     tokenizer: Any = None,
     summarization: Mapping[str, Any] | None = None,
+    subdirectories: Mapping[str, Callable[[Path], None]] = MappingProxyType({}),
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
 
@@ -147,6 +149,7 @@ def write_model(
             checkpoints).
         tokenizer: whose files are added, if not None.
         summarization: as ``read_summarization`` gives it.
+        subdirectories: functions that write one each, by name: models that this one needs.
 
     Raises:
         InputError: the directory is not empty, or cannot be written.
@@ -169,6 +172,8 @@ def write_model(
             _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
         if params is not None:
             write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
+        for name, write in subdirectories.items():
+            write(work / name)
         work.chmod(0o755)
         work.replace(target)
     except OSError as error:
