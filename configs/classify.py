@@ -1,7 +1,7 @@
 """Classification of documents with BERT, RoBERTa, DistilBERT: one label each, or several.
 
-    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE
-    --workdir=runs/labels
+    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE \
+        --workdir=runs/labels
 
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
 name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
@@ -15,7 +15,7 @@ AdamW with learning rate 5e-5 (3e-4 from nothing) after 100 steps of warm-up, ba
 steps. BUILD_NOTES.md has the scores measured with it.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

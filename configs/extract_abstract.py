@@ -2,8 +2,8 @@
 baseline of its tables).
 
     longsum extract --model=runs/extractor --data=reports/train.jsonl --out=short/train.jsonl
-    python -m longsum_jax.train
-    --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \
+    python -m longsum_jax.train \
+        --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \
         --workdir=runs/abstractor
 
 `model` is a checkpoint of any encoder-decoder, `data` what the extract command wrote (`--oracle`
@@ -15,7 +15,7 @@ checkpoint, no trigram twice. Without `model` a small LOCOST starts from nothing
 seconds on a CPU.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

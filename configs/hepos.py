@@ -16,7 +16,7 @@ your own, `tiny` runs in seconds on a CPU. GovReport as its authors released it:
 govreport`.
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 from longsum_jax.errors import InputError, did_you_mean
 

@@ -19,7 +19,7 @@ The tokenizer is T5's SentencePiece model (32,000 pieces and 100 sentinels: 32,1
     tiny        seconds on a CPU, on the embedded corpus
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 MODES = ("base", "adafactor", "prepared", "small", "tiny")
 

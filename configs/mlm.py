@@ -14,7 +14,7 @@ AdamW with learning rate 1e-4 (5e-4 from nothing) after 100 steps of warm-up, ba
 steps. BUILD_NOTES.md has the numbers measured with it.
 """
 
-from common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")

@@ -9,7 +9,7 @@ the point is that every part runs, a model this small and young only begins to p
 its corpus.
 """
 
-from common import base, shrink, task_section
+from longsum_jax.configs.common import base, shrink, task_section
 
 MODES = ("default", "tiny")
 

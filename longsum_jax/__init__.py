@@ -1,13 +1,76 @@
-"""Long-document summarisation in JAX and Flax."""
+"""Long-document summarization in JAX and Flax.
+
+    model = longsum_jax.load("org/name")
+    print(model.summarize(open("report.txt").read())[0])
+
+The rooms are namespaces, each imported when it is first used: ``longsum_jax.ops``, ``.layers``,
+``.models``, ``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.training``,
+``.evaluation``.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax import (
+        conversion,
+        data,
+        evaluation,
+        layers,
+        models,
+        ops,
+        text,
+        tokenizers,
+        training,
+    )
+    from longsum_jax.inference.loading import load
+    from longsum_jax.inference.model import Model
+    from longsum_jax.inference.summary import Summary
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = [
+    "InputError",
+    "Model",
+    "Summary",
+    "__version__",
+    "conversion",
+    "data",
+    "evaluation",
+    "layers",
+    "load",
+    "models",
+    "ops",
+    "text",
+    "tokenizers",
+    "training",
+]
+
+_NAMESPACES = (
+    "conversion",
+    "data",
+    "evaluation",
+    "layers",
+    "models",
+    "ops",
+    "text",
+    "tokenizers",
+    "training",
+)
+_HOMES = {"load": "inference.loading", "Model": "inference.model", "Summary": "inference.summary"}
 
 
-def __getattr__(name: str):
-    # Lazily, so that a command's --help does not wait for jax.
-    if name == "load":
-        from longsum_jax.inference.loading import load
-
-        return load
+def __getattr__(name: str) -> Any:
+    # Imported on first use, so that ``import longsum_jax`` and --help do not wait for jax.
+    if name in _NAMESPACES:
+        return importlib.import_module(f"longsum_jax.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"longsum_jax.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f'module "longsum_jax" has no attribute "{name}"')
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

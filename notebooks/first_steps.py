@@ -1,16 +1,21 @@
 # %% [markdown]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](COLAB)
+#
 # # Summaries of long documents in JAX: first steps
 #
 # This notebook loads modules of `longsum_jax` and runs them, trains a small model from nothing, and
 # lets it summarise. A model this small and this young is no summariser yet; every part it uses is
 # the real one.
 #
-# Open it in a clone of the repository. With an accelerator (Runtime, Change runtime type)
-# everything takes about a minute, on two CPU cores three.
+# The first cell installs the package: the checkout that the notebook is in, or else the repository
+# itself. With an accelerator (Runtime, Change runtime type) everything takes about a minute, on two
+# CPU cores three.
 
 # %% [install]
-# %cd ..
-# %pip install --quiet -e ".[all]" "JAX"
+# import os
+#
+# SOURCE = ".." if os.path.exists("../pyproject.toml") else "git+REPOSITORY"
+# %pip install --quiet "JAX" {SOURCE}
 
 # %%
 import jax

@@ -6,10 +6,14 @@ accelerator, which differ in what they install.
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "first_steps.py"
+PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+REPOSITORY = PROJECT["urls"]["Source"]
+COLAB = "https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}"
 JAX = {"gpu": "jax[cuda12]", "tpu": "jax[tpu]"}
 _CELL = re.compile(r"^# %%(?: \[(\w+)\])?\n", re.MULTILINE)
 
@@ -40,9 +44,7 @@ def notebook(text: str, accelerator: str) -> dict:
 
 def _cell(index: int, kind: str, body: str, accelerator: str) -> dict:
     if kind != "code":
-        body = re.sub("^# ?", "", body, flags=re.MULTILINE).replace(
-            '"JAX"', f'"{JAX[accelerator]}"'
-        )
+        body = _filled(re.sub("^# ?", "", body, flags=re.MULTILINE), accelerator)
     cell = {
         "cell_type": "markdown" if kind == "markdown" else "code",
         "id": f"cell-{index}",
@@ -51,6 +53,14 @@ def _cell(index: int, kind: str, body: str, accelerator: str) -> dict:
     if kind != "markdown":
         cell |= {"execution_count": None, "outputs": []}
     return cell | {"source": body.splitlines(keepends=True)}
+
+
+def _filled(body: str, accelerator: str) -> str:
+    """Puts addresses and the jax package of an accelerator into a cell."""
+    place = REPOSITORY.removeprefix("https://github.com/")
+    colab = COLAB.format(place=place, name=f"first_steps_{accelerator}.ipynb")
+    body = body.replace('"JAX"', f'"{JAX[accelerator]}"').replace("(COLAB)", f"({colab})")
+    return body.replace("git+REPOSITORY", f"git+{REPOSITORY}")
 
 
 def main() -> None:

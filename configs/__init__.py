@@ -1,0 +1,1 @@
+"""Config files, one for each experiment; ``common`` holds what they share."""
