@@ -63,22 +63,22 @@ class DocumentSummarizer:
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         text = f"{request.query}\n{request.text}" if request.query else request.text
         ids = self._tokenizer.encode(self._prefix + text)
-        closed = self._tokenizer.close(ids)
-        total = len(closed)
+        read = self._tokenizer.add_special_tokens(ids)
+        total = len(read)
         if limit is not None and total > limit:
             if on_overflow == "error":
                 raise InputError(
                     f"{request.name} has {total} tokens, more than max_source_length={limit}; "
                     "raise it, or allow on_overflow=truncate"
                 )
-            closed = self._tokenizer.close(ids, limit)
+            read = self._tokenizer.add_special_tokens(ids, limit)
         check_kernel_length(
-            len(closed),
+            len(read),
             self._config,
             request.name,
             "read its beginning with max_source_length=1048576 (--max_source_length=1048576)",
         )
-        return _Document(closed, total)
+        return _Document(read, total)
 
     def _summarize(
         self,

@@ -1,6 +1,5 @@
 """A loaded model: encode, logits, generate, summarize, save."""
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions
@@ -150,7 +150,7 @@ class Model:
             decoder_input_ids: int [batch, target_length].
         """
         ids, mask = self._inputs(input_ids, attention_mask)
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             return self._encoder_logits(ids, mask, decoder_input_ids, inputs)
         decoder_ids = check_ids(decoder_input_ids, "decoder_input_ids", self.config.vocab_size)
         if len(decoder_ids) != len(ids):
@@ -207,7 +207,7 @@ class Model:
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``generate`` would use."""
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             raise InputError(
                 f"{self.family.name} has no decoder, so it cannot generate; use encode or logits"
             )
@@ -379,17 +379,7 @@ class Model:
             InputError: the model has no decoder, the cross-attention is unknown or has parameters
                 of its own, or an option is out of range.
         """
-        if self.family.kind == "encoder":
-            raise InputError(
-                f"cross_attention={cross_attention}: {self.family.name} has no decoder; leave it "
-                "out"
-            )
-        config = dataclasses.replace(self.config, cross_attention=cross_attention, **options)
-        if self.family.parameter_shapes(config) != self.family.parameter_shapes(self.config):
-            raise InputError(
-                f"cross_attention={cross_attention}: it needs other parameters than this model "
-                f"has; train one with --config.model.cross_attention={cross_attention}"
-            )
+        config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return self._replace(config, self.params)
 
     def _replace(self, config: Any, params: Params) -> "Model":

@@ -68,7 +68,7 @@ def pad_inputs(
     for name, value in inputs.items():
         if name == "global_attention_mask" and "global_indices" in attention.inputs:
             extra["global_indices"] = global_indices(like_ids(ids, value, name))
-        elif name == "token_type_ids" and getattr(config, "has_token_types", False):
+        elif name == "token_type_ids" and config.has_token_types:
             extra[name] = np.pad(like_ids(ids, value, name), widths)
         else:
             raise InputError(

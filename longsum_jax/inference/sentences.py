@@ -69,7 +69,7 @@ def extract(
     batch_size: int = 64,
 ) -> list[list[int]]:
     """Returns the indices of each document's important sentences; see ``Model.extract``."""
-    if getattr(model.config, "head", None) != "extraction":
+    if model.config.head != "extraction":
         raise InputError(
             f"this {model.family.name} model has no head that chooses sentences; train one with "
             "configs/extractor.py"
@@ -167,7 +167,10 @@ def _sentence_vectors(
     """
     tokenizer = model.tokenizer
     texts = [prefix + sentence for sentence in sentences]
-    ids = [tokenizer.close(row, max_sentence_length) for row in tokenizer.encode_batch(texts)]
+    ids = [
+        tokenizer.add_special_tokens(row, max_sentence_length)
+        for row in tokenizer.encode_batch(texts)
+    ]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
     for start in range(0, len(order), batch_size):
