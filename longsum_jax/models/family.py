@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import layers_of_path
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
+from longsum_jax.layers.layer_groups import parse_layer_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout as lsg
 from longsum_jax.models.weight_map import WeightMap, WeightRow
@@ -123,7 +122,7 @@ class Family:
         attention it has."""
         rows = {row.path for row in self.names(config).rows}
         paths = self.parameter_shapes(config)
-        return {path for path in paths if (layers_of_path(path) or (path, 0))[0] not in rows}
+        return {path for path in paths if (parse_layer_path(path) or (path, 0))[0] not in rows}
 
     def is_published(self, config: Any) -> bool:
         """Whether the class in transformers computes what this config says."""
@@ -155,7 +154,7 @@ class Family:
 def _name_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
     """The row of ``rows`` for a parameter of some layers of a stack or, where there is none, one of
     our own."""
-    whole, first = layers_of_path(path) or (path, 0)
+    whole, first = parse_layer_path(path) or (path, 0)
     row = rows.get(whole) or WeightRow(
         whole, whole.replace("/layers/", "/layers/{i}/").replace("/", ".")
     )
@@ -173,9 +172,9 @@ def _attention_fields() -> set[str]:
 def _read_options(config: Any) -> set[str]:
     """Those of ``_attention_fields`` that ``config`` makes use of; full cross-attention is not
     worth a word."""
-    read = set(get_encoder_attention(config).options)
+    read = set(get_encoder_attention(config).option_names(config.encoder_attention))
     if (name := getattr(config, "cross_attention", "full")) != "full":
-        read |= {"cross_attention", *CROSS_ATTENTIONS[name].options}
+        read |= {"cross_attention", *CROSS_ATTENTIONS[name].option_names()}
     if getattr(config, "page_length", 0):
         read |= {field.name for field in dataclasses.fields(PageOptions)}
     return (

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
 from longsum_jax.models import bart, bert, locost, t5
 from longsum_jax.models import lsg_layout as lsg
 from longsum_jax.models.family import OWN_TYPE, Family
@@ -159,12 +158,11 @@ def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Famil
 def max_input_length(config: Any) -> int | None:
     """Tokens that a model reads at most: its positions, and what its attentions have weights for;
     None without end."""
-    kinds = [get_encoder_attention(config)]
+    names = [get_encoder_attention(config).max_input_length_option]
     if hasattr(config, "cross_attention"):
-        kinds.append(CROSS_ATTENTIONS[config.cross_attention])
-    limits = [getattr(config, kind.limit) for kind in kinds if kind.limit] + [
-        config.max_source_length
-    ]
+        names.append(CROSS_ATTENTIONS[config.cross_attention].max_input_length_option)
+    limits = [getattr(config, name) for name in names if name]
+    limits.append(config.max_source_length)
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -13,14 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.cross import get_cross_attention
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.layer_groups import layer_kinds
+from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
@@ -141,7 +140,7 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
 
     @property
     def encoder_stack(self) -> StackConfig:
-        kinds = set(layer_kinds(self.encoder_attention, self.num_layers))
+        kinds = set(layer_attentions(self.encoder_attention, self.num_layers))
         no_distances = kinds <= {"s4d", "linformer"}  # which see no two tokens side by side
         positions = None if no_distances else self.decoder_stack.relative_attention
         return dataclasses.replace(
