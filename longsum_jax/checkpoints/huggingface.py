@@ -6,8 +6,6 @@ weights-only loader; entries of config.json that name code are ignored.
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax import atomic
 from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
 from longsum_jax.checkpoints.weights import read_json, read_weights, write_weights
 from longsum_jax.errors import InputError
@@ -154,29 +153,21 @@ def write_model(
     target = Path(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target}: exists and is not an empty directory; give another path")
+    tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror})") from error
-    try:
-        tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
-        _write_json(work / CONFIG, family.config_json(config) | tasks)
-        if generation_config:
-            _write_json(work / GENERATION, dict(generation_config))
-        if tokenizer is not None:
-            tokenizer.save(work)
-            _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
-        if params is not None:
-            write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
-        work.chmod(0o755)
-        work.replace(target)
+        with atomic.new_directory(target) as work:
+            _write_json(work / CONFIG, family.config_json(config) | tasks)
+            if generation_config:
+                _write_json(work / GENERATION, dict(generation_config))
+            if tokenizer is not None:
+                tokenizer.save(work)
+                _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
+            if params is not None:
+                write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); nothing was left there"
         ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:

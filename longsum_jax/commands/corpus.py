@@ -3,11 +3,10 @@
 import argparse
 import itertools
 import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from longsum_jax import atomic
 from longsum_jax.analysis.extractive import Extractiveness, mean_extractiveness
 from longsum_jax.commands import console
 from longsum_jax.data.govreport import SPLITS, read_govreport
@@ -98,22 +97,19 @@ def _cells(found: Extractiveness) -> list[str]:
 
 def _govreport(args: argparse.Namespace) -> None:
     target = Path(args.target)
-    work = target.with_name(f".{target.name}.{os.getpid()}")  # nothing is half-written
     try:
-        work.mkdir(parents=True)
-        counts = {
-            split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
-        }
-        target.mkdir(exist_ok=True)
-        for split, count in counts.items():
-            (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
-            print(f"{target / split}.jsonl: {count:,} reports")
+        with atomic.scratch_directory(target) as work:
+            counts = {
+                split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
+            }
+            target.mkdir(exist_ok=True)
+            for split, count in counts.items():
+                (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
+                print(f"{target / split}.jsonl: {count:,} reports")
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _write_split(source: str, split: str, path: Path) -> int:
@@ -126,10 +122,8 @@ def _write_split(source: str, split: str, path: Path) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    from longsum_jax.training.workdir import write_atomically
-
     try:
-        write_atomically(path, text)
+        atomic.write_text(path, text)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror}); give another place"

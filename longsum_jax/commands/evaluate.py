@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from longsum_jax import atomic
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
@@ -153,9 +154,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    from longsum_jax.training.workdir import write_atomically
-
-    write_atomically(path, json.dumps(value, indent=2) + "\n")
+    atomic.write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def _print(result: dict[str, Any], out: Path) -> None:

@@ -1,12 +1,11 @@
 """longsum extract: documents cut down to their important sentences, for a summariser to read."""
 
-import contextlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longsum_jax import atomic
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
@@ -100,17 +99,12 @@ def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
     """Writes all rows under a temporary name first: what bears the final one is whole."""
     from tqdm import tqdm
 
-    part = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
+        with atomic.open_text(out) as file:
             for document in tqdm(documents, unit="document"):
                 file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
-        part.replace(out)
     except OSError as error:
         raise InputError(
             f"{out}: cannot be written ({error.strerror}); give another --out"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()

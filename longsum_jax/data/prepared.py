@@ -12,8 +12,6 @@ A prepared directory holds one split of one task:
 import dataclasses
 import json
 import os
-import shutil
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import longsum_jax
+from longsum_jax import atomic
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import labelled
@@ -78,18 +77,15 @@ def write_prepared(
     task.source_split(split)
     if task.objective == "classify":
         task = labelled(task, split)
-    work = _work_directory(target)
     try:
-        metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)
-        PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
-        _move_into_place(work, target)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # RuntimeError is how ArrayRecord says that a disk is full
-        raise InputError(f"cannot write {target}: {error}; nothing was kept") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)  # there only after a failure
+        with atomic.new_directory(target, overwrite=overwrite) as work:
+            metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)
+            PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
+    except (OSError, RuntimeError) as error:  # ArrayRecord says by RuntimeError that a disk is full
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot write {target}: {reason}; nothing was kept; make room or choose another directory"
+        ) from error
     return metadata
 
 
@@ -244,29 +240,6 @@ def _check_target(target: Path, overwrite: bool) -> None:
             )
     elif any(target.iterdir()):
         raise InputError(f"{target} holds other files; give a directory that does not exist yet")
-
-
-def _work_directory(target: Path) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
-    except OSError as error:
-        raise InputError(
-            f"cannot write in {target.parent}: {error.strerror}; choose another directory"
-        ) from error
-    work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
-    return work
-
-
-def _move_into_place(work: Path, target: Path) -> None:
-    """Renames ``work`` to ``target``; a directory that it replaces goes away last."""
-    if not (target / METADATA).exists():
-        os.replace(work, target)  # also onto an empty directory
-        return
-    old = Path(tempfile.mkdtemp(prefix=f"{target.name}.old-", dir=target.parent))
-    os.replace(target, old)
-    os.replace(work, target)
-    shutil.rmtree(old)
 
 
 def _read_metadata(directory: Path) -> dict[str, Any]:

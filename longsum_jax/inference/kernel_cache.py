@@ -29,7 +29,9 @@ class KernelCache:
         self.limit = limit
         self._module = module
         self._make = jax.jit(self._kernels, static_argnums=1)
-        self._there = any(kind == "s4d" for kind, _ in parse_hybrid(module.config.encoder_attention))
+        self._there = any(
+            kind == "s4d" for kind, _ in parse_hybrid(module.config.encoder_attention)
+        )
         self._params: list[Any] = []
         self._kept: OrderedDict[int, tuple[Mapping[str, Any], int]] = (
             OrderedDict()

@@ -36,8 +36,8 @@ def map_over_length(
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
-    is_cut = sharding is not None and length % sharding.parts == 0
-    num_shards = sharding.parts if is_cut else 1
+    is_cut = sharding is not None and length % sharding.num_shards == 0
+    num_shards = sharding.num_shards if is_cut else 1
     shard_length = length // num_shards
     chunk = _chunk_length(chunk, batch, shard_length)
     if length <= chunk * num_shards or module.is_initializing():

@@ -24,7 +24,7 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_key_sets
-from longsum_jax.ops.attention.dense import with_further_keys
+from longsum_jax.ops.attention.dense import prepend_keys
 
 # Above this size, keys and values of the encoder are not stored: every step attends to the encoder
 # states themselves.
@@ -179,7 +179,7 @@ class DecoderLayer(Layer):
         k, v = self.self_attention.project_kv(u)
         if extra is not None:
             extra_arrays = *self.self_attention.project_extra(extra), extra.valid
-            k, v, mask, bias = with_further_keys(k, v, mask, bias, extra_arrays)
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         y = self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic)
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(x, u, y, state, memories, valid, deterministic)

@@ -11,7 +11,7 @@ from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import PageOptions
-from longsum_jax.ops.attention.blocks import neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import neighbors, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.typing import Array
 
@@ -99,7 +99,7 @@ class EncoderDecoder(nn.Module):
         """States [B, L, D], each page of which knows nothing of the others."""
         c, length = self.config, ids.shape[1]
         first, last = c.page_body - c.page_context, c.page_body * 2 + c.page_context
-        cut = lambda x: neighbours(to_blocks(x, c.page_body), 1, 1)[:, :, first:last].reshape(
+        cut = lambda x: neighbors(to_blocks(x, c.page_body), 1, 1)[:, :, first:last].reshape(
             -1, c.page_length
         )
         x, norm = self.embed_source(cut(ids)), self.source_embedding_norm()

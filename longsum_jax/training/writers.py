@@ -10,8 +10,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.training.workdir import write_atomically
 
 
 class MetricsFile:
@@ -28,7 +28,7 @@ class MetricsFile:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if _step_of(line) <= after_step]
             if len(kept) < len(lines):
-                write_atomically(path, "".join(kept))
+                atomic.write_text(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
-from longsum_jax.ops.attention.dense import with_further_keys
+from longsum_jax.ops.attention.dense import prepend_keys
 
 
 class FullContext(Context):
@@ -52,7 +52,7 @@ class FullAttention(EncoderSelfAttention):
             if extra is not None:
                 extra_k, extra_v, valid = extra_arrays
                 sets = [KeySet(extra_k, extra_v, valid[:, None, None, None])]
-            y = full_attention(self.q(x), k, v, mask, distance_bias=bias, further=sets, **options)
+            y = full_attention(self.q(x), k, v, mask, distance_bias=bias, extra=sets, **options)
             return self.o(y)
 
         mask = mask[:, None, None, :]
@@ -60,5 +60,5 @@ class FullAttention(EncoderSelfAttention):
             positions = jnp.arange(length)
             bias = bias[None, :, positions - positions[:, None] + length - 1]
         if extra is not None:
-            k, v, mask, bias = with_further_keys(k, v, mask, bias, extra_arrays)
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)

@@ -26,7 +26,7 @@ def pad_to_shards(
     sharding = active_sequence_sharding(x.shape[0])
     if sharding is None:
         return x
-    extra = -x.shape[1] % (sharding.parts * block)
+    extra = -x.shape[1] % (sharding.num_shards * block)
     return _append_zeros(x, extra) if extra else x
 
 
@@ -43,8 +43,8 @@ def join_tokens(
     sharding = active_sequence_sharding(text.shape[0])
     if sharding is None:
         return jnp.concatenate([tokens, text], 1)
-    tokens = _append_zeros(tokens, -tokens.shape[1] % sharding.parts)
-    tokens, text = (_split_shards(x, sharding.parts) for x in (tokens, text))
+    tokens = _append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
+    tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
     return _merge_shards(jnp.concatenate([tokens, text], 2))
 
 
@@ -55,8 +55,8 @@ def split_tokens(
     sharding = active_sequence_sharding(x.shape[0])
     if sharding is None:
         return x[:, :count], x[:, count:]
-    share = -(-count // sharding.parts)
-    x = _split_shards(x, sharding.parts)
+    share = -(-count // sharding.num_shards)
+    x = _split_shards(x, sharding.num_shards)
     tokens = _merge_shards(x[:, :, :share])
     return tokens[:, :count], _merge_shards(x[:, :, share:])
 

@@ -8,11 +8,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import Initializer, logical
-from longsum_jax.ops.attention.dense import (
-    dot_product_attention,
-    mix_states,
-    relative_position_bucket,
-)
+from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
+from longsum_jax.ops.attention.relative_position import relative_position_bucket
 
 
 class ExtraKeyValues(NamedTuple):
@@ -193,7 +190,7 @@ class RelativePositionBias(nn.Module):
         """Returns the bias between all queries and keys."""
         return self.of_distances(key_positions[None, :] - query_positions[:, None])[None]
 
-    def of_distances(self, distances: Int[Array, "*shape"]) -> Float[Array, "heads *shape"]:
+    def of_distances(self, distances: Int[Array, "..."]) -> Float[Array, "heads ..."]:
         """Returns the bias for distances (key position minus query position)."""
         buckets = relative_position_bucket(
             distances,

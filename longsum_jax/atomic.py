@@ -1,0 +1,87 @@
+"""Writes files and directories so that their final names only ever show complete content.
+
+Everything is written beside its target under a hidden temporary name and renamed at the end, which
+is one step within a file system. What fails on the way leaves no trace, and the target as it was.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces the content of a file, in UTF-8.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with open_text(path) as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Opens a UTF-8 file that replaces ``path`` when the block ends without an exception.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            yield file
+            # Without this a power failure soon after the rename could leave an empty file.
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+@contextlib.contextmanager
+def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Gives a directory to fill, which takes the name ``target`` when the block ends.
+
+    Args:
+        target: does not exist, or is an empty directory; its parents are made.
+        overwrite: replaces a directory with content too.
+
+    Raises:
+        OSError: the directory cannot be written, or the target holds files.
+    """
+    with scratch_directory(target) as work:
+        yield work
+        work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
+        if overwrite and target.exists() and any(target.iterdir()):
+            _swap(work, target)
+        else:
+            os.replace(work, target)  # also onto an empty directory
+
+
+@contextlib.contextmanager
+def scratch_directory(target: Path) -> Iterator[Path]:
+    """Gives an empty directory beside ``target``, on its file system, and removes it at the end.
+
+    Raises:
+        OSError: the directory or the parents of ``target`` cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):  # of a file in its place the next line tells better
+        target.parent.mkdir(parents=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _swap(work: Path, target: Path) -> None:
+    """Renames ``work`` to ``target``; what it replaces goes away last."""
+    old = tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent)
+    os.replace(target, old)
+    os.replace(work, target)
+    shutil.rmtree(old)

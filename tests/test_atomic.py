@@ -1,0 +1,85 @@
+import os
+
+import pytest
+
+from longsum_jax import atomic
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def fail_inside(manager, write):
+    with manager as opened:
+        write(opened)
+        raise ZeroDivisionError
+
+
+def test_text_replaces_the_file_at_the_end_alone(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with atomic.open_text(path) as file:
+        file.write("né")
+        assert path.read_text() == "old"
+    assert path.read_bytes() == "né".encode()
+    atomic.write_text(path, "newer")
+    assert path.read_text() == "newer"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_failure_keeps_the_file_that_was_there(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(atomic.open_text(path), lambda file: file.write("half" * 10_000))
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_text_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        atomic.write_text(tmp_path / "file" / "a.txt", "text")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_new_directory_shows_when_it_is_whole(tmp_path, exists):
+    target = tmp_path / "some" / "where"
+    if exists:
+        target.mkdir(parents=True)
+    with atomic.new_directory(target) as work:
+        (work / "a").write_text("a")
+        assert work.parent == target.parent
+        assert not (target / "a").exists()
+    assert (target / "a").read_text() == "a"
+    assert target.stat().st_mode & 0o777 == 0o755
+    assert names(target.parent) == ["where"]
+
+
+def test_a_directory_with_content_is_replaced_when_asked_alone(tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("old")
+    with pytest.raises(OSError, match="not empty"), atomic.new_directory(target) as work:
+        (work / "new").write_text("new")
+    assert names(target) == ["old"]
+    with atomic.new_directory(target, overwrite=True) as work:
+        (work / "new").write_text("new")
+    assert names(target) == ["new"]
+    assert names(tmp_path) == ["target"]
+
+
+def test_a_failure_leaves_no_directory(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(
+            atomic.new_directory(tmp_path / "target"),
+            lambda work: (work / "half").write_text("half"),
+        )
+    assert names(tmp_path) == []
+
+
+def test_a_scratch_directory_goes_away(tmp_path):
+    with atomic.scratch_directory(tmp_path / "target") as work:
+        os.mkdir(work / "inner")
+        assert names(tmp_path) == [work.name]
+    assert names(tmp_path) == []
