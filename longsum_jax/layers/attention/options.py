@@ -118,7 +118,7 @@ class TransientGlobalOptions(LocalOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaggeredOptions(BlockOptions, GlobalTokenOptions):
+class StaggeredOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``block_staggered``.
 
     Attributes:
@@ -129,7 +129,7 @@ class StaggeredOptions(BlockOptions, GlobalTokenOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LsgOptions(BlockOptions, GlobalTokenOptions):
+class LsgOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``lsg``; see ``ops.attention.lsg``.
 
     Attributes:
