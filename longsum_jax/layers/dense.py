@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """Initialisers, dense maps, norms and the feed-forward."""
 
 import math

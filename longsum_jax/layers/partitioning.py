@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """Logical axis names of parameters and activations, and their places on a mesh."""
 
 import math

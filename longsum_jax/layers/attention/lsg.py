@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and Harispe
 2022)."""
 

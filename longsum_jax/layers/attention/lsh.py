@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """LSH attention: tokens attend to tokens with the same hash (Reformer, Kitaev et al. 2020; in
 summarisation Huang et al. 2021)."""
 

@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """PEGASUS-X: staggered blocks and learned global tokens (Phang et al. 2022)."""
 
 import functools

@@ -1,3 +1,4 @@
+# ruff: noqa: F722, RUF100
 """The state-space layer of LOCOST in the place of an encoder attention."""
 
 from typing import Any
