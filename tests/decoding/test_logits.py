@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding import logits as processors
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 
 _B, _R, _T, _V = 2, 3, 14, 9
