@@ -371,7 +371,7 @@ class Model:
         """Returns this model with another cross-attention over the same parameters.
 
         Args:
-            cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters of
+            cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters
                 its own.
             **options: of the cross-attention, ``hepos_stride``.
 
