@@ -115,27 +115,23 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
 
 
 def kernels(
-    params: Mapping[str, Any],
+    layers: Mapping[int, Mapping[str, Any]],
     length: int,
     *,
-    layers: Sequence[int] | None = None,
     discretization: Discretization = "zoh",
 ) -> Kernels:
-    """Memory and kernels of layers.
+    """Computes memory and kernels of state-space layers.
 
     Args:
-        params: the "self_attention" part of an encoder's scanned layers, each with a leading layer
-            axis (``layers.s4d.S4D``).
+        layers: index of a layer in its stack to the parameters of its ``layers.s4d.S4D``.
         length: lags L of the kernels.
-        layers: indices of the layers, None for all.
         discretization: see ``ops.ssm.kernel.discretize``.
 
     Raises:
         InputError: kernels that are not finite, or zero everywhere.
     """
-    layers = range(len(params["log_dt"])) if layers is None else layers
     kernel = jax.jit(partial(ssm_kernel, length=length, discretization=discretization))
-    found = [_layer_kernels(_layer_ssm(params, layer), kernel) for layer in layers]
+    found = [_layer_kernels(_layer_ssm(params), kernel) for params in layers.values()]
     numbers = tuple(layer + 1 for layer in layers)
     memory, magnitude = (np.stack(part) for part in zip(*found, strict=True))
     if not (np.isfinite(memory).all() and np.isfinite(magnitude).all() and magnitude.any()):
@@ -145,9 +141,9 @@ def kernels(
     return Kernels(numbers, memory, magnitude)
 
 
-def _layer_ssm(params: Mapping[str, Any], layer: int) -> DiagonalSSM:
+def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
     names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
-    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name][layer]) for name in names)
+    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
     shared = (log_dt, -np.exp(inv_A_real), A_imag, B)
     if log_dt.ndim == 1:  # the directions share their dynamics
         shared = tuple(x[None] for x in shared)

@@ -126,20 +126,26 @@ def _curves(args: argparse.Namespace) -> Any:
 def _kernels(args: argparse.Namespace) -> Any:
     from longsum_jax import load
     from longsum_jax.analysis import figures as plotting
+    from longsum_jax.layers.layer_groups import layer_attentions, layer_params, num_layers
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
     if not 2 <= args.length <= MAX_LENGTH:
         raise InputError(f"--length={args.length} must lie between 2 and {MAX_LENGTH}")
     model = load(args.model)
-    if model.config.encoder_attention != "s4d":
+    encoder = model.params.get("encoder", {})
+    count = num_layers(encoder)
+    attentions = layer_attentions(model.config.encoder_attention, count)
+    state_space = [layer for layer, name in enumerate(attentions) if name == "s4d"]
+    if not state_space:
         raise InputError(
             f'{args.model}: a model of family "{model.family.name}" has no state-space layers to draw'
         )
-    ssm = model.params["encoder"]["layers"]["self_attention"]
-    layers = _chosen_layers(args.layers, len(ssm["log_dt"]))
+    ssm = {}
+    for layer in _chosen_layers(args.layers, count, state_space):
+        ssm[layer] = layer_params(encoder, layer)["self_attention"]
     discretization = model.config.ssm_discretization
-    found = plotting.kernels(ssm, args.length, layers=layers, discretization=discretization)
-    return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+    found = plotting.kernels(ssm, args.length, discretization=discretization)
+    return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(ssm)))
 
 
 def _bigrams(args: argparse.Namespace) -> Any:
@@ -173,11 +179,18 @@ def _study(args: argparse.Namespace) -> Any:
     return plotting.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
 
 
-def _chosen_layers(numbers: list[int] | None, count: int) -> list[int]:
-    """Indices of the layers that --layers names."""
+def _chosen_layers(
+    numbers: list[int] | None, count: int, state_space: Sequence[int]
+) -> Sequence[int]:
+    """Returns the indices of the layers that --layers names, by default all of ``state_space``."""
     for number in numbers or []:
         if not 1 <= number <= count:
             raise InputError(
                 f"--layers: there is no layer {number}; the model has layers 1 to {count}"
             )
-    return [number - 1 for number in numbers] if numbers else list(range(count))
+        if number - 1 not in state_space:
+            raise InputError(
+                f"--layers: layer {number} is no state-space layer; those of the model are "
+                f"{', '.join(str(layer + 1) for layer in state_space)}"
+            )
+    return [number - 1 for number in numbers] if numbers else state_space

@@ -50,6 +50,11 @@ def ssm_params(shared, *, layers=2, channels=5, modes=3):
     }
 
 
+def by_layer(params, layers=(0, 1)):
+    """`params` of each layer by its index."""
+    return {layer: {name: value[layer] for name, value in params.items()} for layer in layers}
+
+
 def one_channel(params, layer, direction, channel, length):
     """Memory [M] and kernel [L] of one channel, from the definition: 2 Re sum_m B C exp(l dt A)."""
     shared = params["log_dt"].ndim == 2
@@ -67,7 +72,7 @@ def one_channel(params, layer, direction, channel, length):
 @pytest.mark.parametrize("shared", [True, False])
 def test_kernels_are_those_of_the_definition_from_fast_to_slow_decay(shared):
     params = ssm_params(shared)
-    found = plotting.kernels(params, 40, layers=[1, 0], discretization="none")
+    found = plotting.kernels(by_layer(params, (1, 0)), 40, discretization="none")
     assert found.layers == (2, 1)
     assert found.memory.shape == (2, 1 if shared else 2, 5, 3)
     assert found.magnitude.shape == (2, 2, 5, 40)
@@ -202,7 +207,7 @@ def test_kernels_command_on_a_model(tmp_path, small_model):
 
 
 def test_kernels_figure_has_labelled_axes():
-    axes = plotting.kernels_figure(plotting.kernels(ssm_params(True), 16), (7, 3)).axes
+    axes = plotting.kernels_figure(plotting.kernels(by_layer(ssm_params(True)), 16), (7, 3)).axes
     assert {ax.get_xlabel() for ax in axes} >= {"memory (tokens)", "lag (tokens)", "|kernel|"}
     assert {ax.get_ylabel() for ax in axes} >= {
         "layer 1\nmodes (%)",
@@ -210,7 +215,8 @@ def test_kernels_figure_has_labelled_axes():
         "channel",
     }
     np.testing.assert_array_equal(
-        axes[1].images[0].get_array(), plotting.kernels(ssm_params(True), 16).magnitude[0, 0]
+        axes[1].images[0].get_array(),
+        plotting.kernels(by_layer(ssm_params(True)), 16).magnitude[0, 0],
     )
 
 
@@ -257,18 +263,57 @@ def test_an_output_that_is_a_directory(tmp_path, workdir):
 
 def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
     model = SimpleNamespace(
-        config=SimpleNamespace(encoder_attention="full"), family=SimpleNamespace(name="lsg")
+        config=SimpleNamespace(encoder_attention="full"),
+        family=SimpleNamespace(name="lsg"),
+        params={"encoder": {"layers": {"self_attention": {"q": np.zeros((2, 3))}}}},
     )
     monkeypatch.setattr(longsum_jax, "load", lambda path: model, raising=False)
     with pytest.raises(InputError, match='m: a model of family "lsg" has no state-space layers'):
         plots.main(["kernels", "m", f"--out={tmp_path / 'k.png'}"])
 
 
+@pytest.mark.parametrize(
+    ("attention", "groups", "drawn"),
+    [("s4d,full*2,s4d*2", (1, 2, 2), (1, 4, 5)), ("s4d", (1, 2), (1, 2, 3))],
+    ids=["hybrid", "memory in some layers"],
+)
+def test_kernels_of_layers_that_are_not_all_alike(tmp_path, monkeypatch, attention, groups, drawn):
+    """Stacks of several groups, whose parameters are not all under "layers"."""
+    encoder, first = {}, 0
+    for size in groups:
+        layers = set(range(first + 1, first + size + 1))
+        params = ssm_params(True, layers=size) if layers & set(drawn) else {"q": np.ones((size, 2))}
+        encoder[f"layers_{first}_{first + size - 1}"] = {"self_attention": params}
+        first += size
+    config = SimpleNamespace(encoder_attention=attention, ssm_discretization="zoh")
+    model = SimpleNamespace(
+        config=config, family=SimpleNamespace(name="t5"), params={"encoder": encoder}
+    )
+    monkeypatch.setattr(longsum_jax, "load", lambda path: model, raising=False)
+    figures = []
+    draw = plotting.kernels_figure
+    monkeypatch.setattr(
+        plotting, "kernels_figure", lambda found, size: figures.append(found) or draw(found, size)
+    )
+    command = ["kernels", "m", f"--out={tmp_path / 'k.png'}", "--length=16"]
+    plots.main(command)
+    (found,) = figures
+    assert found.layers == drawn
+    last = by_layer(ssm_params(True, layers=groups[-1]), (groups[-1] - 1,))
+    wanted = plotting.kernels(last, 16).magnitude[0]
+    np.testing.assert_allclose(found.magnitude[-1], wanted, rtol=1e-6)
+    if attention != "s4d":
+        with pytest.raises(
+            InputError, match="layer 2 is no state-space layer; those of the model are 1, 4, 5"
+        ):
+            plots.main([*command, "--layers=2"])
+
+
 def test_kernels_that_are_not_finite():
     params = ssm_params(True)
     params["C"][0, 0, 0, 0, 0] = np.nan
     with pytest.raises(InputError, match="zero or not finite"):
-        plotting.kernels(params, 8)
+        plotting.kernels(by_layer(params), 8)
 
 
 def test_without_matplotlib(tmp_path, workdir, monkeypatch):
