@@ -84,7 +84,7 @@ class CombinedAttention(SparseAttention):
         text = dict(
             zip(("q", "k", "v", "mask"), (self.q(x), *self.project_kv(x), mask), strict=True)
         )
-        if not pattern.near:
+        if not pattern.is_shardable:
             options = self.sparse_options(deterministic)
             return self.o(pattern_attention(**text, pattern=pattern, distance_bias=bias, **options))
 
@@ -96,7 +96,7 @@ class CombinedAttention(SparseAttention):
         }
         shared = {"distance_bias": bias, "fields": fields}
         return self.o(
-            self.over_text(attend, deterministic, text=text, shared=shared, block=pattern.layout)
+            self.over_text(attend, deterministic, text=text, shared=shared, block=pattern.query_block_size)
         )
 
     def _pattern(self, radius: Array, layer: Array, length: int, deterministic: bool) -> KeyPattern:

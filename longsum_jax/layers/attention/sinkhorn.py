@@ -10,7 +10,7 @@ from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_order
+from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.typing import Array
 
 
@@ -29,7 +29,7 @@ class SinkhornAttention(SparseAttention):
                 self.make_rng("dropout"), (x.shape[0], self.num_heads, blocks, blocks)
             )
         sizes = {"iterations": o.sinkhorn_iterations, "temperature": o.sinkhorn_temperature}
-        order = soft_order(q, k, mask, block_size=o.block_size, noise=noise, **sizes)
+        order = soft_permutation(q, k, mask, block_size=o.block_size, noise=noise, **sizes)
         options = {
             "block_size": o.block_size,
             "distance_bias": bias,
