@@ -67,8 +67,8 @@ class PartialSoftmax(NamedTuple):
 
     def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
         """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
-        log_total = function(self.log_total[..., None])[..., 0]
-        return PartialSoftmax(function(self.out), log_total)
+        out = function(self.out)
+        return PartialSoftmax(out, function(self.log_total[..., None])[..., 0])
 
 
 class Dropout(NamedTuple):
