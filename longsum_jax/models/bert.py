@@ -285,7 +285,7 @@ class Bert(nn.Module):
         attention_mask: Shaped[AnyArray, "*leading length"],
         deterministic: bool = True,
         token_type_ids: Int[AnyArray, "*leading length"] | None = None,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "..."]:
         """Returns the output that ``head`` selects.
 
@@ -351,7 +351,7 @@ class Bert(nn.Module):
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
         token_type_ids: Int[AnyArray, "batch length"] | None = None,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the encoder's states; ``token_type_ids`` are zeros by default."""
         mask = jnp.asarray(attention_mask).astype(bool)

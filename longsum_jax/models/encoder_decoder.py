@@ -45,7 +45,7 @@ class EncoderDecoder(nn.Module):
         attention_mask: Shaped[AnyArray, "batch length"],
         decoder_input_ids: Int[AnyArray, "batch target_length"],
         deterministic: bool = True,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns teacher-forced logits in float32; ``inputs`` as for ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
@@ -56,7 +56,7 @@ class EncoderDecoder(nn.Module):
         input_ids: Int[AnyArray, "batch length"],
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "batch states_length d_model"]:
         """Returns the encoder's states, global tokens first.
 
@@ -96,9 +96,7 @@ class EncoderDecoder(nn.Module):
         body = body.reshape(batch, -1, *body.shape[1:])
         return body.reshape(batch, -1, body.shape[-1])[:, :length]
 
-    def _to_pages(
-        self, x: Shaped[AnyArray, "batch length"]
-    ) -> Shaped[AnyArray, "pages page_length"]:
+    def _to_pages(self, x: Shaped[AnyArray, "batch length"]) -> Shaped[Array, "pages page_length"]:
         """Cuts rows into pages: a body, and the context on either side of it."""
         c = self.config
         first = c.page_body - c.page_context
