@@ -339,7 +339,7 @@ class Model:
         """This model with a decoder that reads the encoder otherwise, over the same parameters.
 
         Args:
-            cross_attention: of ``layers.attention.cross.CROSS_ATTENTIONS``, without parameters of
+            cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters of
                 its own.
             **options: what it reads, ``hepos_stride``.
 

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import layers_of_path
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
+from longsum_jax.layers.layer_groups import parse_layer_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
@@ -195,7 +194,7 @@ def _parameter_shapes(
 
 def _path_in_equal_stack(path: str) -> tuple[str, int]:
     """Returns the path in a stack of equal layers ("layers"), and the index of the first layer."""
-    return layers_of_path(path) or (path, 0)
+    return parse_layer_path(path) or (path, 0)
 
 
 def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
@@ -221,11 +220,11 @@ def _attention_fields() -> set[str]:
 
 def _used_attention_fields(config: ModelConfig) -> set[str]:
     """Returns the ``_attention_fields`` in use; full cross-attention is left out as the default."""
-    used = set(get_encoder_attention(config).options)
+    used = set(get_encoder_attention(config).option_names(config.encoder_attention))
     if not isinstance(config, EncoderDecoderConfig):
         return used
     if config.cross_attention != "full":
-        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].options}
+        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].option_names()}
     if config.page_length:
         used |= _field_names(PageOptions)
     if config.has_memory:

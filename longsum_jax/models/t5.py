@@ -15,13 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.cross import get_cross_attention
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.layer_groups import layer_kinds
+from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
@@ -123,7 +122,7 @@ class T5Config(EncoderDecoderConfig):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        attentions = set(layer_kinds(self.encoder_attention, self.num_layers))
+        attentions = set(layer_attentions(self.encoder_attention, self.num_layers))
         # These two compute no score of a pair of tokens to which a bias could be added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
         positions = None if has_no_pairs else self.decoder_stack.relative_attention
