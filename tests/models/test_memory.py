@@ -73,9 +73,8 @@ def layers_of(tree, count):
     for name, value in tree.items():
         if name.startswith("layers"):
             first, last = map(int, name.split("_")[1:]) if "_" in name else (0, count - 1)
-            found |= {
-                i: jax.tree.map(lambda x: x[i - first], value) for i in range(first, last + 1)
-            }
+            for i in range(first, last + 1):
+                found[i] = jax.tree.map(lambda x, row=i - first: x[row], value)
     return [found[i] for i in range(count)]
 
 
