@@ -83,11 +83,11 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    return {
-        name: raw[name]
-        for name, unset in _LEGACY_GENERATION.items()
-        if raw.get(name) not in (None, unset)
-    }
+    chosen = {}
+    for name, default in _LEGACY_GENERATION.items():
+        if raw.get(name) not in (None, default):
+            chosen[name] = raw[name]
+    return chosen
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:
@@ -95,13 +95,14 @@ def read_summarization(directory: Path) -> dict[str, Any]:
 
     They are "prefix" (T5) and options of ``generate``.
     """
-    tasks = _read_config_json(directory).get(TASKS) or {}
-    found = (tasks.get(SUMMARIZATION) or {}) if isinstance(tasks, dict) else tasks
-    if not isinstance(found, dict):
+    options = _read_config_json(directory).get(TASKS) or {}
+    if isinstance(options, dict):
+        options = options.get(SUMMARIZATION) or {}
+    if not isinstance(options, dict):
         raise InputError(
-            f"{directory / CONFIG}: {TASKS} holds {found!r} where a JSON object was expected"
+            f"{directory / CONFIG}: {TASKS} holds {options!r} where a JSON object was expected"
         )
-    return found
+    return options
 
 
 def read_params(
