@@ -74,7 +74,7 @@ def kept_vectors(
 
 def seen_vectors(
     vectors: Float[AnyArray, "batch slots d_model"], reads: Int[AnyArray, "batch reads"]
-) -> tuple[Float[Array, "batch reads d_model"], Bool[Array, "batch reads"]]:
+) -> tuple[Float[Array, "batch reads d_model"], Bool[AnyArray, "batch reads"]]:
     """Returns the stored vectors that a segment reads, and the mask of those that exist.
 
     Args:
