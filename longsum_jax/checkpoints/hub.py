@@ -1,6 +1,8 @@
 """Model directories from the Hugging Face Hub, through the local cache of huggingface_hub."""
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from longsum_jax.errors import InputError
@@ -11,7 +13,8 @@ _DESCRIPTION = ["config.json", "generation_config.json"]
 _TOKENIZER = list(TOKENIZER_FILES)
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
 _TORCH_BIN = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
-_SUBFOLDERS = ["*/*"]  # other formats and checkpoints of a repository
+_SUBFOLDERS = ("*/*",)  # other formats and checkpoints of a repository
+_SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
@@ -41,14 +44,34 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Fetches a repository: safetensors, or pickles if it has no safetensors."""
-    directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _SAFETENSORS)
-    if any(directory.glob("*.safetensors")):
-        return directory
-    return _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+    """Fetches description, tokenizer and safetensors, and models in subdirectories it needs.
+
+    Pickles are fetched only from repositories without safetensors.
+    """
+    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS
+    directory = _snapshot(name, revision, patterns)
+    if not any(directory.glob("*.safetensors")):
+        directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+    for model in _auxiliary_models(directory):
+        wanted = [f"{model}/{pattern}" for pattern in patterns]
+        _snapshot(name, revision, wanted, ignored=[f"{model}/*/*"])
+    return directory
 
 
-def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
+def _auxiliary_models(directory: Path) -> list[str]:
+    """Returns the subdirectories of models that config.json names for reading in segments."""
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        segments = config["task_specific_params"]["summarization"]["segments"]
+        names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # none, or a file that is refused when the model is made
+    return [name for name in names if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)]
+
+
+def _snapshot(
+    name: str, revision: str | None, patterns: list[str], ignored: Sequence[str] = _SUBFOLDERS
+) -> Path:
     """Fetches the files of a repository that match ``patterns``; turns errors into InputErrors."""
     try:
         from huggingface_hub import errors, snapshot_download
@@ -60,7 +83,7 @@ def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
     at = "" if revision is None else f" at revision {revision}"
     try:
         found = snapshot_download(
-            name, revision=revision, allow_patterns=patterns, ignore_patterns=_SUBFOLDERS
+            name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
         )
         return Path(found)
     except errors.GatedRepoError as error:  # a subclass of the next error
