@@ -65,7 +65,7 @@ def whole_bytes(family: str, config: Any, length: int) -> int:
     """Bytes of a step over a document that is read in one piece."""
     module = get_family(family).module_class(config)
 
-    def loss_fn(params: Any, batch: Any, rng: Any, carry: Any) -> LossOutput:
+    def loss_fn(params: Any, batch: Any, rng: Any) -> LossOutput:
         ids = shift_right(
             batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
         )

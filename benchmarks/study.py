@@ -49,7 +49,7 @@ from longsum_jax.inference.loading import TRAINING_MODEL, load
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import make_optimizer
-from longsum_jax.training.step import whole_documents
+from longsum_jax.training.step import document_loss
 
 CONFIG = (
     "configs/attention_study.py:"
@@ -182,8 +182,8 @@ def _whole_loss(model: Model) -> Loss:
 def _segment_loss(model: Model) -> Loss:
     """The same of documents in segments."""
     module = model.family.module_class(model.config)
-    whole = whole_documents(segment_loss_fn(module, model.config, deterministic=True))
-    compiled = jax.jit(lambda params, batch: whole(params, batch, jax.random.key(0), ())[:2])
+    loss = document_loss(segment_loss_fn(module, model.config, deterministic=True))
+    compiled = jax.jit(lambda params, batch: loss(params, batch, jax.random.key(0))[:2])
     return lambda batch: compiled(model.params, batch)
 
 

@@ -21,13 +21,31 @@ Letters stand for dimensions only inside einsum strings and formulas:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 Array = jax.Array
+AnyArray = jax.Array | np.ndarray  # inputs of modules, which may be called eagerly
 Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
 
 IGNORED_LABEL = -100  # the label that losses leave out, as in PyTorch and transformers
+
+
+class BatchIterator(Protocol):
+    """An iterator over one host's batches, with a position that can be saved and taken up again."""
+
+    def __next__(self) -> NumpyBatch: ...
+
+    def state(self) -> dict[str, Any]:
+        """Returns the JSON-able position after the batches handed out so far.
+
+        It is the same on every host. Its "epoch", if it has one, counts the passes over the data.
+        """
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues from a position that ``state`` returned."""
+        ...

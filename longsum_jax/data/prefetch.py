@@ -3,20 +3,10 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from longsum_jax.errors import InputError
-from longsum_jax.typing import NumpyBatch
-
-
-class BatchIterator(Protocol):
-    """An iterator over batches that knows where it stands; ``batches.Batches`` is one."""
-
-    def __next__(self) -> NumpyBatch: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
+from longsum_jax.typing import BatchIterator, NumpyBatch
 
 
 class Prefetcher(Iterator[Any]):

@@ -23,9 +23,10 @@ from longsum_jax.experiment.objectives.masked_lm import MaskingOptions
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import TRAINING_MODEL
+from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary
 from longsum_jax.inference.model import Model
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import max_input_length, model_config
 from longsum_jax.schema import from_dict
@@ -154,10 +155,11 @@ class Experiment:
         self._check()
 
     def _check(self) -> None:
-        if self.family.kind != self.objective.kind:
+        family_kind = "encoder_decoder" if self.family.is_encoder_decoder else "encoder"
+        if family_kind != self.objective.kind:
             raise InputError(
                 f'config.task.objective "{self.given_task.objective}" trains an {self.objective.kind}, but '
-                f'config.model.family "{self.family.name}" is an {self.family.kind}; change either'
+                f'config.model.family "{self.family.name}" is an {family_kind}; change either'
             )
         self._check_lengths()
         if self.data.reader == "prepared" and not self.data.prepared:
@@ -204,7 +206,7 @@ class Experiment:
         divide over it."""
         mesh = make_mesh(self.mesh)
         check_batch_size(self.data.batch_size, mesh, self.training.accumulation)
-        kinds, parts = dict(kinds_of(self.raw_config.encoder_attention)), mesh.shape["sequence"]
+        kinds, parts = dict(parse_hybrid(self.raw_config.encoder_attention)), mesh.shape["sequence"]
         if "s4d" in kinds and (width := self.raw_config.d_model) % parts:
             raise InputError(
                 f"config.model.d_model is {width}, which does not divide over mesh.sequence={parts}; change either"
@@ -272,7 +274,13 @@ class Experiment:
         summarization = {"prefix": self.task.prefix} if self.task.prefix else {}
         summarization |= self.objective.summarization()
         return Model(
-            self.family, self.config, params, self.tokenizer, self.generation_config, summarization
+            self.family,
+            self.config,
+            params,
+            self.tokenizer,
+            self.generation_config,
+            summarization,
+            self.auxiliary,
         )
 
     def write_model_directory(self) -> None:
@@ -282,12 +290,18 @@ class Experiment:
         if jax.process_index() or (target.exists() and has_checkpoint(self.workdir)):
             return
         shutil.rmtree(target, ignore_errors=True)  # of a run that never came to a checkpoint
-        generation = self.model(None).generation_config
+        model = self.model(None)
         summarization = {} if self.start is None else dict(self.start.summarization)
         summarization |= {"prefix": self.task.prefix} if self.task.prefix or summarization else {}
-        summarization |= self.objective.summarization()
-        parts = self.family, self.config, None, generation, self.tokenizer, summarization
-        huggingface.write_model(target, *parts)
+        model.summarization = summarization | self.objective.summarization()
+        model.save(target)
+
+    @cached_property
+    def auxiliary(self) -> AuxiliaryModels:
+        """The extractor and the sentence encoder that the task names."""
+        if self.task.objective != "summarize_segments":
+            return AuxiliaryModels()
+        return load_auxiliary(self.task.segments)
 
     @cached_property
     def store(self) -> ExampleStore:
@@ -297,9 +311,20 @@ class Experiment:
             return PreparedExamples(data.prepared, self.tokenizer.fingerprint)
         if data.reader == "stream":
             return ExampleStream(
-                self.task, self.tokenizer, data.split, data.shuffle_block, seed=self.training.seed
+                self.task,
+                self.tokenizer,
+                data.split,
+                data.shuffle_block,
+                seed=self.training.seed,
+                auxiliary=self.auxiliary.functions(),
             )
-        return load_examples(self.task, self.tokenizer, data.split, seed=self.training.seed)
+        return load_examples(
+            self.task,
+            self.tokenizer,
+            data.split,
+            seed=self.training.seed,
+            auxiliary=self.auxiliary.functions(),
+        )
 
     @property
     def source_lengths(self) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
-"""How a model reads a document segment by segment: cut, with important sentences of elsewhere,
-within its limits."""
+"""Builds the inputs of a model that reads a document segment by segment."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -27,31 +26,31 @@ from longsum_jax.text.segmentation import (
 from longsum_jax.text.tfidf import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
-Extract = Callable[
-    [Sequence[str]], list[int]
-]  # sentences of a document -> numbers of the important ones, ascending
+# (sentences of a document, query or None) -> indices of the important sentences, ascending
+Extract = Callable[[Sequence[str], str | None], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentInputOptions:
-    """What makes segments of a document; a model that was trained so keeps them in its config.json.
+    """Options of segment inputs; a model that was trained with them keeps them in its config.json.
 
     Attributes:
-        segment_length: tokens of a segment as it is read: special tokens, query and important
-            sentences included. For tasks it is their ``max_source_length``.
+        segment_length: the length of a segment's source in tokens: special tokens, query and
+            important sentences included. Tasks set it to their ``max_source_length``.
         min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
             ``text.segmentation.SegmentOptions``.
         target_metric: see ``text.segment_targets.assign_sentences``.
-        train_tokens: of a document that are read in training, whole segments; 0 for all.
-        train_empty: segments that no sentence of the summary belongs to are trained to say nothing;
-            else they are read and no loss is taken.
-        salient: what is read besides of important sentences in other segments: nothing, their
-            "text", or their "vectors" (for models with ``salient_vectors``).
+        train_tokens: the number of tokens of a document to read in training, in whole segments; 0
+            for all.
+        train_empty: whether a segment without a sentence of the summary is trained to produce the
+            empty text; otherwise it is read without a loss.
+        salient: the form in which a segment reads important sentences of other segments: not at all
+            ("none"), as "text", or as "vectors" (for models with ``salient_vectors``).
         salient_order: see ``text.salient_text.SalientTextOptions``.
-        salient_source: who says in training which sentences are important: the extractor
-            ("predicted", as it is when summarising) or the summary ("oracle").
-        num_vectors: how many tokens of important sentences a segment sees as vectors;
-            ``salient_vectors`` of the model.
+        salient_source: the source of important sentences in training: the extractor ("predicted",
+            as at inference) or the summary ("oracle").
+        num_vectors: the number of tokens of important sentences that a segment reads as vectors;
+            equal to ``salient_vectors`` of the model.
         extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
             empty for ``central_sentences``.
         sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF.
@@ -76,7 +75,8 @@ class SegmentInputOptions:
     def __post_init__(self) -> None:
         if self.salient == "none" and self.extractor:
             raise InputError(
-                f'segments.extractor is {self.extractor}, but segments.salient is "none"; give "text" or "vectors"'
+                f'segments.extractor is {self.extractor}, but segments.salient is "none"; '
+                'give "text" or "vectors"'
             )
         self.cutting(None)
 
@@ -131,19 +131,36 @@ class SegmentInputs(NamedTuple):
         return slots, reads
 
 
-def central_sentences(sentences: Sequence[str], share: float = 0.1) -> list[int]:
-    """Returns the numbers of the sentences nearest to the mean of all, by TF-IDF, ascending; needs
-    no weights.
+def central_sentences(
+    sentences: Sequence[str], query: str | None = None, *, share: float = 0.1
+) -> list[int]:
+    """Returns the indices of the sentences nearest to the mean of all, by TF-IDF, ascending.
+
+    It needs no weights. Radev et al. (2004) rank by the same centroid.
 
     Args:
-        share: of the sentences that are taken, at least one (Radev et al. 2004 rank by the same
-            centroid).
+        sentences: of one document.
+        query: ignored; extractors that are models read it.
+        share: of the sentences that are taken, at least one.
     """
+    del query
     vectors = tfidf_vectors(sentences)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     scores = vectors @ vectors.mean(0)
     count = max(1, round(share * len(sentences)))
     return sorted(np.argsort(-scores, kind="stable")[:count].tolist())
+
+
+class Auxiliary(NamedTuple):
+    """The functions that help a model to read documents in segments; the defaults need no weights.
+
+    Attributes:
+        encode_sentences: sentences -> vectors float [n, d], which are compared to cut a document.
+        extract: (sentences, query) -> indices of the important sentences, ascending.
+    """
+
+    encode_sentences: SentenceEncoder = tfidf_vectors
+    extract: Extract = central_sentences
 
 
 def read_segment_inputs(
@@ -155,8 +172,7 @@ def read_segment_inputs(
     query: str | None = None,
     max_tokens: int | None = None,
     max_segments: int | None = None,
-    extract: Extract = central_sentences,
-    encoder: SentenceEncoder = tfidf_vectors,
+    auxiliary: Auxiliary = Auxiliary(),
 ) -> SegmentInputs:
     """Cuts a document and makes the sources of its segments.
 
@@ -164,8 +180,7 @@ def read_segment_inputs(
         prefix, query: stand before every segment.
         max_tokens, max_segments: where reading ends, after whole segments, at least one; None for
             the end.
-        extract: finds important sentences.
-        encoder: of sentences, for the cuts.
+        auxiliary: compares sentences for the cuts, and finds the important ones.
 
     Raises:
         InputError: a blank text, or a query that leaves no room for a segment.
@@ -174,9 +189,11 @@ def read_segment_inputs(
     before = {"prefix": prefix, "query": query}
     limits = {"min_tokens": options.min_tokens, "salient": salient_text}
     room = room_for_text(tokenizer, options.segment_length, **before, **limits)
-    whole = segment_document(text, tokenizer, options.cutting(room), encoder)
+    whole = segment_document(text, tokenizer, options.cutting(room), auxiliary.encode_sentences)
     document = _beginning(whole, max_tokens, max_segments)
-    salient = sorted(extract(document.sentences)) if options.salient != "none" else []
+    salient: list[int] = []
+    if options.salient != "none":
+        salient = sorted(auxiliary.extract(document.sentences, query))
     more = {} if salient_text is None else {"salient": salient, "options": salient_text}
     sources = segment_sources(document, tokenizer, options.segment_length, **before, **more)
     spans = [[]] * len(sources)

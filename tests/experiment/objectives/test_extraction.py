@@ -84,7 +84,8 @@ def test_examples(run):
         assert example["labels"].tolist() == ([-100, *labels] if "query" in row else labels)
         parts = np.split(example["input_ids"], example["part_lengths"].cumsum()[:-1])
         assert [part.tolist() for part in parts] == [
-            experiment.tokenizer.close(experiment.tokenizer.encode(text), 16) for text in read
+            experiment.tokenizer.add_special_tokens(experiment.tokenizer.encode(text), 16)
+            for text in read
         ]
         assert example["source_tokens"] == sum(len(text) + 1 for text in read)
     assert experiment.store.counts.too_short == 1
@@ -112,7 +113,7 @@ def test_loss_and_evaluation(run):
     y = np.concatenate(wanted)
     loss_sum = -np.where(y, np.log(p), np.log(1 - p)).sum()
 
-    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
     np.testing.assert_allclose(out.loss_sum, loss_sum, rtol=1e-4)
     assert out.weight == 12
     assert out.metrics["right_sentences"] == ((p > 0.5) == y).sum()

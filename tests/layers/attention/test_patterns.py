@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
-from longsum_jax.layers.attention.patterns import parts_of, span_penalty
+from longsum_jax.layers.attention.patterns import pattern_names, span_penalty
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
@@ -132,9 +132,13 @@ def test_inputs_beyond_the_projection_of_linformer():
 def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
     (first, variables), (second, _) = make("window+stride"), make("stride+window")
     np.testing.assert_array_equal(first(variables, X, MASK, True), second(variables, X, MASK, True))
-    assert parts_of("stride+window") == ("stride", "window")
-    kind = get_encoder_attention(dataclasses.replace(BART, encoder_attention="stride+window"))
-    assert kind.options == ("attention_stride", "attention_window")
+    assert pattern_names("stride+window") == ("stride", "window")
+    config = dataclasses.replace(BART, encoder_attention="stride+window")
+    attention = get_encoder_attention(config)
+    assert attention.option_names(config.encoder_attention) == (
+        "attention_stride",
+        "attention_window",
+    )
 
 
 def test_windows_of_their_own_for_each_layer():
@@ -183,15 +187,13 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     sigmoid = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
     wanted = 0.5 * (sigmoid * [[2], [4]]).mean()
     assert float(span_penalty(config, params)) == pytest.approx(wanted)
-    loss_fn = lambda params, batch, rng, carry: LossOutput(  # noqa: E731
-        jnp.float32(6), jnp.float32(3), carry, {"tokens": jnp.float32(9)}
+    loss_fn = lambda params, batch, rng: LossOutput(  # noqa: E731
+        jnp.float32(6), jnp.float32(3), {"tokens": jnp.float32(9)}
     )
-    out = with_span_penalty(loss_fn, config)(params, {}, None, ())
+    out = with_span_penalty(loss_fn, config)(params, {}, None)
     assert float(out.loss_sum / out.weight) == pytest.approx(2 + wanted)
     assert float(out.metrics["span_penalty"] / out.weight) == pytest.approx(wanted)
-    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None, ()).loss_sum)(
-        params
-    )
+    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None).loss_sum)(params)
     assert (gradient["encoder"]["layers"]["self_attention"]["span_logit"][0] > 0).all()
     assert with_span_penalty(loss_fn, BART) is loss_fn
     assert (
