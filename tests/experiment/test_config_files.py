@@ -91,6 +91,22 @@ def test_overrides_that_do_not_fit(config, key, text, problem):
     assert str(caught.value) == problem
 
 
+@pytest.mark.parametrize(
+    ("mode", "text", "value"),
+    [("number", "epoch", "epoch"), ("word", "50", 50), ("word", "epoch", "epoch")],
+)
+def test_evaluations_may_come_once_an_epoch_or_every_so_many_steps(tmp_path, mode, text, value):
+    written = """
+def get_config(mode):
+    return {"training": {"eval_every": {"number": 500, "word": "epoch"}[mode]}}
+"""
+    path = write(tmp_path, written)
+    key = "training.eval_every"
+    assert read_config(f"{path}:{mode}", {key: text})["training"]["eval_every"] == value
+    with pytest.raises(InputError, match=r'eval_every: "epcoh" is not of type int like'):
+        read_config(f"{path}:{mode}", {key: "epcoh"})
+
+
 def test_flags_are_split_from_overrides():
     argv = ["--config=c.py", "--config.a.b=1=2", "--workdir", "w", "--config.c", "-3"]
     assert split_overrides(argv) == (["--config=c.py", "--workdir", "w"], {"a.b": "1=2", "c": "-3"})
@@ -115,7 +131,7 @@ def test_flags_are_split_from_overrides():
         ),
         ("def get_config(mode):\n    return 3", r"cannot be run as a config \(TypeError: .*\)"),
         (
-            "from longsum_jax.models.family import preset\npreset('locost', 'bas')",
+            "from longsum_jax.models.registry import preset\npreset('locost', 'bas')",
             r'unknown locost preset "bas"; did you mean "base',
         ),
     ],

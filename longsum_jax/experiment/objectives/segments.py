@@ -1,5 +1,4 @@
-"""Summaries by an encoder-decoder that reads segment by segment: each has a target, memories
-connect them (AWESOME)."""
+"""Summarization segment by segment: each segment has a target, memories connect them (AWESOME)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import numpy as np
 from longsum_jax.data.padding import PartShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
@@ -27,47 +27,52 @@ class SegmentSummarization(Summarization):
 
     parts = True
 
-    def resolve(self, task: Task, config: Any) -> tuple[Task, Any]:
-        """The task with the lengths and the number of vectors that the model has."""
-        if self.experiment.data.reader == "prepared":
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        """Completes the task by the model's segment length and number of vectors."""
+        task, config = run.task, run.model
+        if run.data.reader == "prepared":
             raise InputError(
-                'config.data.reader is "prepared", which holds no segments; give "memory" or "stream"'
+                'config.data.reader is "prepared", which holds no segments; give "memory" or '
+                '"stream"'
             )
         if config.page_length:
             raise InputError(
-                f"config.model.page_length is {config.page_length}, but segments have no pages; give 0"
+                f"config.model.page_length is {config.page_length}, but segments have no pages; "
+                "give 0"
             )
         vectors = config.salient_vectors
         if (task.segments.salient == "vectors") != (vectors > 0):
             raise InputError(
-                f'config.task.segments.salient is "{task.segments.salient}", config.model.salient_vectors {vectors}; '
-                'give "vectors" and a number above 0, or neither'
+                f'config.task.segments.salient is "{task.segments.salient}", '
+                f'config.model.salient_vectors {vectors}; give "vectors" and a number above 0, or '
+                "neither"
             )
         segments = dataclasses.replace(
             task.segments, segment_length=task.max_source_length, num_vectors=vectors
         )
         return dataclasses.replace(task, segments=segments), config
 
-    def label_options(self) -> dict[str, Any]:
-        task = self.experiment.task
-        return {
-            "parts": PartShape(
-                task.max_source_length, task.max_target_length, task.segments.num_vectors
-            )
-        }
+    @classmethod
+    def summarization(cls, task: Task) -> dict[str, Any]:
+        return {"segments": dataclasses.asdict(task.segments)}
 
-    def summarization(self) -> dict[str, Any]:
-        return {"segments": dataclasses.asdict(self.experiment.task.segments)}
+    def label_options(self) -> dict[str, Any]:
+        task = self.setup.task
+        shape = PartShape(task.max_source_length, task.max_target_length, task.segments.num_vectors)
+        return {"parts": shape}
 
     @property
-    def reading_limit(self) -> None:
-        """Evaluation reads all of every document."""
+    def max_read_tokens(self) -> None:
+        """None: evaluation reads all of every document."""
 
     def loss_fn(self) -> SegmentedLoss:
-        """See ``segment_loss_fn``."""
-        config, smoothing = self.experiment.config, self.experiment.loss.label_smoothing
+        """Returns the loss of ``segment_loss_fn``."""
+        config = self.setup.config
         return segment_loss_fn(
-            self.experiment.family.module_class(config), config, label_smoothing=smoothing
+            self.setup.family.module_class(config),
+            config,
+            label_smoothing=self.setup.run.loss.label_smoothing,
         )
 
 
