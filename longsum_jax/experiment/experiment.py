@@ -33,7 +33,7 @@ from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import TRAINING_MODEL
 from longsum_jax.inference.model import Model
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
@@ -60,10 +60,13 @@ class Experiment(NamedTuple):
 def check_run(run: RunConfig) -> None:
     """Raises InputError unless the sections of a config fit together."""
     objective = OBJECTIVES[run.task.objective]
-    if run.family.kind != objective.kind:
+    if run.family.is_encoder_decoder != objective.is_encoder_decoder:
+        wanted, found = "encoder", "encoder_decoder"
+        if objective.is_encoder_decoder:
+            wanted, found = found, wanted
         raise InputError(
-            f'config.task.objective "{run.task.objective}" trains an {objective.kind}, but '
-            f'config.model.family "{run.family.name}" is an {run.family.kind}; change either'
+            f'config.task.objective "{run.task.objective}" trains an {wanted}, but '
+            f'config.model.family "{run.family.name}" is an {found}; change either'
         )
     _check_lengths(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
@@ -87,7 +90,7 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
     """Raises InputError if texts are longer than the model's table of positions or projection."""
     buckets = () if objective.parts else run.data.source_lengths
     longest = {"max_source_length": max(run.task.max_source_length, *buckets, 0)}
-    if objective.kind == "encoder_decoder":
+    if objective.is_encoder_decoder:
         longest["max_target_length"] = run.task.max_target_length
     for name, length in longest.items():
         positions = getattr(run.model, name, None)
@@ -111,7 +114,7 @@ def check_mesh(run: RunConfig) -> None:
     """Raises InputError unless the devices form the mesh, and a batch and S4D divide over it."""
     mesh = make_mesh(run.mesh)
     check_batch_size(run.data.batch_size, mesh, run.training.accumulation)
-    attentions = dict(kinds_of(run.model.encoder_attention))
+    attentions = dict(parse_hybrid(run.model.encoder_attention))
     num_shards = mesh.shape["sequence"]
     if "s4d" in attentions and run.model.d_model % num_shards:
         raise InputError(

@@ -15,6 +15,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.family import Family
+from longsum_jax.schema import compare_trees
 from longsum_jax.typing import Params
 
 HEAD = "head/"  # path of a task's own parameters; pre-training is for all others
@@ -60,14 +61,14 @@ class WarmStart:
     def _compare(self, path: str) -> list[str]:
         """Returns the names of the fresh parameters; InputError if any other one differs."""
         wanted = self._shapes
-        own = self._family.own_parameters(self._config)
+        unpublished = self._family.unpublished_parameters(self._config)
         found = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
-        names = sorted(wanted.keys() | found.keys())
-        differing = [name for name in names if wanted.get(name) != found.get(name)]
+        difference = compare_trees(wanted, found)
+        differing = sorted(name for names in difference for name in names)
         foreign = [
             name
             for name in differing
-            if not name.startswith(HEAD) and (name in found or name not in own)
+            if not name.startswith(HEAD) and (name in found or name not in unpublished)
         ]
         if self._model.family is not self._family or foreign:
             first = foreign[0] if foreign else "its family"
@@ -76,7 +77,7 @@ class WarmStart:
                 f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
                 f"{max(len(foreign) - 1, 0)} more"
             )
-        if getattr(self._model.config, "head", None) == getattr(self._config, "head", None):
+        if self._model.config.head == self._config.head:
             return [name for name in differing if name in wanted]
         # Layers of another head may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.typing import Params
 
@@ -29,7 +29,9 @@ class KernelCache:
         self.limit = limit
         self._module = module
         self._make = jax.jit(self._kernels, static_argnums=1)
-        self._there = any(kind == "s4d" for kind, _ in kinds_of(module.config.encoder_attention))
+        self._there = any(
+            kind == "s4d" for kind, _ in parse_hybrid(module.config.encoder_attention)
+        )
         self._params: list[Any] = []
         self._kept: OrderedDict[int, tuple[Mapping[str, Any], int]] = (
             OrderedDict()

@@ -80,7 +80,7 @@ def extract(
 ) -> list[list[int]]:
     """Returns which sentences of each document an extractor takes, as ascending numbers; see
     ``Model.extract``."""
-    if getattr(model.config, "head", None) != "extraction":
+    if model.config.head != "extraction":
         raise InputError(
             f"this {model.family.name} model has no head that chooses sentences; train one with configs/extractor.py"
         )
@@ -163,7 +163,7 @@ def _sentence_vectors(
     """Mean states float32 [n, D]; sentences of like length go through the model together."""
     tokenizer = model.tokenizer
     ids = [
-        tokenizer.close(found, max_sentence_length)
+        tokenizer.add_special_tokens(found, max_sentence_length)
         for found in tokenizer.encode_batch([prefix + sentence for sentence in sentences])
     ]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))

@@ -27,6 +27,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.training.workdir import CHECKPOINTS
 from longsum_jax.typing import Params
 
@@ -294,18 +295,18 @@ def check_names(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str,
     Raises:
         InputError: lists the missing, the extra and the misshapen names.
     """
-    problems = []
-    if missing := [name for name in wanted if name not in found]:
-        problems.append(f"missing {_shortened(missing)}")
-    if extra := [name for name in found if name not in wanted]:
-        problems.append(f"extra {_shortened(extra)}")
+    wanted_shapes = {name: tuple(shape) for name, (shape, _) in wanted.items()}
+    found_shapes = {name: tuple(shape) for name, (shape, _) in found.items()}
+    missing, extra, misshapen = compare_trees(wanted_shapes, found_shapes)
     misshapen = [
-        f"{name} (there {tuple(found[name][0])}, wanted {tuple(wanted[name][0])})"
-        for name in wanted
-        if name in found and list(found[name][0]) != list(wanted[name][0])
+        f"{name} (there {found_shapes[name]}, wanted {wanted_shapes[name]})" for name in misshapen
     ]
-    if misshapen:
-        problems.append(f"misshapen {_shortened(misshapen)}")
+    lists = {"missing": missing, "extra": extra, "misshapen": misshapen}
+    problems = [
+        f"{problem} {first_names(names, _MOST_NAMES_SHOWN)}"
+        for problem, names in lists.items()
+        if names
+    ]
     if problems:
         raise InputError(f"{where}: the {what} do not fit this model: {'; '.join(problems)}")
 
@@ -400,8 +401,3 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(parent, {})
         node[last] = leaf
     return tree
-
-
-def _shortened(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES_SHOWN
-    return ", ".join(names[:_MOST_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -95,4 +95,4 @@ def source_of(task: Task, document: Document) -> str:
 def closed(tokenizer: Tokenizer, ids: list[int], limit: int | None = None) -> np.ndarray:
     """Returns the ids between the tokenizer's special tokens, int32, cut to ``limit`` tokens in
     all."""
-    return np.array(tokenizer.close(ids, limit), np.int32)
+    return np.array(tokenizer.add_special_tokens(ids, limit), np.int32)

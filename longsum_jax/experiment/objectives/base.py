@@ -63,13 +63,13 @@ class Objective(ABC):
     The class methods say what the data and the config must be, before there is a tokenizer.
 
     Attributes:
-        kind: of the model families that can be trained so.
+        is_encoder_decoder: whether it trains encoder-decoders, not encoders.
         ranking: scores of the evaluation by which checkpoints can be ranked, higher is better.
         parts: whether an example has several parts (sentences, segments), whose number chooses the
             bucket of ``data.source_lengths``.
     """
 
-    kind: ClassVar[str]
+    is_encoder_decoder: ClassVar[bool]
     ranking: ClassVar[tuple[str, ...]]
     parts: ClassVar[bool] = False
 

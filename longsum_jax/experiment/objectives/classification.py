@@ -31,7 +31,7 @@ THRESHOLD = 0.5  # probability from which on one of several labels is predicted
 class Classification(Objective):
     """Labels of whole documents."""
 
-    kind = "encoder"
+    is_encoder_decoder = False
     ranking = (*COLUMNS, "negative_loss")
 
     @classmethod

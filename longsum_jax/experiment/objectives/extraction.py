@@ -30,7 +30,7 @@ COLUMNS = ("f1", "precision", "recall")
 class Extraction(Objective):
     """The sentences that the greedy oracle takes."""
 
-    kind = "encoder"
+    is_encoder_decoder = False
     ranking = ("f1", "best_k_f1", "negative_loss")
     parts = True
 

@@ -33,7 +33,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 class MaskedLanguageModel(Objective):
     """Hidden tokens of documents, which are read in pieces from beginning to end."""
 
-    kind = "encoder"
+    is_encoder_decoder = False
     ranking = ("accuracy", "negative_bits_per_token")
 
     @classmethod

@@ -24,7 +24,7 @@ COLUMNS = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
 class Summarization(Objective):
     """Summaries, of people or made of gap sentences."""
 
-    kind = "encoder_decoder"
+    is_encoder_decoder = True
     ranking = COLUMNS
 
     def label_options(self) -> dict[str, Any]:
