@@ -98,7 +98,10 @@ SMALL = (
 def rows(tmp_path_factory):
     """A data file with the fields of every objective."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    text = "The first sentence says this. Another one follows here. A third is told. And a fourth. Then the last one."
+    text = (
+        "The first sentence says this. Another one follows here. A third is told. And a fourth. "
+        "Then the last one."
+    )
     rows = (
         {
             "id": str(i),

@@ -9,7 +9,8 @@ CONFIG = """
 MODES = ("base", "other")
 
 def get_config(mode):
-    return {"mode": mode, "data": {"rows": 8, "rate": 0.1, "lengths": (1, 2), "on": True, "name": "a", "cap": None}}
+    data = {"rows": 8, "rate": 0.1, "lengths": (1, 2), "on": True, "name": "a", "cap": None}
+    return {"mode": mode, "data": data}
 """
 
 
@@ -69,13 +70,15 @@ def test_values_are_read_as_their_types(config, key, text, value):
         (
             "data.row",
             "1",
-            'config.data: unknown key "row"; did you mean "rows"? known: cap, lengths, name, on, rate, rows',
+            'config.data: unknown key "row"; did you mean "rows"? '
+            "known: cap, lengths, name, on, rate, rows",
         ),
         ("dat.rows", "1", 'config: unknown key "dat"; did you mean "data"? known: data, mode'),
         (
             "data",
             "1",
-            "config.data is a section with the keys rows, rate, lengths, on, name, cap; set one of those",
+            "config.data is a section with the keys rows, rate, lengths, on, name, cap; "
+            "set one of those",
         ),
         ("mode.x", "1", 'config.mode is a value; it has no key "x"'),
         ("data.rows", "1.5", 'config.data.rows: "1.5" is not of type int like 8'),
@@ -176,8 +179,8 @@ MODES = ("base", "other")
     with pytest.raises(InputError) as caught:
         read_config(f"{path}:datta=FILE", {})
     assert str(caught.value) == (
-        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; did you mean "data"? '
-        "known: data, mode, model, task"
+        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; '
+        'did you mean "data"? known: data, mode, model, task'
     )
 
 

@@ -125,6 +125,9 @@ def test_configs_that_do_not_fit(
     config = encoder_config("labels", write_rows(SINGLE), **(sections if problem else {}))
     if problem is None:
         config["model"] = preset("locost", "tiny")
-        problem = 'config.task.objective "classify" trains an encoder, but config.model.family "locost" is an encoder_dec'
+        problem = (
+            'config.task.objective "classify" trains an encoder, but '
+            'config.model.family "locost" is an encoder_dec'
+        )
     with pytest.raises(InputError, match=problem):
         check_run(run_config(config))
