@@ -10,6 +10,7 @@ from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
@@ -36,12 +37,19 @@ class ExampleList(Sequence[Example]):
         return self._examples[index]
 
 
-def load_examples(task: Task, tokenizer: Tokenizer, split: str, *, seed: int = 0) -> ExampleList:
-    """Reads a whole split into memory."""
+def load_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    split: str,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = Auxiliary(),
+) -> ExampleList:
+    """Reads a split into memory; ``auxiliary`` as in ``make_examples``."""
     counts = Counts()
-    return ExampleList(
-        make_examples(task, tokenizer, documents(task, split), seed=seed, counts=counts), counts
-    )
+    docs = documents(task, split)
+    examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
+    return ExampleList(examples, counts)
 
 
 class ExampleStream:
@@ -56,12 +64,22 @@ class ExampleStream:
         counts: what became of the documents read since the start of the source.
     """
 
-    def __init__(self, task: Task, tokenizer: Tokenizer, split: str, window: int, *, seed: int = 0):
+    def __init__(
+        self,
+        task: Task,
+        tokenizer: Tokenizer,
+        split: str,
+        window: int,
+        *,
+        seed: int = 0,
+        auxiliary: Auxiliary = Auxiliary(),
+    ) -> None:
         if window < 1:
             raise InputError(f"window={window} must be at least 1 example")
         task.source_split(split)
         self.window = window
         self._task, self._tokenizer, self._split, self._seed = task, tokenizer, split, seed
+        self._auxiliary = auxiliary
         self._restart()
 
     def __getitem__(self, index: int) -> Example:
@@ -91,6 +109,7 @@ class ExampleStream:
             documents(self._task, self._split),
             seed=self._seed,
             counts=self.counts,
+            auxiliary=self._auxiliary,
         )
         self._start = 0
         self._examples = list(islice(self._source, self.window))

@@ -106,6 +106,7 @@ class EvaluationOptions:
         max_new_tokens, num_beams, no_repeat_ngram_size: of generated summaries, here and by default
             of the trained model; None as the start model has it.
         stemmer: of ROUGE.
+        metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: of the masks of masked language models.
     """
 
@@ -116,6 +117,7 @@ class EvaluationOptions:
     num_beams: int | None = 1
     no_repeat_ngram_size: int | None = 0
     stemmer: bool = False
+    metrics: tuple[str, ...] = ("rouge",)
     seed: int = 0
 
     def generation(self) -> dict[str, int]:

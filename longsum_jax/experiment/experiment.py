@@ -31,7 +31,8 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import TRAINING_MODEL
+from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
@@ -50,11 +51,13 @@ class Experiment(NamedTuple):
         setup: family, model config, task, tokenizer and config of the run.
         objective: made from the setup.
         start: the model of ``init_from``; None without one, and after the first checkpoint.
+        auxiliary: the extractor and the sentence encoder that the task names.
     """
 
     setup: Setup
     objective: Objective
     start: WarmStart | None
+    auxiliary: AuxiliaryModels
 
 
 def check_run(run: RunConfig) -> None:
@@ -74,7 +77,7 @@ def check_run(run: RunConfig) -> None:
             'config.data.prepared is empty; data.reader="prepared" needs what the prepare command '
             "wrote"
         )
-    best, known = run.training.best_metric, objective.ranking
+    best, known = run.training.best_metric, objective.ranking(run)
     if run.evaluation.examples and best not in known:
         raise InputError(
             f'config.training.best_metric: evaluation gives no "{best}"; '
@@ -141,12 +144,23 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
     generation_config = _generation_config(run, start, workdir)
     summarization = {"prefix": task.prefix} if task.prefix else {}
     summarization |= objective.summarization(task)
+    auxiliary = AuxiliaryModels()
+    if task.objective == "summarize_segments":
+        auxiliary = load_auxiliary(task.segments)
 
     def make_model(params: Params | None) -> Model:
-        return Model(run.family, config, params, tokenizer, generation_config, summarization)
+        return Model(
+            run.family,
+            config,
+            params,
+            tokenizer,
+            generation_config,
+            summarization,
+            auxiliary,
+        )
 
     setup = Setup(run.family, config, task, tokenizer, run, workdir, make_model)
-    return Experiment(setup, objective(setup), start)
+    return Experiment(setup, objective(setup), start, auxiliary)
 
 
 def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
@@ -192,9 +206,17 @@ def make_store(experiment: Experiment) -> ExampleStore:
     data, seed = setup.run.data, setup.run.training.seed
     if data.reader == "prepared":
         return PreparedExamples(data.prepared, setup.tokenizer.fingerprint)
+    auxiliary = experiment.auxiliary.functions()
     if data.reader == "stream":
-        return ExampleStream(setup.task, setup.tokenizer, data.split, data.shuffle_block, seed=seed)
-    return load_examples(setup.task, setup.tokenizer, data.split, seed=seed)
+        return ExampleStream(
+            setup.task,
+            setup.tokenizer,
+            data.split,
+            data.shuffle_block,
+            seed=seed,
+            auxiliary=auxiliary,
+        )
+    return load_examples(setup.task, setup.tokenizer, data.split, seed=seed, auxiliary=auxiliary)
 
 
 def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
@@ -264,19 +286,15 @@ def write_model_directory(experiment: Experiment) -> None:
         return
     shutil.rmtree(target, ignore_errors=True)  # of a run that never came to a checkpoint
     model = setup.make_model(None)
-    # Of the start's options for summaries only the reading of segments goes on: lengths and other
-    # options of generation are those of this run's evaluation.
-    summarization = {} if experiment.start is None else experiment.start.summarization
-    segments = {name: value for name, value in summarization.items() if name == "segments"}
-    huggingface.write_model(
-        target,
-        setup.family,
-        setup.config,
-        None,
-        model.generation_config,
-        setup.tokenizer,
-        segments | model.summarization,
-    )
+    start = experiment.start
+    if start is not None and "segments" in start.summarization:
+        # Of the start's options for summaries only the reading of segments goes on. Lengths and
+        # other options of generation are those of this run's evaluation.
+        if "segments" not in model.summarization:
+            model.auxiliary = start.auxiliary
+        segments = {"segments": start.summarization["segments"]}
+        model.summarization = segments | model.summarization
+    model.save(target)
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:

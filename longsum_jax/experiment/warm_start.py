@@ -34,6 +34,7 @@ class WarmStart:
         tokenizer: None when there is none at ``path``.
         generation_config: the start's, as read from its directory.
         summarization: the start's, as read from its config.json.
+        auxiliary: the start's, to read segments.
         fresh: paths of the parameters that are new: the head's, and those that the family's
             published class has no counterpart of (an attention's, memories').
 
@@ -48,6 +49,7 @@ class WarmStart:
         self.tokenizer = self._model.tokenizer
         self.generation_config = self._model.generation_config
         self.summarization = self._model.summarization
+        self.auxiliary = self._model.auxiliary
         self.fresh = self._compare(path)
 
     @cached_property

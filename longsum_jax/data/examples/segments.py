@@ -12,13 +12,17 @@ from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
 from longsum_jax.text.oracle import greedy_oracle
-from longsum_jax.text.segment_inputs import Extract, SegmentInputs, read_segment_inputs
+from longsum_jax.text.segment_inputs import Auxiliary, SegmentInputs, read_segment_inputs
 from longsum_jax.text.segment_targets import segment_targets
 from longsum_jax.tokenizers.base import Tokenizer
 
 
 def segment_example(
-    task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    seed: int = 0,
+    auxiliary: Auxiliary = Auxiliary(),
 ) -> Example | None:
     """Returns the segments of a document, each with its part of the summary; None without a text or
     a summary.
@@ -27,12 +31,12 @@ def segment_example(
     alone.
 
     Gap sentences stand for the summary of a source that has none; ``seed`` is that of their choice.
+    With ``salient_source`` "oracle" the summary says which sentences are important, else
+    ``auxiliary.extract``.
 
     Raises:
         InputError: a query that leaves no room for a segment.
     """
-    from longsum_jax.inference.sentences import encoder_at
-
     texts = source_and_target(
         dataclasses.replace(task, prefix=""), document._replace(query=None), seed
     )
@@ -40,12 +44,16 @@ def segment_example(
         return None
     (text, summary), options = texts, task.segments
     limits = {"max_tokens": options.train_tokens or None, "max_segments": task.max_parts}
-    models = {
-        "encoder": encoder_at(options.sentence_encoder),
-        "extract": _extract(task, summary, document.query),
-    }
+    if options.salient_source == "oracle":
+        auxiliary = auxiliary._replace(extract=functools.partial(_oracle, summary=summary))
     reading = read_segment_inputs(
-        text, tokenizer, options, prefix=task.prefix, query=document.query, **limits, **models
+        text,
+        tokenizer,
+        options,
+        prefix=task.prefix,
+        query=document.query,
+        auxiliary=auxiliary,
+        **limits,
     )
     targets = _targets(task, tokenizer, reading, summary)
     labels = [target[: task.max_target_length] if target else target for target in targets]
@@ -80,10 +88,7 @@ def _lengths(parts: Sequence[Sequence[int]]) -> np.ndarray:
     return np.array([len(part) for part in parts], np.int32)
 
 
-def _extract(task: Task, summary: str, query: str | None) -> Extract:
-    """Who says which sentences are important."""
-    if task.segments.salient_source == "oracle":
-        return functools.partial(greedy_oracle, summary=summary)
-    from longsum_jax.inference.sentences import extractor_at
-
-    return functools.partial(extractor_at(task.segments.extractor), query=query)
+def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> list[int]:
+    """Returns the indices of the sentences that the summary takes from the document."""
+    del query
+    return greedy_oracle(sentences, summary=summary)

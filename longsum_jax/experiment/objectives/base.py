@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,14 +64,17 @@ class Objective(ABC):
 
     Attributes:
         is_encoder_decoder: whether it trains encoder-decoders, not encoders.
-        ranking: scores of the evaluation by which checkpoints can be ranked, higher is better.
         parts: whether an example has several parts (sentences, segments), whose number chooses the
             bucket of ``data.source_lengths``.
     """
 
     is_encoder_decoder: ClassVar[bool]
-    ranking: ClassVar[tuple[str, ...]]
     parts: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        """Returns the scores by which checkpoints can be ranked, higher is better."""
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
@@ -150,13 +153,3 @@ class Objective(ABC):
             return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
         return jax.jit(logits)
-
-
-def score_table(columns: Sequence[str], lines: dict[str, Sequence[float]]) -> str:
-    """Returns named lines of numbers under their column names."""
-    header = " ".join(f"{name:>18}" for name in ("", *columns))
-    rows = [header]
-    for name, values in lines.items():
-        cells = [f"{name:>18}", *(f"{value:18.2f}" for value in values)]
-        rows.append(" ".join(cells))
-    return "\n".join(rows)

@@ -17,8 +17,9 @@ from longsum_jax.data.padding import PartShape, pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.classification import binary_scores
+from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, score_table
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
@@ -31,8 +32,11 @@ class Extraction(Objective):
     """The sentences that the greedy oracle takes."""
 
     is_encoder_decoder = False
-    ranking = ("f1", "best_k_f1", "negative_loss")
     parts = True
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return ("f1", "best_k_f1", "negative_loss")
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:

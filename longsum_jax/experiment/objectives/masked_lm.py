@@ -19,8 +19,9 @@ from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, score_table
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document
@@ -34,7 +35,10 @@ class MaskedLanguageModel(Objective):
     """Hidden tokens of documents, which are read in pieces from beginning to end."""
 
     is_encoder_decoder = False
-    ranking = ("accuracy", "negative_bits_per_token")
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return ("accuracy", "negative_bits_per_token")
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:

@@ -1,4 +1,4 @@
-"""Summarization by an encoder-decoder: teacher forcing, and ROUGE of generated summaries."""
+"""Summarization by an encoder-decoder: teacher forcing, and scores of generated summaries."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,22 +10,33 @@ import numpy as np
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.evaluation.predictions import Pair, baseline_scores, predict, summary_of
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, score_table
+from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.predictions import (
+    Pair,
+    baseline_scores,
+    columns_of,
+    predict,
+    summary_of,
+)
+from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import EvaluationOptions, RunConfig
+from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
-COLUMNS = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
-
 
 class Summarization(Objective):
     """Summaries, of people or made of gap sentences."""
 
     is_encoder_decoder = True
-    ranking = COLUMNS
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return columns_of(_metrics(run.evaluation))
 
     def label_options(self) -> dict[str, Any]:
         return {"target_length": self.setup.task.max_target_length}
@@ -71,8 +82,13 @@ class Summarization(Objective):
         _ = self.pairs
 
     @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the evaluation, by name."""
+        return _metrics(self.setup.run.evaluation)
+
+    @cached_property
     def baselines(self) -> dict[str, dict[str, float]]:
-        return baseline_scores(self.pairs, stemmer=self.setup.run.evaluation.stemmer)
+        return baseline_scores(self.pairs, self.metrics)
 
     @cached_property
     def _model(self) -> Model:
@@ -85,22 +101,22 @@ class Summarization(Objective):
         return self.setup.task.max_source_length
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns ROUGE of generated summaries, their lengths, and ROUGE of the baselines.
+        """Scores generated summaries and the baselines by all metrics; also counts lengths.
 
-        Those of the baselines have names that begin with "lead_" and "random_".
+        The scores of the baselines have names that begin with "lead_" and "random_".
         """
         self._model.params = params
         options = self.setup.run.evaluation
         rows = predict(
             self._model,
             self.pairs,
+            self.metrics,
             batch_size=options.batch_size,
-            stemmer=options.stemmer,
             max_source_length=self.max_read_tokens,
             **options.generation(),
         )
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
-        summary = summary_of(rows)
+        summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])
         for baseline, values in self.baselines.items():
             for name, value in values.items():
@@ -111,13 +127,14 @@ class Summarization(Objective):
 
     def report(self, evaluation: Evaluation) -> str:
         scores, pair = evaluation.scores, self.pairs[0]
+        columns = columns_of(self.metrics)
         prefixes = {"model": "", "lead": "lead_", "random": "random_"}
         lines = {
-            name: [scores[prefix + column] for column in COLUMNS]
+            name: [scores[prefix + column] for column in columns]
             for name, prefix in prefixes.items()
         }
         return (
-            f"{score_table(COLUMNS, lines)}\n\n"
+            f"{score_table(columns, lines)}\n\n"
             f"source ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}\n\n"
             f"summary: {evaluation.rows[0]['prediction']}"
         )
@@ -125,6 +142,12 @@ class Summarization(Objective):
     def next_step(self) -> str:
         workdir = self.setup.workdir
         return f"summarise your own file:\n  longsum summarize --model={workdir} FILE.txt"
+
+
+def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
+    """Returns the metrics by name."""
+    rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
+    return make_metrics(options.metrics, rouge)
 
 
 def _pair(task: Task, document: Document, seed: int) -> Pair | None:
