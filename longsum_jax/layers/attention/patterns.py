@@ -136,7 +136,7 @@ class PatternAttention(EncoderSelfAttention):
         q = self.q(x)
         k, v = self.project_kv(x)
         text = {"q": q, "k": k, "v": v, "mask": mask}
-        if not pattern.near:
+        if not pattern.is_shardable:
             # Keys far away: the partitioner decides what devices exchange.
             options = self.sparse_options(deterministic)
             y = pattern_attention(**text, pattern=pattern, distance_bias=bias, **options)
@@ -156,7 +156,7 @@ class PatternAttention(EncoderSelfAttention):
             deterministic,
             text=text,
             shared={"distance_bias": bias, "fields": array_fields},
-            block=pattern.layout,
+            block=pattern.query_block_size,
         )
         return self.o(y)
 
