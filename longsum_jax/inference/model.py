@@ -372,7 +372,7 @@ class Model:
 
         Args:
             cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters
-                its own.
+                of its own.
             **options: of the cross-attention, ``hepos_stride``.
 
         Raises:
