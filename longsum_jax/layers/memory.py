@@ -199,13 +199,23 @@ class CompressiveMemory(Memory):
         self.kernel = self.param("kernel", init, (stride, d_model, d_model))
         self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (d_model,))
 
-    def write(self, slots, hidden, valid):
+    def write(
+        self,
+        slots: Slots,
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
+    ) -> Slots:
         values, valid = compressive_update(
             *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
         )
         return Slots(values, valid)
 
-    def add_loss(self, slots, hidden, valid):
+    def add_loss(
+        self,
+        slots: Slots,
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
+    ) -> None:
         """Adds the error of reading compressed states in the place of the states themselves.
 
         Queries of this segment attend to the states that it pushes out of the memory, and to their
@@ -263,7 +273,12 @@ class AttentiveMemory(Memory):
         self.update_segment = self._segment_map()
         self.gate_segment = self._segment_map()
 
-    def write(self, slots, hidden, valid):
+    def write(
+        self,
+        slots: Slots,
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
+    ) -> Slots:
         memory = self.values_of(slots)
         x = memory.astype(self.stack.dtype)
         hidden = hidden.astype(self.stack.dtype)

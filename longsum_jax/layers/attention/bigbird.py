@@ -6,10 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import window_bias
 from longsum_jax.layers.attention.full import FullAttention, FullContext
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 
@@ -27,7 +28,13 @@ class BigBirdContext(FullContext):
     """The context of full attention for short inputs. For long ones the mask, T5's bias inside the
     window and, in training, the random blocks of each layer."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         length = x.shape[1]
         if bigbird_is_full(options, length):

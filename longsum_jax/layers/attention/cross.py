@@ -192,7 +192,12 @@ class HeposAttention(SourceAttention):
             )
 
     @classmethod
-    def prepare(cls, stack, states, mask):
+    def prepare(
+        cls,
+        stack: StackConfig,
+        states: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
         key_mask = strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)
         return states, key_mask[:, :, None]
 
@@ -259,7 +264,12 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         )
 
     @classmethod
-    def prepare(cls, stack, states, mask):
+    def prepare(
+        cls,
+        stack: StackConfig,
+        states: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
         # Means over a source are read as a whole or, without a single real token, not at all.
         has_tokens = mask.any(-1)
         return jnp.where(mask[..., None], states, 0), has_tokens[:, None, None, None]

@@ -4,10 +4,10 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
-from longsum_jax.layers.attention.multi_head import ExtraKeyValues
+from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
 
@@ -15,7 +15,13 @@ from longsum_jax.ops.attention.dense import prepend_keys
 class FullContext(Context):
     """The mask, and T5's bias for each distance, float [heads, 2 length - 1]."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
         length = x.shape[1]
         bias = None
         if relative_bias is not None:

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.stack import StackConfig, with_attention
@@ -28,7 +30,14 @@ class HybridContext(Context):
             stack = dataclasses.replace(self.stack, options=options)
             setattr(self, name, attention.make_context(stack))
 
-    def prepare(self, x, mask, relative_bias, deterministic, **inputs):
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+        **inputs: Any,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``; both pytrees are dicts by the attentions' names."""
         contexts, layer_inputs = {}, {}
         for name, attention in self.attentions:

@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import WindowOptions
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.local import local_block_size
@@ -19,7 +20,14 @@ from longsum_jax.ops.sequence_sharding import shard_map_sequence
 class LongformerContext(Context):
     """The mask, the positions of the global tokens, and the window of every layer."""
 
-    def prepare(self, x, mask, relative_bias, deterministic, global_indices=None):
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+        global_indices: Int[Array, "batch num_globals"] | None = None,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
         Args:

@@ -8,11 +8,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
     AdaptiveSpanOptions,
     EncoderAttentionOptions,
@@ -67,7 +68,13 @@ class PatternContext(FullContext):
     """The mask, T5's bias for each distance; for each layer the radius of its window, and the
     number that seeds its random blocks in evaluation."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         num_layers = self.stack.num_layers
         windows = self.stack.options.attention_window
@@ -136,7 +143,7 @@ class PatternAttention(EncoderSelfAttention):
         q = self.q(x)
         k, v = self.project_kv(x)
         text = {"q": q, "k": k, "v": v, "mask": mask}
-        if not pattern.near:
+        if not pattern.is_shardable:
             # Keys far away: the partitioner decides what devices exchange.
             options = self.sparse_options(deterministic)
             y = pattern_attention(**text, pattern=pattern, distance_bias=bias, **options)
@@ -156,7 +163,7 @@ class PatternAttention(EncoderSelfAttention):
             deterministic,
             text=text,
             shared={"distance_bias": bias, "fields": array_fields},
-            block=pattern.layout,
+            block=pattern.query_block_size,
         )
         return self.o(y)
 

@@ -15,7 +15,7 @@ from longsum_jax.layers.attention.options import (
     SinkhornOptions,
     check_at_least_one,
 )
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_order
+from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 
 
 class SinkhornAttention(EncoderSelfAttention):
@@ -51,7 +51,7 @@ class SinkhornAttention(EncoderSelfAttention):
             num_blocks = -(-x.shape[1] // options.block_size)
             shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
             noise = jax.random.gumbel(self.make_rng("dropout"), shape)
-        order = soft_order(
+        order = soft_permutation(
             q,
             k,
             mask,
