@@ -2,22 +2,26 @@
 """Memories of transformer layers that pass from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while a segment goes through it, and writes the segment's states to the
-memory afterwards. No gradient flows into those states. Parameters that write could then only learn
-within the next segment's graph, so writing is put off until then: the last ``memory_backprop``
-segments are stored as they are ("pending"), and every segment computes the memory from them again.
-Gradients go back through so many segments and no further (truncated back-propagation), at the same
-cost for every length of a document. With two pending segments, segment 4 does this:
+A layer reads its memory while a segment goes through it. Afterwards it writes the segment's states
+to the memory; no gradient flows into those states.
 
-    stored state        m1                  h2             h3         m1: memory after segment 1
-                         |                   |              |         h2: states of segment 2
-    replay              m1 ---- write(h2) -> m2 - write(h3) -> m3     in the graph of segment 4
-                                                               |
-    layers read                                                m3
-    advance             m2 (no gradient)    h3             h4         state for segment 5
+The parameters that write get their gradient from the segments that read the result. To train them
+one segment at a time, writing is put off: the state of a memory holds the last ``memory_backprop``
+segments as they are ("pending"), and every segment writes them again before it reads. Gradients go
+back through so many segments and no further (truncated back-propagation), at the same cost for
+every length of a document. With two pending segments, segment 4 does this (m1: the memory after
+segment 1, h2: the states of segment 2):
 
-With none pending (``memory_backprop`` 0), the state is m3 alone, and advance writes h4 at once, so
-that gradients go back through the whole document.
+    state before    m1        h2              h3
+
+    replay          m1 -- write(h2) -> m2 -- write(h3) -> m3      gradients reach both writes
+                                                          |
+    layers          h4 is computed with                   m3
+
+    state after               m2              h3          h4      m2 without gradients
+
+With none pending (``memory_backprop`` 0) the state is the memory alone: a layer reads m3, and h4 is
+written at once. Gradients then go back through the whole document.
 """
 
 import dataclasses
