@@ -16,7 +16,7 @@ segment 1, h2: the states of segment 2):
 
     replay          m1 -- write(h2) -> m2 -- write(h3) -> m3      gradients reach both writes
                                                           |
-    layers          h4 is computed with                   m3
+    layers          read m3 and compute h4                m3
 
     state after               m2              h3          h4      m2 without gradients
 
@@ -48,6 +48,7 @@ from longsum_jax.ops.memory import (
     newest_states,
     reconstruction_error,
 )
+from longsum_jax.typing import AnyArray
 
 # Flax collection of what layers add to the loss themselves.
 LOSSES = "losses"
@@ -95,7 +96,7 @@ class Slots(NamedTuple):
     """The slots of a memory, and which of them hold something."""
 
     values: Float[Array, "batch slots d_model"]
-    valid: Bool[Array, "batch slots"]
+    valid: Bool[AnyArray, "batch slots"]
 
 
 class MemoryState(NamedTuple):
@@ -111,7 +112,7 @@ class MemoryState(NamedTuple):
 
     slots: Slots
     hidden: Float[Array, "batch pending length d_model"]
-    valid: Bool[Array, "batch pending length"]
+    valid: Bool[AnyArray, "batch pending length"]
 
 
 class Memory(nn.Module):
@@ -128,7 +129,7 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         """Returns the memory after a segment.
 
@@ -143,7 +144,7 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """May ``sow`` a loss in LOSSES; called once per segment with the arguments of ``write``."""
 
@@ -167,7 +168,7 @@ class Memory(nn.Module):
         state: MemoryState,
         memories: Sequence[Slots],
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> MemoryState:
         """Returns the state after this segment.
 
@@ -207,7 +208,7 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         values, valid = compressive_update(
             *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
@@ -218,7 +219,7 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """Adds the error of reading compressed states in the place of the states themselves.
 
@@ -281,7 +282,7 @@ class AttentiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         memory = self.values_of(slots)
         x = memory.astype(self.stack.dtype)
@@ -305,7 +306,7 @@ class AttentiveMemory(Memory):
         return jnp.where(slots.valid[..., None], slots.values, initial)
 
     def read(
-        self, x: Float[Array, "batch length d_model"], slots: Slots, deterministic: bool
+        self, x: Float[AnyArray, "batch length d_model"], slots: Slots, deterministic: bool
     ) -> Float[Array, "batch length d_model"]:
         """Attends from ``x`` to the slots (eq. 7)."""
         k, v = self.project_kv(slots)
