@@ -11,8 +11,9 @@ import pytest
 
 from longsum_jax.commands import evaluate, summarize, train
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.experiment import check_run, prepare
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
@@ -29,7 +30,10 @@ SIZES = {
     "decoder_ffn_dim": 16,
 }
 SMALL = ",".join(f"model.{name}={size}" for name, size in SIZES.items())
-TINY = f"configs/awesome.py:tiny,variant=attn+txt,{SMALL},model.vocab_size=400,task.max_parts=4,data.batch_size=8"
+TINY = (
+    f"configs/awesome.py:tiny,variant=attn+txt,{SMALL},model.vocab_size=400,task.max_parts=4,"
+    "data.batch_size=8"
+)
 
 
 def run(workdir, *overrides):
@@ -143,6 +147,12 @@ def test_a_model_without_memories_is_a_start(tmp_path):
         )
 
 
+def checked_and_prepared(config, workdir):
+    run = run_config(config)
+    check_run(run)
+    return prepare(run, workdir)
+
+
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
@@ -168,5 +178,5 @@ def test_configs_that_make_no_run(override, problem, tmp_path):
     key, _, value = override.partition("=")
     prepared = {"data.prepared": "x"} if value == "prepared" else {}
     with pytest.raises(InputError) as caught:
-        _ = Experiment(read_config(TINY, {key: value} | prepared), tmp_path).task
+        checked_and_prepared(read_config(TINY, {key: value} | prepared), tmp_path)
     assert str(caught.value).startswith(problem)
