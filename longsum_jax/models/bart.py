@@ -325,9 +325,11 @@ def sinusoids(config: BartConfig) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
 
 
-def _init_sinusoids(config: BartConfig, rng: Array, shape: tuple[int, ...]) -> Array:
+def _init_sinusoids(
+    config: BartConfig, rng: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+) -> Array:
     """Returns the computed table, as an initializer of stored ones."""
-    return jnp.asarray(sinusoids(config))
+    return jnp.asarray(sinusoids(config), dtype)
 
 
 class Bart(EncoderDecoder):

@@ -253,7 +253,7 @@ def _attend(
         )
 
     def forward(q: Array, arrays: Sequence[Array], rng: Array | None) -> tuple[PartialSoftmax, Any]:
-        part = run(q, arrays, rng)
+        part = run(*_widen_outside_jit(q, arrays, q), rng)
         part = PartialSoftmax(
             save_for_backward(part.out.astype(dtype)), save_for_backward(part.log_total)
         )
@@ -266,7 +266,7 @@ def _attend(
         def again(q: Array, floats: Sequence[Array]) -> PartialSoftmax:
             rest = iter(floats)
             every = [next(rest) if known else x for x, known in zip(arrays, is_float, strict=True)]
-            return run(q, every, rng, part.log_total)
+            return run(*_widen_outside_jit(q, every, part.out), rng, part.log_total)
 
         _, pull_back = jax.vjp(
             again, q, [x for x, known in zip(arrays, is_float, strict=True) if known]
@@ -282,6 +282,20 @@ def _attend(
     return attend(
         q, [x for x, known in zip(leaves, is_array, strict=True) if known], dropout and dropout.rng
     )
+
+
+def _widen_outside_jit(
+    q: Array, arrays: Sequence[Array], probe: Array
+) -> tuple[Array, Sequence[Array]]:
+    """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is a value, not a tracer.
+
+    A product of bfloat16 arrays with a float32 result is one that XLA on CPUs refuses to run in
+    some layouts, if it is a program of its own ("Unsupported element type for DotThunk").
+    """
+    if isinstance(probe, jax.core.Tracer) or not _on_cpu():
+        return q, arrays
+    widen = lambda x: x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x  # noqa: E731
+    return widen(q), [widen(x) for x in arrays]
 
 
 def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
