@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import jax
 import optax
@@ -23,28 +23,13 @@ from longsum_jax.training.state import TrainState, create_state, plan_state, sha
 from longsum_jax.training.step import LossFn, make_train_step
 from longsum_jax.training.workdir import FREE_KEYS, open_workdir
 from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard, Throughput
-from longsum_jax.typing import Array, NumpyBatch
+from longsum_jax.typing import Array, BatchIterator, NumpyBatch
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
 
 
 class TrainingDiverged(RuntimeError):  # noqa: N818 - the name says it
     """Too many steps in a row were not finite."""
-
-
-class BatchIterator(Protocol):
-    """Batches of this host's rows, with a position that can be saved and taken up again."""
-
-    def __next__(self) -> NumpyBatch: ...
-
-    def state(self) -> dict[str, Any]:
-        """Returns the JSON-able position after the batches handed out so far, the same on every
-        host."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a position that `state` gave."""
-        ...
 
 
 @dataclass(frozen=True)
