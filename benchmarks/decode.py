@@ -1,7 +1,7 @@
 """Tokens per second of greedy and beam search, ours beside transformers' generate.
 
-    python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096]
-    [--beams=1,4]
+    python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096] \
+        [--beams=1,4]
 
 Both generate exactly --new_tokens of --batch documents by their public `generate`, in turns, on the
 same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the same

@@ -1,8 +1,8 @@
 """Encoders by length, forward: ours beside transformers' PyTorch classes and LOCOST's published
 computation.
 
-    python benchmarks/encode.py --out=encode.json [--models=locost,led] [--lengths=1024,4096]
-    [--size=small]
+    python benchmarks/encode.py --out=encode.json [--models=locost,led] [--lengths=1024,4096] \
+        [--size=small]
 
 Ours is the module's encoder, compiled for the length; "longsum_jax, Model.encode" is what a user of
 ``load`` calls. Peers have the same weights where they are the same model, and the states must agree

@@ -1,8 +1,8 @@
 """Every encoder attention at equal cost: seconds and memory of one layer, forward and training,
 beside its complexity.
 
-    python benchmarks/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh]
-    [--lengths=1024,2048]
+    python benchmarks/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh] \
+        [--lengths=1024,2048]
 
 One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what
 is measured), one document, float32. Options are those of Huang et al. (2021, section 4.3), about

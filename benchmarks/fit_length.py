@@ -1,8 +1,8 @@
 """The longest document that models train on within a device's memory (AWESOME, table 14), from
 compiled programs alone.
 
-    python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large]
-    [--lengths=1024,16384]
+    python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large] \
+        [--lengths=1024,16384]
 
 One document a step, no gradient checkpointing, AdamW, float32: nothing is run and no array is made.
 Models are of equal width and depth: BART with as many positions as it needs, LED, LongT5, and BART
@@ -65,7 +65,7 @@ def whole_bytes(family: str, config: Any, length: int) -> int:
     """Bytes of a step over a document that is read in one piece."""
     module = get_family(family).module_class(config)
 
-    def loss_fn(params: Any, batch: Any, rng: Any, carry: Any) -> LossOutput:
+    def loss_fn(params: Any, batch: Any, rng: Any) -> LossOutput:
         ids = shift_right(
             batch["labels"], start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
         )

@@ -1,8 +1,8 @@
 """Decoder memory of the base LOCOST with Hepos at 16K to 1M tokens and strides 1 to 8, from
 compiled programs alone.
 
-    python benchmarks/hepos.py --out=hepos.json [--lengths=16384,131072] [--strides=1,4]
-    [--dtype=float32]
+    python benchmarks/hepos.py --out=hepos.json [--lengths=16384,131072] [--strides=1,4] \
+        [--dtype=float32]
 
 Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
 would take. "keys" keeps keys and values of every layer whatever their size, "states" keeps the

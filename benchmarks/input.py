@@ -1,8 +1,8 @@
 """Documents per second of one core on their way to a model: gap sentences, tokenizing, and the two
 together.
 
-    python benchmarks/input.py --out=input.json [--documents=FILE.jsonl[,FILE]] [--tokenizer=PATH]
-    [--count=2000]
+    python benchmarks/input.py --out=input.json [--documents=FILE.jsonl[,FILE]] [--tokenizer=PATH] \
+        [--count=2000]
 
 Documents are the `text` or `document` of JSON lines, or drawn here: --sentences sentences of 12 to
 28 words from a Zipf law over 20,000. The tokenizer is the one given, or a vocabulary of --vocab
@@ -10,12 +10,13 @@ pieces trained on the first 500 documents. Everything runs in this one thread, a
 its processor. "select" rows have sentences given, so that scoring and selection are measured beside
 rouge-score's, the peer, on a twentieth of the documents; `ratio` is how many times as fast ours is.
 "gap sentences" and "tokenize" also split into sentences and tokenize, and "both" is what
-`longsum_jax.commands.prepare` does to a document of a gap-sentence task: source and target ids, cut
-at 4,096 and 910 tokens.
+`longsum_jax.prepare` does to a document of a gap-sentence task: source and target ids, cut at 4,096
+and 910 tokens.
 """
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -119,9 +120,7 @@ def stages(documents: Sequence[str], tokenizer: Tokenizer, seed: int) -> list[di
     for strategy in ("independent", "sequential"):
         for counting in ("original", "unique"):
             options = GapSentenceOptions(strategy=strategy, counting=counting)
-            select = lambda sentences, options=options: select_gap_sentences(
-                sentences, options, rng
-            )
+            select = partial(select_gap_sentences, options=options, rng=rng)
             rows.append(row_of(f"select: {strategy}, {counting}", select, split))
     scorer = RougeScorer(["rouge1"], use_stemmer=False)
     few = split[: max(1, len(split) // 20)]

@@ -1,8 +1,8 @@
 """LSG attention beside full attention, Longformer and BigBird: seconds and memory, forward and
 training, by length.
 
-    python benchmarks/lsg.py --out=lsg.json [--kinds="128/4 norm,full"] [--lengths=1024,4096]
-    [--layers=6 --ffn=3072]
+    python benchmarks/lsg.py --out=lsg.json [--kinds="128/4 norm,full"] [--lengths=1024,4096] \
+        [--layers=6 --ffn=3072]
 
 One encoder layer of BART base (768 wide, 12 heads, by default a feed-forward of 64 so that
 attention is what is measured), one document, float32, the same numbers for all. "128/4 norm" has
@@ -15,8 +15,7 @@ At every length all kinds take turns, so that other work on the machine hits the
 of --repeats turns counts, in seconds and in processor seconds of all threads (which waiting does
 not lengthen). Memory is what the compiled program takes besides its arguments. Training is the
 gradient of all parameters; beyond --train_limit tokens only its memory is told. Full attention
-stops at --dense_limit. `ratio` compares the seconds with those at half the
-length: 2 is linear.
+stops at --dense_limit. `ratio` compares the seconds with those at half the length: 2 is linear.
 """
 
 import argparse

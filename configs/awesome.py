@@ -1,9 +1,9 @@
 """AWESOME: whole documents segment by segment, with memories and important sentences of elsewhere
 (Cao & Wang 2023).
 
-    python -m longsum_jax.train --config=configs/awesome.py:govreport,variant=attn+txt
-    --workdir=runs/govreport \
-        --config.init_from=bart-large --config.task.segments.extractor=runs/extractor
+    python -m longsum_jax.train --config=configs/awesome.py:govreport,variant=attn+txt \
+        --workdir=runs/govreport --config.init_from=bart-large \
+        --config.task.segments.extractor=runs/extractor
     longsum summarize --model=runs/govreport --num_beams=4 --length_penalty=2 book.txt
 
 Published configuration: BART large, segments of 512 to 768 tokens, a memory of 1,024 slots in the
@@ -17,7 +17,7 @@ files of your own (data='reports/{split}.jsonl'), `small` trains a small model f
 on a CPU, `tiny` runs in seconds.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
-vectors), attn+txt
+             vectors), attn+txt
 decoder_memory=false   leaves the decoder without a memory
 model.memory_backprop=3 (segments, 0 for all), model.memory_layers=all, ... change what the paper
 leaves open

@@ -1,7 +1,7 @@
 """Classification of documents with BERT, RoBERTa, DistilBERT: one label each, or several.
 
-    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE
-    --workdir=runs/labels
+    python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE \
+        --workdir=runs/labels
 
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
 name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.

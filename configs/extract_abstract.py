@@ -2,8 +2,8 @@
 baseline of its tables).
 
     longsum extract --model=runs/extractor --data=reports/train.jsonl --out=short/train.jsonl
-    python -m longsum_jax.train
-    --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \
+    python -m longsum_jax.train \
+        --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \
         --workdir=runs/abstractor
 
 `model` is a checkpoint of any encoder-decoder, `data` what the extract command wrote (`--oracle`

@@ -1,8 +1,8 @@
 """An extractor of important sentences over BERT, RoBERTa or DistilBERT (AWESOME, Cao & Wang 2024,
 appendix D).
 
-    python -m longsum_jax.train
-    --config=configs/extractor.py:model=roberta-base,data='reports/{split}.jsonl' \
+    python -m longsum_jax.train \
+        --config=configs/extractor.py:model=roberta-base,data='reports/{split}.jsonl' \
         --workdir=runs/extractor
     longsum extract --model=runs/extractor --data=reports/test.jsonl --out=short/test.jsonl
 

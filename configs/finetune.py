@@ -1,8 +1,8 @@
 """Fine-tuning of any encoder-decoder checkpoint for summarisation: T5, LongT5, BART, PEGASUS, LED,
 LOCOST and the rest.
 
-    python -m longsum_jax.train --config=configs/finetune.py:model=DIR,data=FILE
-    --workdir=runs/reports
+    python -m longsum_jax.train --config=configs/finetune.py:model=DIR,data=FILE \
+        --workdir=runs/reports
 
 `model` is a directory as transformers writes it, a training workdir, or a name on the Hub; `data`
 are JSON lines {"document": ..., "summary": ...}, plain, .gz or .xz: `reports/{split}.jsonl` for

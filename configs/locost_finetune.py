@@ -1,9 +1,8 @@
 """Fine-tuning of a pre-trained LOCOST on a summarisation data set (Le Bronnec et al., EACL 2024,
 section 4.2).
 
-    python -m longsum_jax.train --config=configs/locost_finetune.py:govreport
-    --workdir=runs/govreport \
-        --config.init_from=locost-base
+    python -m longsum_jax.train --config=configs/locost_finetune.py:govreport \
+        --workdir=runs/govreport --config.init_from=locost-base
 
 Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm
 clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books), best checkpoint by the

@@ -1,9 +1,8 @@
 """LOCOST with a Hepos decoder: a state-space encoder whose states each decoder head reads every
 fourth of.
 
-    python -m longsum_jax.train --config=configs/locost_hepos.py:govreport
-    --workdir=runs/govreport-hepos \
-        --config.init_from=locost-base
+    python -m longsum_jax.train --config=configs/locost_hepos.py:govreport \
+        --workdir=runs/govreport-hepos --config.init_from=locost-base
 
 No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al.,
 NAACL 2021, section 3.1) and needs no new parameters, so any LOCOST checkpoint is a start. Settings

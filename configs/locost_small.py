@@ -2,9 +2,9 @@
 
     python -m longsum_jax.train --config=configs/locost_small.py:pretrain --workdir=runs/small \
         --config.task.source='json:corpus.jsonl.xz'
-    python -m longsum_jax.train --config=configs/locost_small.py:finetune
-    --workdir=runs/small-reports \
-        --config.task.source='json:reports/{split}.jsonl' --config.init_from=runs/small
+    python -m longsum_jax.train --config=configs/locost_small.py:finetune \
+        --workdir=runs/small-reports --config.task.source='json:reports/{split}.jsonl' \
+        --config.init_from=runs/small
 
 2.3M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap
 sentences over pieces of 300 words, 512 source tokens. Fine-tuning reads rows {"document": ...,

@@ -2,8 +2,8 @@
 
     longsum convert roberta-base lsg-roberta --encoder_attention=lsg --max_source_length=4096 \
         --block_size=128 --sparse_block_size=128 --sparsity_type=norm --sparsity_factor=4
-    python -m longsum_jax.train --config=configs/lsg_classify.py:scotus,model=lsg-roberta
-    --workdir=runs/scotus
+    python -m longsum_jax.train --config=configs/lsg_classify.py:scotus,model=lsg-roberta \
+        --workdir=runs/scotus
 
 One mode per data set of the paper, which says how many steps to train and what is compared: IMDb,
 the papers of arXiv (11 subjects), Patent (9 classes of claims), ECtHR (articles that were violated,

@@ -1,18 +1,17 @@
 """BART with LSG attention on papers, news and interviews (Condevaux and Harispe 2022, section 4.2).
 
-    longsum convert bart-base lsg-bart --encoder_attention=lsg --max_source_length=4096
-    --block_size=256 \
-        --sparsity_type=none --num_global_tokens=1
-    python -m longsum_jax.train --config=configs/lsg_summarize.py:arxiv,model=lsg-bart
-    --workdir=runs/arxiv-4096
+    longsum convert bart-base lsg-bart --encoder_attention=lsg --max_source_length=4096 \
+        --block_size=256 --sparsity_type=none --num_global_tokens=1
+    python -m longsum_jax.train --config=configs/lsg_summarize.py:arxiv,model=lsg-bart \
+        --workdir=runs/arxiv-4096
 
     # and on to 16,384 tokens, with 64 global tokens instead of one
     longsum convert runs/arxiv-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
-    python -m longsum_jax.train
-    --config=configs/lsg_summarize.py:arxiv,model=lsg-bart-16384,train=globals \
+    python -m longsum_jax.train \
+        --config=configs/lsg_summarize.py:arxiv,model=lsg-bart-16384,train=globals \
         --workdir=runs/arxiv-16384
-    longsum evaluate --model=runs/arxiv-16384 --data=FILE --out=results --num_beams=5
-    --length_penalty=2
+    longsum evaluate --model=runs/arxiv-16384 --data=FILE --out=results --num_beams=5 \
+        --length_penalty=2
 
 `model` is a converted model (any family with LSG attention), a training workdir, or a name on the
 Hub; how much is read is what it has positions for, up to 16,384 tokens. Without `model` a BART base

@@ -1,14 +1,51 @@
-"""Frozen option dataclasses built from plain dictionaries, with errors that name the key."""
+"""Checks of nested values: dictionaries against dataclasses, parameter trees against each other."""
 
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from longsum_jax.errors import InputError, did_you_mean
 
 T = TypeVar("T")
+
+
+class TreeDifference(NamedTuple):
+    """The names in which two trees of arrays differ.
+
+    Attributes:
+        missing: wanted and not found.
+        extra: found and not wanted.
+        misshapen: in both, with different shapes.
+    """
+
+    missing: list[str]
+    extra: list[str]
+    misshapen: list[str]
+
+
+def compare_trees(
+    wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]
+) -> TreeDifference:
+    """Compares two trees of arrays by names and shapes.
+
+    Args:
+        wanted, found: name of every array to its shape. Missing and misshapen names are listed in
+            the order of ``wanted``, extra ones in that of ``found``.
+    """
+    missing = [name for name in wanted if name not in found]
+    extra = [name for name in found if name not in wanted]
+    common = [name for name in wanted if name in found]
+    misshapen = [name for name in common if tuple(wanted[name]) != tuple(found[name])]
+    return TreeDifference(missing, extra, misshapen)
+
+
+def first_names(names: Sequence[str], limit: int = 6) -> str:
+    """Returns the first ``limit`` of many names, and how many more there are."""
+    listed = ", ".join(names[:limit])
+    more = len(names) - limit
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:

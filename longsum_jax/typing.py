@@ -1,12 +1,23 @@
-"""The legend of dimension letters, and the array types of public signatures.
+"""Array types that several rooms share, and the words for dimensions in their annotations.
 
-Shape comments, einsum strings and docstrings use one letter per dimension:
+Shapes are words that the test run checks: ``Float[Array, "batch length d_model"]`` (jaxtyping; a
+single word is written with a leading space). The same word stands for the same dimension
+everywhere:
 
-    B batch          L source length   T target length   D model width
-    H heads (attention) or channels (state space)         K size of one head
-    C block size     N number of blocks                   M complex state-space modes
-    R beams          S stride          G global tokens    V vocabulary
-    W keys that one block sees
+    batch                   sequences of a batch
+    length                  tokens of a sequence; query_length and key_length where they differ
+    d_model                 width of the stream between layers
+    heads, head_dim         attention heads, and the width of one head
+    num_blocks, block_size  blocks of a sequence, and tokens of a block
+    num_keys                keys that the queries of a block attend to
+    num_globals             global tokens
+    channels, modes         state-space channels, and complex modes of a channel
+    beams, vocab            hypotheses of a search, and entries of the vocabulary
+
+Letters stand for dimensions only inside einsum strings and formulas:
+
+    b batch   l, t lengths of keys and queries   d d_model   h heads   k head_dim
+    n num_blocks   c queries of a block   w keys of a block
 """
 
 from collections.abc import Mapping
@@ -23,12 +34,15 @@ IGNORED_LABEL = -100  # the label that losses leave out, as in PyTorch and trans
 
 
 class BatchIterator(Protocol):
-    """An iterator over one host's rows of batches, with a position to save and to restore."""
+    """An iterator over one host's batches, with a position that can be saved and taken up again."""
 
     def __next__(self) -> NumpyBatch: ...
 
     def state(self) -> dict[str, Any]:
-        """Returns the position after the batches so far, ready for JSON, the same on every host."""
+        """Returns the JSON-able position after the batches handed out so far.
+
+        It is the same on every host. Its "epoch", if it has one, counts the passes over the data.
+        """
         ...
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from longsum_jax.errors import InputError
-from longsum_jax.training.state import TrainState
+from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
 
 LONGEST = 2**20  # tokens, beyond which nothing is tried
@@ -31,7 +30,7 @@ def step_bytes(
         params: parameter tree; shapes suffice, here and in ``batch``.
         batch: arrays.
     """
-    state = jax.eval_shape(lambda params: _state(params, optimizer), params)
+    state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
     analysis = make_train_step(loss_fn, optimizer).lower(state, batch).compile().memory_analysis()
     held = (
         analysis.argument_size_in_bytes
@@ -75,8 +74,3 @@ def fit_length(
         middle = (least + tried) // 2
         least, tried = (middle, tried) if fits(middle) else (least, middle)
     return least * multiple
-
-
-def _state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    zero = jnp.zeros((), jnp.int32)
-    return TrainState(zero, params, optimizer.init(params), (), zero, zero)

@@ -1,5 +1,4 @@
-"""How a parameter tree and a PyTorch state dict name the same arrays: rows of data, applied both
-ways.
+"""Conversion between parameter trees and PyTorch state dicts, by the rows of a weight map.
 
 Arrays are read, reshaped and handed over row by row, so that neither direction holds a model twice.
 """
@@ -15,223 +14,257 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.models.weight_map import WeightMap, WeightRow
+from longsum_jax.models.weight_map import WeightMap, WeightRow, is_close_to_constant
+from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.typing import Params
+
+_ALIGNMENT = 64  # bytes; XLA's CPU client copies arrays that begin elsewhere
+
+Shape = tuple[int, ...]
 
 
 class LazyArray:
-    """An array that ``np.asarray`` reads anew each time, into memory of its own; shape and dtype
-    are known before."""
+    """An array of known shape and dtype that is read when it is asked for.
+
+    ``np.asarray`` reads it anew each time, into memory of its own.
+    """
 
     def __init__(self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]) -> None:
-        self.shape, self.dtype, self._read = tuple(shape), np.dtype(dtype), read
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self._read = read
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._read()
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def take(self) -> np.ndarray:
-        """The array for the last time: what it is read from is let go."""
-        array, self._read = self._read(), None
+        """Returns the array for the last time, and frees its source."""
+        array = self._read()
+        self._read = None
         return array
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Like ``np.empty``, where a CPU device can take the array over without copying it."""
-    dtype, alignment = np.dtype(dtype), 64
+    """Returns an uninitialized array that a CPU device can take over without copying it."""
+    dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + alignment, np.uint8)
-    start = -memory.ctypes.data % alignment
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def to_params(
     state: Mapping[str, Any],
-    table: WeightMap,
-    shapes: Mapping[str, tuple[int, ...]],
+    weight_map: WeightMap,
+    shapes: Mapping[str, Shape],
     where: str,
     *,
     dtype: Any = np.float32,
     place: Callable[[np.ndarray], Any] = jax.device_put,
 ) -> Params:
-    """Parameter tree of a state dict.
+    """Returns the parameter tree of a state dict.
 
     Args:
         state: key to array (numpy, ``LazyArray``, or the like); read one row at a time.
-        table: the model's names.
-        shapes: flat path ("a/b/kernel") to the shape the model wants.
+        weight_map: the names of the model's parameters.
+        shapes: path ("a/b/kernel") to the shape in the model.
         where: the file, for error messages.
-        dtype: of the parameters, but for ``table.exact``.
-        place: what becomes of each array; by default it goes to the device.
+        dtype: of the parameters, but for ``weight_map.exact``.
+        place: applied to each array; by default it goes to the device.
 
     Raises:
-        InputError: lists missing, left-over and misshapen keys and those of another type than
-            float, or names a copy that differs from what it copies.
+        InputError: lists missing, unknown and misshapen keys and those of another type than float,
+            or names a copy that differs from its original.
     """
-    rest = _known_names(state, table, shapes)
-    _check(rest, table, shapes, where)
-    for key in [key for key in rest if key in table.tied]:
-        if not _equal(rest.pop(key), rest[table.tied[key]]):
-            raise InputError(
-                f'{where}: "{key}" should be a copy of "{table.tied[key]}" (tied weights) but differs'
-            )
-    for key in [key for key in rest if key in table.constants]:
-        if not _close(rest.pop(key), table.constants[key]()):
-            raise InputError(
-                f'{where}: "{key}" differs from the table that this model computes; it cannot be used'
-            )
-    flat = {
-        row.path: place(_read_row(row, shapes[row.path], rest, table.dtype(row.path, dtype)))
-        for row in table.rows
-    }
+    arrays = _rename(state, weight_map, shapes)
+    _drop_ignored(arrays, weight_map, shapes)
+    _check(arrays, weight_map, shapes, where)
+    _drop_copies(arrays, weight_map, where)
+    _drop_constants(arrays, weight_map, where)
+    flat = {}
+    for row in weight_map.rows:
+        row_dtype = weight_map.dtype(row.path, dtype)
+        flat[row.path] = place(_read_row(row, shapes[row.path], arrays, row_dtype))
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def to_state_dict(params: Params, table: WeightMap) -> dict[str, np.ndarray]:
-    """State dict (tied copies left out) of a parameter tree; the inverse of ``to_params``."""
-    return {key: np.asarray(value) for key, value in to_lazy_state_dict(params, table).items()}
+def to_state_dict(params: Params, weight_map: WeightMap) -> dict[str, np.ndarray]:
+    """Returns the state dict of a parameter tree, without tied copies.
+
+    It is the inverse of ``to_params``.
+    """
+    lazy = to_lazy_state_dict(params, weight_map)
+    return {key: np.asarray(value) for key, value in lazy.items()}
 
 
-def to_lazy_state_dict(params: Params, table: WeightMap) -> dict[str, LazyArray]:
-    """Like ``to_state_dict``, but an array is made only when ``np.asarray`` asks for it."""
+def to_lazy_state_dict(params: Params, weight_map: WeightMap) -> dict[str, LazyArray]:
+    """Returns the state dict of a parameter tree, in arrays made only when they are read."""
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     state = {}
-    for row in table.rows:
+    for row in weight_map.rows:
         value = flat[row.path]
         for i, key in enumerate(_keys(row, value.shape)):
-            state[key] = _lazy_torch(row, value, i if _stacked(row) else None)
-    for key, compute in table.constants.items():
+            state[key] = _lazy_torch(row, value, i if _is_stacked(row) else None)
+    for key, compute in weight_map.constants.items():
         constant = compute()
         state[key] = LazyArray(constant.shape, constant.dtype, compute)
     return state
 
 
-def some(names: Sequence[str], limit: int = 6) -> str:
-    """The first of many names, for an error message."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def _known_names(
-    state: Mapping[str, Any], table: WeightMap, shapes: Mapping[str, tuple[int, ...]]
+def _rename(
+    state: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
 ) -> dict[str, Any]:
-    """The state dict under the names of the table: aliases, prefix and stand-ins of tied arrays
-    resolved."""
-    rest = {}
+    """Returns the arrays under the keys of the map: aliases, prefix and tied originals resolved."""
+    arrays = {}
     for key, value in state.items():
-        for pattern, replacement in table.aliases:
+        for pattern, replacement in weight_map.aliases:
             key = re.sub(pattern, replacement, key)
-        rest[key] = value
-    if table.prefix and not any(key.startswith(table.prefix) for key in rest):
-        keys = {key for row in table.rows for key in _keys(row, shapes[row.path])}
-        known = keys | table.tied.keys() | table.constants.keys()
-        full = {
-            key: table.prefix + key
-            for key in rest
-            if key not in known and table.prefix + key in known
-        }
-        rest = {full.get(key, key): value for key, value in rest.items()}
-    for copy, original in table.tied.items():
-        if original not in rest and copy in rest:
-            rest[original] = rest.pop(copy)
-    return rest
+        arrays[key] = value
+    prefix = weight_map.prefix
+    if prefix and not any(key.startswith(prefix) for key in arrays):
+        known = _known_keys(weight_map, shapes)
+        arrays = {_prefixed(key, prefix, known): value for key, value in arrays.items()}
+    for copy, original in weight_map.tied.items():
+        if original not in arrays and copy in arrays:
+            arrays[original] = arrays.pop(copy)
+    return arrays
+
+
+def _prefixed(key: str, prefix: str, known: set[str]) -> str:
+    """Returns the key with the prefix if only that is known."""
+    return prefix + key if key not in known and prefix + key in known else key
+
+
+def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
+    """Returns the keys of all parameters, copies and constants."""
+    known = {*weight_map.tied, *weight_map.constants}
+    for row in weight_map.rows:
+        known.update(_keys(row, shapes[row.path]))
+    return known
+
+
+def _drop_ignored(
+    arrays: dict[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
+) -> None:
+    """Removes the arrays that no model reads."""
+    for key in arrays.keys() - _known_keys(weight_map, shapes):
+        if any(re.search(pattern, key) for pattern in weight_map.ignored):
+            del arrays[key]
 
 
 def _check(
-    rest: dict[str, Any], table: WeightMap, shapes: Mapping[str, tuple[int, ...]], where: str
+    arrays: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape], where: str
 ) -> None:
-    """Compares names, shapes and types, reading nothing; takes out of ``rest`` what is ignored."""
-    known, missing, misshapen = {*table.tied, *table.constants}, [], []
-    for row in table.rows:
-        keys, wanted = _keys(row, shapes[row.path]), _torch_shape(row, shapes[row.path])
-        known.update(keys)
-        absent = [key for key in keys if key not in rest]
-        missing += [] if row.optional and len(absent) == len(keys) else absent
-        found = {key: tuple(rest[key].shape) for key in keys if key in rest}
-        misshapen += [
-            f"{key} {shape}, not {wanted}" for key, shape in found.items() if shape != wanted
-        ]
-    for key in [
-        key for key in rest if key not in known and any(re.search(x, key) for x in table.ignored)
-    ]:
-        del rest[key]
-    kinds = {
+    """Compares names, shapes and types without reading an array.
+
+    Raises:
+        InputError: lists the keys that do not fit.
+    """
+    wanted = {}
+    for row in weight_map.rows:
+        keys = _keys(row, shapes[row.path])
+        if not row.optional or any(key in arrays for key in keys):
+            wanted |= dict.fromkeys(keys, _torch_shape(row, shapes[row.path]))
+    copies = {*weight_map.tied, *weight_map.constants} - wanted.keys()
+    found = {key: tuple(x.shape) for key, x in arrays.items() if key not in copies}
+    missing, extra, misshapen = compare_trees(wanted, found)
+    known = copies.union(wanted)
+    not_float = [key for key, x in arrays.items() if key in known and not _is_float(x)]
+    lists = {
         "missing": missing,
-        "not known to this model": [key for key in rest if key not in known],
-        "of another shape": misshapen,
-        "of a type that is no float": [
-            f"{key} {x.dtype}" for key, x in rest.items() if key in known and not _is_float(x)
-        ],
+        "not known to this model": extra,
+        "of another shape": [f"{key} {found[key]}, not {wanted[key]}" for key in misshapen],
+        "of a type that is no float": [f"{key} {arrays[key].dtype}" for key in not_float],
     }
-    problems = [f"{kind}: {some(keys)}" for kind, keys in kinds.items() if keys]
+    problems = [f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys]
     if problems:
         raise InputError(
             f"{where} does not fit the model of its config.json; {'; '.join(problems)}"
         )
 
 
+def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
+    """Removes tied copies; one that differs from its original is an InputError."""
+    for key in [key for key in arrays if key in weight_map.tied]:
+        original = weight_map.tied[key]
+        if not _equal(arrays.pop(key), arrays[original]):
+            raise InputError(
+                f'{where}: "{key}" should be a copy of "{original}" (tied weights) but differs'
+            )
+
+
+def _drop_constants(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
+    """Removes arrays that the model computes; one that differs is an InputError."""
+    for key in [key for key in arrays if key in weight_map.constants]:
+        if not is_close_to_constant(arrays.pop(key), weight_map.constants[key]()):
+            raise InputError(
+                f'{where}: "{key}" differs from the table that this model computes; it cannot be '
+                "used"
+            )
+
+
 def _is_float(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def _read_row(
-    row: WeightRow, shape: tuple[int, ...], rest: dict[str, Any], dtype: Any
-) -> np.ndarray:
-    """Reads one parameter and takes it out of ``rest``."""
+def _read_row(row: WeightRow, shape: Shape, arrays: dict[str, Any], dtype: Any) -> np.ndarray:
+    """Reads one parameter and removes its arrays from ``arrays``."""
     keys = _keys(row, shape)
-    if keys[0] not in rest:
+    if keys[0] not in arrays:
         return np.zeros(shape, dtype)
-    if not _stacked(row):
-        x = _to_flax(_own(rest.pop(keys[0])), row, shape)
-        return (
-            x
-            if x.dtype == dtype and x.flags.c_contiguous
-            else _copy([x], aligned_empty((1, *shape), dtype))[0]
-        )
-    parts = (_to_flax(_own(rest.pop(key)), row, shape[1:]) for key in keys)
-    return _copy(parts, aligned_empty(shape, dtype))
+    if _is_stacked(row):
+        layers = (_to_flax(_read(arrays.pop(key)), row, shape[1:]) for key in keys)
+        return _stack(layers, aligned_empty(shape, dtype))
+    x = _to_flax(_read(arrays.pop(keys[0])), row, shape)
+    if x.dtype == dtype and x.flags.c_contiguous:
+        return x
+    return _stack([x], aligned_empty((1, *shape), dtype))[0]
 
 
-def _own(x: Any) -> np.ndarray:
-    """An array that nobody else writes to: a device may take it over."""
+def _read(x: Any) -> np.ndarray:
+    """Returns an array that nobody else writes to, so that a device may take it over."""
     return x.take() if isinstance(x, LazyArray) else np.array(x)
 
 
-def _copy(parts: Iterable[np.ndarray], out: np.ndarray) -> np.ndarray:
-    for i, part in enumerate(parts):
-        out[i] = part
+def _stack(layers: Iterable[np.ndarray], out: np.ndarray) -> np.ndarray:
+    """Copies arrays into the rows of ``out``, one at a time."""
+    for i, layer in enumerate(layers):
+        out[i] = layer
     return out
 
 
-def _stacked(row: WeightRow) -> bool:
+def _is_stacked(row: WeightRow) -> bool:
     return "{i}" in row.key
 
 
-def _keys(row: WeightRow, shape: tuple[int, ...]) -> list[str]:
-    return (
-        [row.key.format(i=row.first + i) for i in range(shape[0])] if _stacked(row) else [row.key]
-    )
+def _keys(row: WeightRow, shape: Shape) -> list[str]:
+    """Returns the keys of a parameter: one, or one for each layer."""
+    if not _is_stacked(row):
+        return [row.key]
+    return [row.key.format(i=row.first + i) for i in range(shape[0])]
 
 
-def _torch_shape(row: WeightRow, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in a state dict of a parameter, or of one layer of a stacked one."""
-    shape = tuple(shape[1:]) if _stacked(row) else tuple(shape)
-    if row.kind == "linear":
+def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
+    """Returns the shape in a state dict of a parameter, or of one layer of a stacked one."""
+    shape = tuple(shape[1:]) if _is_stacked(row) else tuple(shape)
+    if row.layout == "linear":
         return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
-    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.kind]
+    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.layout]
 
 
-def _to_flax(x: np.ndarray, row: WeightRow, shape: tuple[int, ...]) -> np.ndarray:
-    """A view: transposing waits until the array is written where it belongs."""
-    return (x.T if row.kind == "linear" else x).reshape(shape)
+def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
+    """Returns a view in Flax's layout; the copy that transposes is made by ``_stack``."""
+    return (x.T if row.layout == "linear" else x).reshape(shape)
 
 
 def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
+    """Returns a parameter, or one layer of a stacked one, in PyTorch's layout."""
     shape = _torch_shape(row, value.shape)
 
     def read() -> np.ndarray:
         x = np.asarray(value) if layer is None else np.asarray(value)[layer]
-        x = x.reshape(shape[::-1]).T if row.kind == "linear" else x.reshape(shape)
+        x = x.reshape(shape[::-1]).T if row.layout == "linear" else x.reshape(shape)
         return np.ascontiguousarray(x)
 
     return LazyArray(shape, value.dtype, read)
@@ -239,10 +272,3 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
 
 def _equal(a: Any, b: Any) -> bool:
     return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b))
-
-
-def _close(stored: Any, computed: np.ndarray) -> bool:
-    """Equal up to the rounding of a half-precision file."""
-    return stored.shape == computed.shape and np.allclose(
-        np.asarray(stored, np.float32), computed, atol=1e-2
-    )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from longsum_jax.checkpoints.state_dict import some
 from longsum_jax.checkpoints.tensor_files import (
     Tensors,
     num_bytes,
@@ -18,6 +17,7 @@ from longsum_jax.checkpoints.tensor_files import (
     write_safetensors,
 )
 from longsum_jax.errors import InputError
+from longsum_jax.schema import first_names
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # after either name
@@ -102,7 +102,9 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
     paths = {name: _shard_path(directory, index, name) for name in sorted(set(weight_map.values()))}
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:
-        raise InputError(f"{index}: names shards that are not there: {some(absent)}; fetch them")
+        raise InputError(
+            f"{index}: names shards that are not there: {first_names(absent)}; fetch them"
+        )
     tensors: Tensors = {}
     for name, path in paths.items():
         found = read(path)
@@ -117,11 +119,11 @@ def _check_shard(index: Path, path: Path, found: Iterable[str], promised: Iterab
     found, promised = set(found), set(promised)
     if promised - found:
         raise InputError(
-            f"{path}: lacks tensors that {index.name} promises: {some(sorted(promised - found))}"
+            f"{path}: lacks tensors that {index.name} promises: {first_names(sorted(promised - found))}"
         )
     if found - promised:
         raise InputError(
-            f"{path}: holds tensors that {index.name} does not list there: {some(sorted(found - promised))}"
+            f"{path}: holds tensors that {index.name} does not list there: {first_names(sorted(found - promised))}"
         )
 
 

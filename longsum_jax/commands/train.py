@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
     from longsum_jax.experiment.experiment import Experiment
     from longsum_jax.training.distributed import require_agreement
-    from longsum_jax.training.loop import TrainingDiverged
+    from longsum_jax.training.reporter import TrainingDiverged
     from longsum_jax.training.workdir import check_workdir
 
     check_workdir(args.workdir, config)

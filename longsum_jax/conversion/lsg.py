@@ -21,7 +21,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.lsg import GLOBAL_ROWS
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
-from longsum_jax.ops.positions import pegasus_frequencies
 from longsum_jax.typing import Params
 
 _SEED = 123  # of rows that nothing in the model determines
@@ -135,11 +134,11 @@ def _token_rows(
     """The words that global tokens are made of: float32 [512, D]."""
     words = np.asarray(_word_embeddings(flat), np.float32)
     if first_id is None:
-        first_id = getattr(config, "bos_token_id", getattr(config, "eos_token_id", None))
+        first_id = config.eos_token_id if config.bos_token_id is None else config.bos_token_id
     rows = _draw_words(words) if mask_id is None else np.tile(words[mask_id], (GLOBAL_ROWS, 1))
     if first_id is not None:
         rows[0] = words[first_id]
-    scaled = getattr(config, "scale_embedding", False) and not config.reference_quirks
+    scaled = config.scale_embedding and not config.reference_quirks
     return rows * np.float32(np.sqrt(config.d_model)) if scaled else rows
 
 
@@ -177,11 +176,9 @@ def _ordered_positions(config: Any, flat: Mapping[str, Any], stride: int) -> np.
 
 def _positions(config: Any, flat: Mapping[str, Any]) -> np.ndarray | None:
     """Position embeddings of the encoder without unused first rows, None for models without any."""
-    if getattr(config, "positions", None) == "pegasus":
-        angles = np.arange(config.max_position_embeddings)[:, None] * pegasus_frequencies(
-            config.d_model
-        )
-        return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
+    table = config.source_position_table()
+    if table is not None:
+        return table
     for name in ("position_embeddings", "source_positions"):
         if name in flat:
             return np.asarray(flat[name], np.float32)[config.position_offset :]

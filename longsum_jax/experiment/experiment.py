@@ -154,10 +154,11 @@ class Experiment:
         self._check()
 
     def _check(self) -> None:
-        if self.family.kind != self.objective.kind:
+        family_kind = "encoder_decoder" if self.family.is_encoder_decoder else "encoder"
+        if family_kind != self.objective.kind:
             raise InputError(
                 f'config.task.objective "{self.given_task.objective}" trains an {self.objective.kind}, but '
-                f'config.model.family "{self.family.name}" is an {self.family.kind}; change either'
+                f'config.model.family "{self.family.name}" is an {family_kind}; change either'
             )
         self._check_lengths()
         if self.data.reader == "prepared" and not self.data.prepared:

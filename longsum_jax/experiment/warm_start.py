@@ -13,6 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.family import Family
+from longsum_jax.schema import compare_trees
 from longsum_jax.typing import Params
 
 HEAD = "head/"  # parameters below it belong to a task; all others are what pre-training is for
@@ -49,14 +50,11 @@ class WarmStart:
     def _compare(self) -> list[str]:
         wanted, own = (
             self._family.parameter_shapes(self._config),
-            self._family.own_parameters(self._config),
+            self._family.unpublished_parameters(self._config),
         )
         found = {name: x.shape for name, x in jax.eval_shape(self._there).items()}
-        differing = [
-            name
-            for name in sorted(wanted.keys() | found.keys())
-            if wanted.get(name) != found.get(name)
-        ]
+        difference = compare_trees(wanted, found)
+        differing = sorted(name for names in difference for name in names)
         foreign = [
             name
             for name in differing
@@ -68,7 +66,7 @@ class WarmStart:
                 f"config.init_from: {self._path} is another model than config.model, differing in {first} "
                 f"({found.get(first)} there, {wanted.get(first)} here) and {max(len(foreign) - 1, 0)} more"
             )
-        if getattr(self._model.config, "head", None) == getattr(self._config, "head", None):
+        if self._model.config.head == self._config.head:
             return [name for name in differing if name in wanted]
         # Layers of another head may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]

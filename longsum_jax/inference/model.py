@@ -1,6 +1,5 @@
 """A loaded model: encode, logits, generate, summarise, save."""
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions
@@ -115,7 +115,7 @@ class Model:
         head and [B, num_labels] with a classification head.
         """
         ids, mask = self._inputs(input_ids, attention_mask)
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             return self._encoder_logits(ids, mask, decoder_input_ids, inputs)
         decoder_ids = self._checked(decoder_input_ids, "decoder_input_ids")
         if len(decoder_ids) != len(ids):
@@ -174,7 +174,7 @@ class Model:
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """The options that ``generate`` would use."""
-        if self.family.kind == "encoder":
+        if not self.family.is_encoder_decoder:
             raise InputError(
                 f"{self.family.name} has no decoder, so it cannot generate; use encode or logits"
             )
@@ -347,16 +347,7 @@ class Model:
             InputError: the model has no decoder, the kind is unknown or has parameters of its own,
                 or an option is out of range.
         """
-        if self.family.kind == "encoder":
-            raise InputError(
-                f"cross_attention={cross_attention}: {self.family.name} has no decoder; leave it out"
-            )
-        config = dataclasses.replace(self.config, cross_attention=cross_attention, **options)
-        if self.family.parameter_shapes(config) != self.family.parameter_shapes(self.config):
-            raise InputError(
-                f"cross_attention={cross_attention}: it needs other parameters than this model has; train one with "
-                f"--config.model.cross_attention={cross_attention}"
-            )
+        config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return Model(
             self.family,
             config,
@@ -487,7 +478,7 @@ class Model:
         for name, value in inputs.items():
             if name == "global_attention_mask" and "global_indices" in kind.inputs:
                 further["global_indices"] = global_indices(like_ids(ids, value, name))
-            elif name == "token_type_ids" and getattr(self.config, "has_token_types", False):
+            elif name == "token_type_ids" and self.config.has_token_types:
                 further[name] = np.pad(like_ids(ids, value, name), extra)
             else:
                 raise InputError(

@@ -80,7 +80,7 @@ def extract(
 ) -> list[list[int]]:
     """Returns which sentences of each document an extractor takes, as ascending numbers; see
     ``Model.extract``."""
-    if getattr(model.config, "head", None) != "extraction":
+    if model.config.head != "extraction":
         raise InputError(
             f"this {model.family.name} model has no head that chooses sentences; train one with configs/extractor.py"
         )

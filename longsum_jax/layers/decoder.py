@@ -16,7 +16,7 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_key_sets
-from longsum_jax.ops.attention.dense import with_further_keys
+from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.typing import Array
 
 # Above this size, keys and values of the encoder are not kept: every step attends to the encoder
@@ -125,7 +125,7 @@ class DecoderLayer(Layer):
         k, v = self.self_attention.project_kv(u)
         if further is not None:
             kept = *self.self_attention.keys_values_of(further), further.valid
-            k, v, mask, bias = with_further_keys(k, v, mask, bias, kept)
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, kept)
         y = self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic)
         x, state = self.after_self_attention(x, u, y, (state, recalled, valid), deterministic)
         k, v = self.cross_attention.project_kv(encoder_states)

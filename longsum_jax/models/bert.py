@@ -1,33 +1,41 @@
-"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019), with
-three heads.
+# ruff: noqa: F722, RUF100
+"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019).
 
-One encoder; the relatives differ in their positions, token types and heads. ``head`` says what
-comes out: states ("none", and "pooler" with the map that bare BERT files carry), the vocabulary at
-every token ("masked_lm"), labels of the text ("classification"), or a score of every sentence of a
-document ("extraction").
+One encoder; the relatives differ in their positions, token types and heads. ``head`` selects the
+output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
+token ("masked_lm"), logits of the labels of a text ("classification"), or a score of every sentence
+of a document ("extraction").
 """
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, Linear, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.config import (
+    ModelConfig,
+    check_at_least_one,
+    check_divisible,
+    check_known,
+    read_fields,
+)
 from longsum_jax.models.encoder_decoder import vocabulary_logits
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
+from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
-from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
@@ -37,22 +45,20 @@ ProblemType = Literal["single_label_classification", "multi_label_classification
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(EncoderAttentionOptions):
-    """Keys as in config.json; defaults are BERT base.
+class BertConfig(ModelConfig):
+    """The config of BERT; keys as in config.json, defaults of BERT base.
 
     Attributes:
-        head: what the model gives; in checkpoints the architecture's name says it.
-        id2label: names of the labels in their order; empty for numbers alone.
+        head: the output; in checkpoints the name of the architecture says it.
+        id2label: names of the labels in their order; empty if they have none.
         classifier_dropout: before the classifier; None for hidden_dropout_prob.
-        extraction_heads, sentence_positions: see ``extractor.ExtractionHead``.
+        extraction_heads, sentence_positions: see ``extraction_head.ExtractionHead``.
         max_sentence_length: tokens read of a sentence ("extraction").
-        sentence_chunk: sentences of a document encoded at a time, their states made anew for the
-            gradients; 0 for all.
+        sentence_chunk: sentences of a document encoded at a time, with gradients that compute their
+            states again; 0 for all.
     """
 
     prefix: ClassVar[str] = "bert"
-    # Position of the first token in the table; RoBERTa's first rows belong to padding.
-    position_offset: ClassVar[int] = 0
     has_token_types: ClassVar[bool] = True
 
     vocab_size: int = 30522
@@ -68,7 +74,6 @@ class BertConfig(EncoderAttentionOptions):
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
-    pad_token_id: int = 0
     num_labels: int = 2
     problem_type: ProblemType = "single_label_classification"
     id2label: tuple[str, ...] = ()
@@ -77,67 +82,47 @@ class BertConfig(EncoderAttentionOptions):
     max_sentence_length: int = 128
 
     head: Head = "masked_lm"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: bool = False
-    length_chunk: int = 0
     sentence_chunk: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-        )
-        for key in (*sizes, "max_position_embeddings", "num_labels"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
-        if self.hidden_size % self.num_attention_heads:
-            sizes = f"hidden_size {self.hidden_size} is not divisible by num_attention_heads {self.num_attention_heads}"
-            raise InputError(f"{sizes}; change either")
-        if self.head == "extraction" and self.hidden_size % self.extraction_heads:
-            sizes = f"hidden_size {self.hidden_size} is not divisible by extraction_heads {self.extraction_heads}"
-            raise InputError(f"{sizes}; change either")
-        if self.hidden_act not in ACTIVATIONS:
-            raise InputError(
-                f'hidden_act "{self.hidden_act}" is unknown; {did_you_mean(self.hidden_act, ACTIVATIONS)}'
-            )
+        layers = ("num_hidden_layers", "num_attention_heads", "intermediate_size")
+        others = ("max_position_embeddings", "num_labels")
+        check_at_least_one(self, ("vocab_size", "hidden_size", *layers, *others))
+        check_divisible(self, "hidden_size", "num_attention_heads")
+        if self.head == "extraction":
+            check_divisible(self, "hidden_size", "extraction_heads")
+        check_known(self, "hidden_act", ACTIVATIONS)
         if self.id2label and len(self.id2label) != self.num_labels:
             raise InputError(
-                f"id2label names {len(self.id2label)} labels, num_labels is {self.num_labels}; they must agree"
+                f"id2label names {len(self.id2label)} labels, num_labels is {self.num_labels}; "
+                "they must agree"
             )
         get_encoder_attention(self)
 
     @property
     def d_model(self) -> int:
+        """``hidden_size``, by the name that all families have."""
         return self.hidden_size
 
     @property
     def dropout_rate(self) -> float:
-        """The largest of the dropout rates: 0 when there is no dropout at all."""
-        return max(
-            self.hidden_dropout_prob,
-            self.attention_probs_dropout_prob,
-            self.classifier_dropout or 0.0,
-        )
+        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        classifier = self.classifier_dropout or 0.0
+        return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier)
 
     @property
     def max_source_length(self) -> int:
-        """Longest input in tokens, the special ones included."""
+        """The longest input in tokens, special tokens included."""
         return self.max_position_embeddings - self.position_offset
 
     def with_max_source_length(self, length: int) -> "BertConfig":
-        """This config with positions for ``length`` tokens."""
+        """Returns this config with positions for ``length`` tokens."""
         return dataclasses.replace(self, max_position_embeddings=length + self.position_offset)
 
     @property
-    def compute_dtype(self) -> Any:
-        return jnp.dtype(self.dtype)
-
-    @property
     def encoder_stack(self) -> StackConfig:
+        """The description of the encoder's layers."""
         d_kv = self.hidden_size // self.num_attention_heads
         return StackConfig(
             d_model=self.hidden_size,
@@ -156,7 +141,8 @@ class BertConfig(EncoderAttentionOptions):
             attention_init=self.initializer_range,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
-            options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),  # there is none
+            # There is no decoder to pass them to.
+            options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),
             dtype=self.compute_dtype,
             remat=self.remat,
             length_chunk=self.length_chunk,
@@ -165,7 +151,10 @@ class BertConfig(EncoderAttentionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaConfig(BertConfig):
-    """Defaults are RoBERTa base."""
+    """The config of RoBERTa; defaults of RoBERTa base.
+
+    The first rows of its position table belong to padding.
+    """
 
     prefix: ClassVar[str] = "roberta"
     position_offset: ClassVar[int] = 2
@@ -181,8 +170,10 @@ class RobertaConfig(BertConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(BertConfig):
-    """Defaults are DistilBERT base; config.json has other names for the sizes, see
-    ``_DISTILBERT_NAMES``."""
+    """The config of DistilBERT; defaults of DistilBERT base.
+
+    Its config.json has other names for the sizes, see ``_DISTILBERT_NAMES``.
+    """
 
     prefix: ClassVar[str] = "distilbert"
     has_token_types: ClassVar[bool] = False
@@ -191,83 +182,86 @@ class DistilBertConfig(BertConfig):
     classifier_dropout: float | None = 0.2
 
 
+def _linear(
+    config: BertConfig, inputs: int, outputs: int, axes: tuple[str, str], name: str
+) -> Linear:
+    """Returns a linear map with a bias, initialized as BERT's are."""
+    init, zeros = normal(config.initializer_range), nn.initializers.zeros
+    return Linear((inputs, outputs), axes, init, zeros, dtype=config.compute_dtype, name=name)
+
+
 class MaskedLanguageModelHead(nn.Module):
-    """States [B, L, D] and the embedding table [V, D] -> logits float32 [B, L, V]."""
+    """The head that predicts the token at every position."""
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Array, table: Array) -> Array:
+    def __call__(
+        self, x: Float[Array, "batch length d_model"], table: Float[Array, "vocab d_model"]
+    ) -> Float[Array, "batch length vocab"]:
+        """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
         c = self.config
-        init, zeros = normal(c.initializer_range), nn.initializers.zeros
-        shape, names = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
-        x = Linear(shape, names, init, zeros, dtype=c.compute_dtype, name="dense")(x)
-        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(ACTIVATIONS[c.hidden_act](x))
-        return vocabulary_logits(x, table) + self.param(
-            "bias", logical(zeros, "vocab"), (c.vocab_size,)
-        )
+        x = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")(x)
+        x = ACTIVATIONS[c.hidden_act](x)
+        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
+        init = logical(nn.initializers.zeros, "vocab")
+        return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
 
 
 class ClassificationHead(nn.Module):
-    """States [B, L, D] -> logits float32 [B, num_labels], read from the first token."""
+    """The head that predicts the labels of a text from the state of its first token."""
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Array, deterministic: bool) -> Array:
+    def __call__(
+        self, x: Float[Array, "batch length d_model"], deterministic: bool
+    ) -> Float[Array, "batch num_labels"]:
+        """Returns float32 logits of the labels."""
         c = self.config
-        init, zeros = normal(c.initializer_range), nn.initializers.zeros
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         dropout = nn.Dropout(rate, deterministic=deterministic)
-        shape, names = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         x = x[:, 0]
         if isinstance(c, RobertaConfig):
             x = dropout(x)
-        x = Linear(shape, names, init, zeros, dtype=c.compute_dtype, name="dense")(x)
-        x = dropout(nn.relu(x) if isinstance(c, DistilBertConfig) else jnp.tanh(x))
-        shape = (c.hidden_size, c.num_labels)
-        x = Linear(shape, ("embed", "labels"), init, zeros, dtype=c.compute_dtype, name="out")(x)
+        x = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")(x)
+        x = nn.relu(x) if isinstance(c, DistilBertConfig) else jnp.tanh(x)
+        x = dropout(x)
+        x = _linear(c, c.hidden_size, c.num_labels, ("embed", "labels"), "out")(x)
         return x.astype(jnp.float32)
 
 
 class Pooler(nn.Module):
-    """States [B, L, D] -> [B, D]: tanh of a map of the first token."""
+    """The map of the first token's state that pre-trained BERTs have."""
 
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "batch length d_model"]) -> Float[Array, "batch d_model"]:
+        """Returns tanh of a linear map of the first token's state."""
         c = self.config
-        init, shape, names = (
-            normal(c.initializer_range),
-            (c.hidden_size, c.hidden_size),
-            ("embed", "embed_out"),
-        )
-        return jnp.tanh(
-            Linear(shape, names, init, nn.initializers.zeros, dtype=c.compute_dtype, name="dense")(
-                x[:, 0]
-            )
-        )
+        dense = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")
+        return jnp.tanh(dense(x[:, 0]))
 
 
 class Bert(nn.Module):
-    """BERT, RoBERTa and DistilBERT. Ids are int [B, L]; ``attention_mask`` [B, L] is nonzero on
-    real tokens."""
+    """BERT, RoBERTa and DistilBERT.
+
+    ``attention_mask`` is nonzero on real tokens; it may be of any type.
+    """
 
     config: BertConfig
 
     def setup(self) -> None:
         c = self.config
-        init = normal(c.initializer_range)
-        table = lambda name, rows, axis: self.param(
-            name, logical(init, axis, "embed"), (rows, c.hidden_size)
-        )
-        self.word_embeddings = table("word_embeddings", c.vocab_size, "vocab")
-        self.position_embeddings = table(
+        self.word_embeddings = self._table("word_embeddings", c.vocab_size, "vocab")
+        self.position_embeddings = self._table(
             "position_embeddings", c.max_position_embeddings, "positions"
         )
         if c.has_token_types:
-            self.token_type_embeddings = table("token_type_embeddings", c.type_vocab_size, "types")
+            self.token_type_embeddings = self._table(
+                "token_type_embeddings", c.type_vocab_size, "types"
+            )
         self.embedding_norm = LayerNorm(c.layer_norm_eps, c.compute_dtype)
         self.encoder = Encoder(c.encoder_stack)
         if c.head == "masked_lm":
@@ -279,74 +273,94 @@ class Bert(nn.Module):
         elif c.head == "extraction":
             self.head = ExtractionHead(c.encoder_stack, c.extraction_heads, c.sentence_positions)
 
+    def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows d_model"]:
+        """Makes an embedding table; to be called in ``setup``."""
+        init = logical(normal(self.config.initializer_range), axis, "embed")
+        return self.param(name, init, (rows, self.config.hidden_size))
+
     def __call__(
         self,
-        input_ids: Array,
-        attention_mask: Array,
+        input_ids: Int[Array, "*leading length"],
+        attention_mask: Shaped[Array, "*leading length"],
         deterministic: bool = True,
-        token_type_ids: Array | None = None,
+        token_type_ids: Int[Array, "*leading length"] | None = None,
         **inputs: Array,
-    ) -> Array:
-        """What ``head`` says: logits float32 [B, L, V] or [B, num_labels], or states [B, L, D].
+    ) -> Float[Array, "..."]:
+        """Returns the output that ``head`` selects.
 
-        With "extraction" ids and mask are [B, S, L] (or [B, L], one sentence each), and scores
-        float32 [B, S] come out.
+        Logits float32 [batch, length, vocab] or [batch, num_labels], or states [batch, length,
+        d_model]. With "extraction" ids and mask are [batch, sentences, length] (or [batch, length],
+        one sentence each), and the output is scores float32 [batch, sentences].
         """
-        if self.config.head == "extraction":
-            return self.score_sentences(
-                *self.encode_sentences(input_ids, attention_mask, deterministic), deterministic
-            )
+        head = self.config.head
+        if head == "extraction":
+            vectors, mask = self.encode_sentences(input_ids, attention_mask, deterministic)
+            return self.score_sentences(vectors, mask, deterministic)
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
-        if self.config.head == "masked_lm":
+        if head == "masked_lm":
             return self.head(states, self.word_embeddings)
-        if self.config.head == "classification":
+        if head == "classification":
             return self.head(states, deterministic)
-        if self.is_initializing() and self.config.head == "pooler":
+        if self.is_initializing() and head == "pooler":
             self.head(states)
         return states
 
     def encode_sentences(
-        self, input_ids: Array, attention_mask: Array, deterministic: bool = True
-    ) -> tuple[Array, Array]:
-        """Ids and mask [B, S, L] -> the mean state of each sentence [B, S, D], and which there are,
-        bool [B, S]."""
-        ids, mask = (
-            x[:, None] if x.ndim == 2 else x for x in (input_ids, attention_mask.astype(bool))
-        )
+        self,
+        input_ids: Int[Array, "*leading length"],
+        attention_mask: Shaped[Array, "*leading length"],
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "batch sentences d_model"], Bool[Array, "batch sentences"]]:
+        """Returns the mean state of every sentence, and the mask of those that have a token.
+
+        Args:
+            input_ids, attention_mask: [batch, sentences, length], or [batch, length] for one
+                sentence each.
+        """
+        ids, mask = input_ids, attention_mask.astype(bool)
+        if ids.ndim == 2:
+            ids, mask = ids[:, None], mask[:, None]
 
         def encode(bert: Bert, ids: Array, mask: Array) -> Array:
-            rows = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
-            vectors = mean_state(bert.encode(rows(ids), rows(mask), deterministic), rows(mask))
-            return vectors.reshape(*ids.shape[:2], -1)
+            batch, sentences, length = ids.shape
+            ids, mask = ids.reshape(-1, length), mask.reshape(-1, length)
+            vectors = mean_state(bert.encode(ids, mask, deterministic), mask)
+            return vectors.reshape(batch, sentences, -1)
 
         chunk = self.config.sentence_chunk
         encode = nn.remat(encode) if chunk and not self.is_initializing() else encode
         return map_over_length(self, encode, chunk, ids, mask), mask.any(-1)
 
-    def score_sentences(self, vectors: Array, mask: Array, deterministic: bool = True) -> Array:
-        """Sentence vectors [B, S, D] and bool [B, S] -> scores float32 [B, S], with head
-        "extraction"."""
+    def score_sentences(
+        self,
+        vectors: Float[Array, "batch sentences d_model"],
+        mask: Bool[Array, "batch sentences"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch sentences"]:
+        """Returns a float32 score of every sentence, with head "extraction"."""
         return self.head(vectors, mask, deterministic)
 
-    def pool(self, states: Array) -> Array:
-        """States [B, L, D] -> [B, D], with head "pooler"."""
+    def pool(self, states: Float[Array, "batch length d_model"]) -> Float[Array, "batch d_model"]:
+        """Returns the output of the head "pooler"."""
         return self.head(states)
 
     def encode(
         self,
-        input_ids: Array,
-        attention_mask: Array,
+        input_ids: Int[Array, "batch length"],
+        attention_mask: Shaped[Array, "batch length"],
         deterministic: bool = True,
-        token_type_ids: Array | None = None,
+        token_type_ids: Int[Array, "batch length"] | None = None,
         **inputs: Array,
-    ) -> Array:
-        """Encoder states [B, L, D]; ``token_type_ids`` int [B, L] are zeros when not given."""
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the encoder's states; ``token_type_ids`` are zeros by default."""
         mask = attention_mask.astype(bool)
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
 
-    def embed(self, ids: Array, token_type_ids: Array | None) -> Array:
-        """Embeddings [B, L, D], normalised."""
+    def embed(
+        self, ids: Int[Array, "batch length"], token_type_ids: Int[Array, "batch length"] | None
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the normalized sum of word, position and token type embeddings."""
         c = self.config
         x = jnp.take(self.word_embeddings, ids, axis=0)
         x = x + jnp.take(self.position_embeddings, self._positions(ids), axis=0)
@@ -355,12 +369,13 @@ class Bert(nn.Module):
             x = x + jnp.take(self.token_type_embeddings, types, axis=0)
         return self.embedding_norm(x)
 
-    def _positions(self, ids: Array) -> Array:
+    def _positions(self, ids: Int[Array, "batch length"]) -> Int[Array, "..."]:
+        """Returns the row of the position table for every token, [length] or [batch, length]."""
         if not self.config.position_offset:
             return jnp.arange(ids.shape[1])
-        # RoBERTa counts the tokens that are no padding; padding has its own row.
-        real = ids != self.config.pad_token_id
-        return jnp.cumsum(real, axis=1) * real + self.config.pad_token_id
+        # RoBERTa counts the tokens that are no padding; padding has a row of its own.
+        mask = ids != self.config.pad_token_id
+        return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
 
 
 _SMALL = {
@@ -369,17 +384,24 @@ _SMALL = {
     "num_attention_heads": 4,
     "intermediate_size": 1024,
 }
-_TINY = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-_TINY |= {"intermediate_size": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_TINY |= {"classifier_dropout": 0.0}
+_TINY = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.0,
+}
 
 
 def presets(config_class: type[BertConfig]) -> dict[str, BertConfig]:
-    """base, small and tiny models of a relative."""
+    """Returns the base, small and tiny models of a relative."""
     return {"base": config_class(), "small": config_class(**_SMALL), "tiny": config_class(**_TINY)}
 
 
-# Our field -> DistilBERT's key in config.json.
+# Field name -> DistilBERT's key in config.json.
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -391,7 +413,7 @@ _DISTILBERT_NAMES = {
     "classifier_dropout": "seq_classif_dropout",
 }
 
-# Ends of class names in ``architectures`` -> head.
+# Suffix of class names in ``architectures`` -> head.
 _HEADS: dict[str, Head] = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -402,31 +424,39 @@ _HEADS: dict[str, Head] = {
 
 
 def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[str, Any]:
-    """Fields of ``config_class`` in a config.json; keys that no model reads are left out."""
-    names = {field.name for field in dataclasses.fields(config_class)} - set(RUNTIME_FIELDS)
-    keys = {name: _json_key(name, config_class) for name in names}
-    values = {name: raw[key] for name, key in keys.items() if raw.get(key) is not None}
+    """Returns the fields of ``config_class`` that a config.json holds.
+
+    Raises:
+        InputError: the file describes a model of another structure, or with another head.
+    """
+    json_names = _DISTILBERT_NAMES if config_class is DistilBertConfig else {}
+    values = read_fields(raw, config_class, RUNTIME_FIELDS, json_names)
     _check_structure(raw)
     labels = raw.get("id2label")
     if labels:
         names = tuple(str(labels[key]) for key in sorted(labels, key=int))
-        plain = names == tuple(f"LABEL_{i}" for i in range(len(names)))
-        values |= {"num_labels": len(names), "id2label": () if plain else names}
-    architecture = next(iter(raw.get("architectures") or ()), "Model")
-    head = next((head for end, head in _HEADS.items() if architecture.endswith(end)), None)
-    if head is None:
-        known = ", ".join(f"...{end}" for end in _HEADS)
-        raise InputError(
-            f'architecture "{architecture}" has a head that is not supported; supported: {known}'
-        )
-    return values | {"head": head}
+        is_default = names == _default_labels(len(names))
+        values |= {"num_labels": len(names), "id2label": () if is_default else names}
+    return values | {"head": _head(raw)}
 
 
-def _json_key(name: str, config_class: type[BertConfig]) -> str:
-    return _DISTILBERT_NAMES.get(name, name) if config_class is DistilBertConfig else name
+def _default_labels(count: int) -> tuple[str, ...]:
+    """Returns the names that transformers gives to labels without names."""
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
+def _head(raw: Mapping[str, Any]) -> Head:
+    """Returns the head that the first architecture of a config.json names."""
+    name = next(iter(raw.get("architectures") or ()), "Model")
+    for suffix, head in _HEADS.items():
+        if name.endswith(suffix):
+            return head
+    known = ", ".join(f"...{suffix}" for suffix in _HEADS)
+    raise InputError(f'architecture "{name}" has a head that is not supported; supported: {known}')
 
 
 def _check_structure(raw: Mapping[str, Any]) -> None:
+    """Raises an InputError for options of BERT in transformers that are not supported."""
     plain = {
         "position_embedding_type": "absolute",
         "is_decoder": False,
@@ -437,27 +467,25 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
             raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
     if raw.get("problem_type") == "regression":
         raise InputError(
-            'problem_type is "regression"; only single- and multi-label classification are supported'
+            'problem_type is "regression"; only single- and multi-label classification are '
+            "supported"
         )
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
-    """Entries of config.json in place of the fields whose names or forms differ."""
-    names = config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
+    """Returns the entries of config.json that replace fields with other names or forms."""
+    names = config.id2label or _default_labels(config.num_labels)
     values: dict[str, Any] = {
+        "architectures": [architecture(config)],
         "tie_word_embeddings": True,
         "is_encoder_decoder": False,
         "num_labels": None,
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
     }
-    values |= {"id2label": {str(i): name for i, name in enumerate(names)}}
-    values |= {"label2id": {name: i for i, name in enumerate(names)}}
-    values |= {"architectures": [architecture(config)]}
     if config.head != "extraction":
-        values |= {
-            "extraction_heads": None,
-            "sentence_positions": None,
-            "max_sentence_length": None,
-        }
+        fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
+        values |= dict.fromkeys(fields)
     if isinstance(config, DistilBertConfig):
         for name, key in _DISTILBERT_NAMES.items():
             values |= {name: None, key: getattr(config, name)}
@@ -466,61 +494,74 @@ def write_config(config: BertConfig) -> dict[str, Any]:
 
 
 def architecture(config: BertConfig) -> str:
-    """Name of the class in transformers."""
+    """Returns the name of the class in transformers."""
     name = {RobertaConfig: "Roberta", DistilBertConfig: "DistilBert"}.get(type(config), "Bert")
-    ends = {head: end for end, head in reversed(_HEADS.items())}
-    return name + ends.get(config.head, "Model")
+    suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
+    return name + suffixes.get(config.head, "Model")
 
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
-    """A bare model with a pooler keeps it."""
-    pooler = config.head == "none" and any(key.endswith("pooler.dense.weight") for key in tensors)
-    return dataclasses.replace(config, head="pooler") if pooler else config
+    """Returns the config with head "pooler" if a bare model's state dict holds a pooler."""
+    if config.head != "none" or not any(key.endswith("pooler.dense.weight") for key in tensors):
+        return config
+    return dataclasses.replace(config, head="pooler")
+
+
+class _LayerKeys(NamedTuple):
+    """Keys of one layer in state dicts; ``maps`` are those of q, k, v and o below ``attention``."""
+
+    attention: str
+    maps: Mapping[str, str]
+    self_norm: str
+    feed_forward: tuple[str, str]
+    ff_norm: str
+
+
+def _layer_keys(config: BertConfig) -> _LayerKeys:
+    if isinstance(config, DistilBertConfig):
+        key = f"{config.prefix}.transformer.layer.{{i}}"
+        return _LayerKeys(
+            attention=f"{key}.attention",
+            maps={"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin"},
+            self_norm=f"{key}.sa_layer_norm",
+            feed_forward=(f"{key}.ffn.lin1", f"{key}.ffn.lin2"),
+            ff_norm=f"{key}.output_layer_norm",
+        )
+    key = f"{config.prefix}.encoder.layer.{{i}}"
+    return _LayerKeys(
+        attention=f"{key}.attention",
+        maps={"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"},
+        self_norm=f"{key}.attention.output.LayerNorm",
+        feed_forward=(f"{key}.intermediate.dense", f"{key}.output.dense"),
+        ff_norm=f"{key}.output.LayerNorm",
+    )
 
 
 def _layer_rows(config: BertConfig) -> list[WeightRow]:
-    path = "encoder/layers"
-    if isinstance(config, DistilBertConfig):
-        key = f"{config.prefix}.transformer.layer.{{i}}"
-        attention, maps = (
-            f"{key}.attention",
-            {"q": "q_lin", "k": "k_lin", "v": "v_lin", "o": "out_lin"},
-        )
-        inner, outer = f"{key}.ffn.lin1", f"{key}.ffn.lin2"
-        norms = f"{key}.sa_layer_norm", f"{key}.output_layer_norm"
-    else:
-        key = f"{config.prefix}.encoder.layer.{{i}}"
-        attention = f"{key}.attention"
-        maps = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
-        inner, outer = f"{key}.intermediate.dense", f"{key}.output.dense"
-        norms = f"{attention}.output.LayerNorm", f"{key}.output.LayerNorm"
-    rows = [*layer_norm(f"{path}/self_norm", norms[0]), *layer_norm(f"{path}/ff_norm", norms[1])]
-    for name, torch_name in maps.items():
-        inputs = 2 if name == "o" else 1
-        rows += linear(
-            f"{path}/self_attention/{name}", f"{attention}.{torch_name}", inputs=inputs, bias=True
-        )
+    """Returns the rows of the encoder's layers."""
+    path, keys = "encoder/layers", _layer_keys(config)
+    rows = layer_norm(f"{path}/self_norm", keys.self_norm)
+    rows += layer_norm(f"{path}/ff_norm", keys.ff_norm)
+    for name, torch_name in keys.maps.items():
+        map_path, map_key = f"{path}/self_attention/{name}", f"{keys.attention}.{torch_name}"
+        rows += linear(map_path, map_key, inputs=2 if name == "o" else 1, bias=True)
+    inner, outer = keys.feed_forward
     rows += linear(f"{path}/feed_forward/wi", inner, bias=True)
-    return [*rows, *linear(f"{path}/feed_forward/wo", outer, bias=True)]
+    rows += linear(f"{path}/feed_forward/wo", outer, bias=True)
+    return rows
 
 
 def _embedding_rows(config: BertConfig) -> list[WeightRow]:
+    """Returns the rows of the embedding tables and their norm."""
     key = f"{config.prefix}.embeddings"
-    names = [
-        "word_embeddings",
-        "position_embeddings",
-        *(["token_type_embeddings"] if config.has_token_types else []),
-    ]
-    lsg = (
-        [WeightRow(GLOBALS, f"{key}.global_embeddings.weight")]
-        if config.encoder_attention == "lsg"
-        else []
-    )
-    return [
-        *lsg,
-        *(WeightRow(name, f"{key}.{name}.weight") for name in names),
-        *layer_norm("embedding_norm", f"{key}.LayerNorm"),
-    ]
+    rows = []
+    if config.encoder_attention == "lsg":
+        rows.append(WeightRow(GLOBALS, f"{key}.global_embeddings.weight"))
+    names = ["word_embeddings", "position_embeddings"]
+    if config.has_token_types:
+        names.append("token_type_embeddings")
+    rows += [WeightRow(name, f"{key}.{name}.weight") for name in names]
+    return rows + layer_norm("embedding_norm", f"{key}.LayerNorm")
 
 
 # Config class -> keys of the head: masked_lm (dense, norm, bias), classification (dense, out).
@@ -538,7 +579,7 @@ _CLASSIFIER_KEYS = {
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
     DistilBertConfig: ("pre_classifier", "classifier"),
 }
-# Copies that files may hold: of the bias, of the embeddings.
+# Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
     RobertaConfig: "lm_head.decoder",
@@ -547,42 +588,70 @@ _DECODERS = {
 
 
 def _head_rows(config: BertConfig) -> list[WeightRow]:
+    """Returns the rows of the head."""
     if config.head == "masked_lm":
         dense, norm, bias = _HEAD_KEYS[type(config)]
-        return [
-            *linear("head/dense", dense, bias=True),
-            *layer_norm("head/norm", norm),
-            WeightRow("head/bias", bias),
-        ]
+        rows = linear("head/dense", dense, bias=True)
+        rows += layer_norm("head/norm", norm)
+        return [*rows, WeightRow("head/bias", bias)]
     if config.head == "classification":
         dense, out = _CLASSIFIER_KEYS[type(config)]
-        return [*linear("head/dense", dense, bias=True), *linear("head/out", out, bias=True)]
-    return (
-        linear("head/dense", f"{config.prefix}.pooler.dense", bias=True)
-        if config.head == "pooler"
-        else []
-    )
+        return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
+    if config.head == "pooler":
+        return linear("head/dense", f"{config.prefix}.pooler.dense", bias=True)
+    return []
+
+
+def _tied_keys(config: BertConfig) -> dict[str, str]:
+    """Returns the keys of tied copies in files with a masked-language-model head."""
+    if config.head != "masked_lm":
+        return {}
+    copy, bias = _DECODERS[type(config)], _HEAD_KEYS[type(config)][2]
+    tied = {f"{copy}.weight": f"{config.prefix}.embeddings.word_embeddings.weight"}
+    if f"{copy}.bias" != bias:
+        tied[f"{copy}.bias"] = bias
+    return tied
 
 
 def weight_map(config: BertConfig) -> WeightMap:
-    """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
+    """Returns the key of every parameter in state dicts of transformers."""
+    prefix = f"{config.prefix}."
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
-    decoder, tied = _DECODERS[type(config)], {}
-    if config.head == "masked_lm":
-        tied[f"{decoder}.weight"] = f"{config.prefix}.embeddings.word_embeddings.weight"
-        if f"{decoder}.bias" != _HEAD_KEYS[type(config)][2]:
-            tied[f"{decoder}.bias"] = _HEAD_KEYS[type(config)][2]
-    # Other heads in the files of a model that was trained with several; the pooler is part of the
-    # classifier here.
+    # Files of a model that was trained with several heads hold the others too; the pooler is the
+    # first map of the classifier here.
     ignored = [r"embeddings\.position_ids$", r"^cls\.seq_relationship\."]
     if not any("pooler" in row.key for row in rows):
         ignored.append(r"(^|\.)pooler\.dense\.")
-    if config.head in ("none", "pooler"):
-        ignored += [r"^cls\.", r"^lm_head\.", r"^vocab_(transform|layer_norm|projector)\."]
     aliases = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
-    prefix = f"{config.prefix}."
     if config.head not in ("none", "pooler"):
+        tied = _tied_keys(config)
         return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
+    ignored += [r"^cls\.", r"^lm_head\.", r"^vocab_(transform|layer_norm|projector)\."]
     # Bare models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
     return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
+
+
+def _family(name: str, architecture: str, config_class: type[BertConfig]) -> Family:
+    """Returns a family of this architecture."""
+    return Family(
+        name=name,
+        architecture=f"{architecture}ForMaskedLM",
+        config_class=config_class,
+        module_class=Bert,
+        presets=presets(config_class),
+        runtime_fields=RUNTIME_FIELDS,
+        read_config=partial(read_config, config_class=config_class),
+        write_config=write_config,
+        published_weight_map=weight_map,
+        infer_from_weights=infer_from_weights,
+        is_encoder_decoder=False,
+        attentions=("full", "lsg"),
+    )
+
+
+FAMILIES = (
+    _family("bert", "Bert", BertConfig),
+    _family("roberta", "Roberta", RobertaConfig),
+    _family("distilbert", "DistilBert", DistilBertConfig),
+)

@@ -1,225 +1,229 @@
-"""What all encoder-decoders share: the methods that training and decoding call, over two stacks."""
+# ruff: noqa: F722, RUF100
+"""The base class of all encoder-decoders: the methods that training and decoding call."""
 
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
-from longsum_jax.layers.stack import PageOptions
-from longsum_jax.ops.attention.blocks import neighbours, to_blocks
+from longsum_jax.models.config import EncoderDecoderConfig
+from longsum_jax.ops.attention.blocks import neighbors, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
-from longsum_jax.typing import Array
 
 
 class DocumentMemory(NamedTuple):
-    """What both stacks remember of the segments of a document so far; empty without memories."""
+    """The memories of both stacks after some segments of a document; empty without memories."""
 
     encoder: StackMemory
     decoder: StackMemory
 
 
-def check_pages(config: PageOptions, rows: int | None) -> None:
-    """Checks how a source is cut into pages; ``rows`` are the positions that there are, None for
-    any number.
-
-    Raises:
-        InputError: pages of no length or of more than there are positions for, or pages beside what
-            does not know them.
-    """
-    if not config.page_length:
-        if config.page_decoding:
-            raise InputError(
-                "page_decoding is true, but page_length 0 makes no pages; give their length"
-            )
-        return
-    if config.page_body < 1 or not 0 <= config.page_context <= config.page_body:
-        raise InputError(
-            f"page_length is {config.page_length} with page_context {config.page_context}; give a context of at most a "
-            "third of the page"
-        )
-    if rows is not None and config.page_length > rows:
-        raise InputError(
-            f"page_length is {config.page_length}, but there are positions for {rows}; give at most that"
-        )
-    if config.memory != "none" or config.salient_vectors:
-        raise InputError(
-            "page_length cuts a source that memories read segment by segment; give one or the other"
-        )
-
-
 class EncoderDecoder(nn.Module):
-    """An encoder, a decoder, and what a family adds: embeddings and output logits.
+    """An encoder and a decoder; a family adds embeddings and output logits.
 
-    A family's ``setup`` makes ``self.encoder`` and ``self.decoder`` (layers.transformer); the
-    family defines ``embed_source``, ``embed_target`` and ``output_logits``. Ids are int [B, L] or
-    [B, T]; ``attention_mask`` [B, L] is nonzero on real tokens.
+    A family's ``setup`` makes ``self.encoder`` and ``self.decoder``; the family defines
+    ``embed_source``, ``embed_target`` and ``output_logits``.
+
+    Shapes, by their words: ``length`` source tokens and ``target_length`` target tokens for each of
+    ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it may be of any type. The encoder
+    gives ``states_length`` states: one for each source token and, with
+    ``pass_global_tokens_to_decoder``, one for each global token in front of them.
     """
 
-    config: Any
+    config: EncoderDecoderConfig
 
     def __call__(
         self,
-        input_ids: Array,
-        attention_mask: Array,
-        decoder_input_ids: Array,
+        input_ids: Int[Array, "batch length"],
+        attention_mask: Shaped[Array, "batch length"],
+        decoder_input_ids: Int[Array, "batch target_length"],
         deterministic: bool = True,
         **inputs: Array,
-    ) -> Array:
-        """Teacher-forced logits, float32 [B, T, V]; ``inputs`` as for ``encode``."""
+    ) -> Float[Array, "batch target_length vocab"]:
+        """Returns teacher-forced logits in float32; ``inputs`` as for ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         return self.decode(decoder_input_ids, states, attention_mask, deterministic)
 
     def encode(
-        self, input_ids: Array, attention_mask: Array, deterministic: bool = True, **inputs: Array
-    ) -> Array:
-        """Encoder states [B, L, D]; [B, G + L, D] with ``pass_global_tokens_to_decoder``, global
-        tokens first.
+        self,
+        input_ids: Int[Array, "batch length"],
+        attention_mask: Shaped[Array, "batch length"],
+        deterministic: bool = True,
+        **inputs: Array,
+    ) -> Float[Array, "batch states_length d_model"]:
+        """Returns the encoder's states, global tokens first.
 
-        ``inputs`` are what the encoder attention takes besides, ``global_indices`` [B, G] for
-        ``longformer``.
+        Args:
+            **inputs: further inputs of the encoder attention: ``global_indices`` int
+                [batch, num_globals] for ``longformer``.
+
+        Raises:
+            InputError: further inputs for a model that reads pages.
         """
+        mask = attention_mask.astype(bool)
         if self.config.page_length:
             if inputs:
-                raise InputError(
-                    f"{next(iter(inputs))} is given, but a model that reads pages does not take it"
-                )
-            return self._encode_pages(input_ids, attention_mask.astype(bool), deterministic)
+                name = next(iter(inputs))
+                raise InputError(f"{name} is given, but a model that reads pages does not take it")
+            return self._encode_pages(input_ids, mask, deterministic)
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
-        return self.encoder(
-            x, attention_mask.astype(bool), deterministic, embedding_norm=norm, **inputs
-        )
+        return self.encoder(x, mask, deterministic, embedding_norm=norm, **inputs)
 
-    def _encode_pages(self, ids: Array, mask: Array, deterministic: bool) -> Array:
-        """States [B, L, D], each page of which knows nothing of the others."""
-        c, length = self.config, ids.shape[1]
-        first, last = c.page_body - c.page_context, c.page_body * 2 + c.page_context
-        cut = lambda x: neighbours(to_blocks(x, c.page_body), 1, 1)[:, :, first:last].reshape(
-            -1, c.page_length
-        )
-        x, norm = self.embed_source(cut(ids)), self.source_embedding_norm()
-        states = self.encoder(x, cut(mask), deterministic, embedding_norm=norm)
-        kept = states[:, states.shape[1] - c.page_length :][
-            :, c.page_context : c.page_context + c.page_body
-        ]
-        return kept.reshape(ids.shape[0], -1, *kept.shape[1:]).reshape(
-            ids.shape[0], -1, kept.shape[-1]
-        )[:, :length]
+    def _encode_pages(
+        self,
+        ids: Int[Array, "batch length"],
+        mask: Bool[Array, "batch length"],
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        """Encodes overlapping pages, each as if it were alone, and keeps the body of each."""
+        c = self.config
+        batch, length = ids.shape
+        page_ids, page_mask = self._to_pages(ids), self._to_pages(mask)
+        x = self.embed_source(page_ids)
+        norm = self.source_embedding_norm()
+        states = self.encoder(x, page_mask, deterministic, embedding_norm=norm)
+        # States of global tokens and of the context are not those of the body's tokens.
+        states = states[:, states.shape[1] - c.page_length :]
+        body = states[:, c.page_context : c.page_context + c.page_body]
+        body = body.reshape(batch, -1, *body.shape[1:])
+        return body.reshape(batch, -1, body.shape[-1])[:, :length]
+
+    def _to_pages(self, x: Shaped[Array, "batch length"]) -> Shaped[Array, "pages page_length"]:
+        """Cuts rows into pages: a body, and the context on either side of it."""
+        c = self.config
+        first = c.page_body - c.page_context
+        last = c.page_body * 2 + c.page_context
+        # A block with both of its neighbors holds the body and more than its context.
+        blocks = neighbors(to_blocks(x, c.page_body), 1, 1)
+        return blocks[:, :, first:last].reshape(-1, c.page_length)
 
     def make_page_scores(self) -> None:
-        """The weights of pages, where the decoder reads them one by one; to be called in
-        ``setup``."""
+        """Makes the weights of pages if the decoder reads them one by one; for ``setup``."""
         c = self.config
         if c.page_length and c.page_decoding:
-            self.page_scores = Linear(
-                (c.d_model, 1), ("embed", "pages"), normal(0.02), nn.initializers.zeros
-            )
+            shape, names = (c.d_model, 1), ("embed", "pages")
+            self.page_scores = Linear(shape, names, normal(0.02), nn.initializers.zeros)
 
-    def _in_pages(self, x: Array) -> Array:
-        """[B, L, ...] -> [B P, page, ...] for a decoder that reads one page at a time."""
+    def _in_pages(self, x: Shaped[Array, "batch length *features"]) -> Array:
+        """Cuts states into [batch * pages, page_body, ...] for a decoder that reads one page."""
         x = to_blocks(x, self.config.page_body)
         return x.reshape(-1, *x.shape[2:])
 
-    def _mix_pages(self, x: Array, there: Array) -> Array:
-        """Outputs of the decoder for all pages [B P, T, D] -> their weighted means [B, T, D]
-        (PageSum, section 3).
+    def _mix_pages(
+        self,
+        x: Float[Array, "all_pages target_length d_model"],
+        page_mask: Bool[Array, "batch pages"],
+    ) -> Float[Array, "batch target_length d_model"]:
+        """Returns the weighted means of the decoder's outputs for all pages (PageSum, section 3).
 
-        ``there``: bool [B, P], pages with a token.
+        Args:
+            x: outputs for batch * pages pages.
+            page_mask: True for pages with a token.
         """
-        x = x.reshape(*there.shape, *x.shape[1:])
-        scores = self.page_scores(x)[..., 0].astype(jnp.float32)  # [B, P, T]
-        weights = jnp.moveaxis(masked_softmax(jnp.moveaxis(scores, 1, 2), there[:, None]), 2, 1)
+        x = x.reshape(*page_mask.shape, *x.shape[1:])
+        scores = self.page_scores(x)[..., 0].astype(jnp.float32)  # [batch, pages, target_length]
+        weights = masked_softmax(jnp.moveaxis(scores, 1, 2), page_mask[:, None])
+        weights = jnp.moveaxis(weights, 2, 1)
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
 
     def init_memory(
         self, rows: int, source_length: int, target_length: int, waiting: int = 0
     ) -> DocumentMemory:
-        """What is remembered before the first segment of a document.
+        """Returns the memory before the first segment of a document.
 
         Args:
-            rows: documents, B.
-            source_length, target_length: tokens of the segments to come, L, and of their targets,
-                T.
+            rows: documents.
+            source_length, target_length: tokens of the coming segments and of their targets.
             waiting: segments whose writing gradients go back through; see ``layers.memory``.
         """
+        encoder = self.encoder.empty_memory(rows, source_length, waiting)
         decoder = self.decoder.empty_memory(rows, target_length, waiting)
-        return DocumentMemory(self.encoder.empty_memory(rows, source_length, waiting), decoder)
+        return DocumentMemory(encoder, decoder)
 
     def read_segment(
         self,
-        input_ids: Array,
-        attention_mask: Array,
+        input_ids: Int[Array, "batch length"],
+        attention_mask: Shaped[Array, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
         **inputs: Any,
-    ) -> tuple[Array, DocumentMemory]:
-        """``encode`` for a segment of a document: its states [B, L, D], and what is remembered
-        after it.
+    ) -> tuple[Float[Array, "batch states_length d_model"], DocumentMemory]:
+        """Encodes a segment of a document; returns its states and the memory after it.
 
-        ``inputs`` as for ``encode``, and ``salient`` for models with ``salient_vectors``: states of
-        important tokens of other segments [B, m, D] and which there are, bool [B, m].
+        Args:
+            **inputs: as for ``encode``, and ``salient`` for models with ``salient_vectors``: a pair
+                of states of important tokens in other segments [batch, vectors, d_model] and their
+                mask [batch, vectors].
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
         mask = attention_mask.astype(bool)
-        states, kept = self.encoder.with_memory(
+        states, encoder_memory = self.encoder.with_memory(
             x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs
         )
-        return states, memory._replace(encoder=kept)
+        return states, memory._replace(encoder=encoder_memory)
 
     def write_segment(
         self,
-        decoder_input_ids: Array,
-        target_mask: Array,
-        encoder_states: Array,
-        attention_mask: Array,
+        decoder_input_ids: Int[Array, "batch target_length"],
+        target_mask: Bool[Array, "batch target_length"],
+        encoder_states: Float[Array, "batch states_length d_model"],
+        attention_mask: Shaped[Array, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
-    ) -> tuple[Array, DocumentMemory]:
-        """``decode`` for a segment: logits [B, T, V], and what is remembered after it.
+    ) -> tuple[Float[Array, "batch target_length vocab"], DocumentMemory]:
+        """Decodes a segment; returns its logits and the memory after it.
 
-        ``target_mask``, bool [B, T], are the positions to be remembered: those that say a real next
-        token.
+        Args:
+            target_mask: True at positions to memorize: those that predict a real token.
         """
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
-        x, kept = self.decoder.with_memory(
+        x, decoder_memory = self.decoder.with_memory(
             x, target_mask, encoder_states, mask, memory.decoder, deterministic
         )
-        return self.output_logits(x), memory._replace(decoder=kept)
+        return self.output_logits(x), memory._replace(decoder=decoder_memory)
 
     def decode(
         self,
-        decoder_input_ids: Array,
-        encoder_states: Array,
-        attention_mask: Array,
+        decoder_input_ids: Int[Array, "batch target_length"],
+        encoder_states: Float[Array, "batch states_length d_model"],
+        attention_mask: Shaped[Array, "batch length"],
         deterministic: bool = True,
-    ) -> Array:
-        """Logits float32 [B, T, V] of every next token."""
+    ) -> Float[Array, "batch target_length vocab"]:
+        """Returns float32 logits of every next token."""
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
         if not self.config.page_decoding:
             return self.output_logits(self.decoder(x, encoder_states, mask, deterministic))
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        there = mask.any(1).reshape(x.shape[0], -1)
-        x = self.decoder(jnp.repeat(x, there.shape[1], 0), states, mask, deterministic)
-        return self.output_logits(self._mix_pages(x, there))
+        page_mask = mask.any(1).reshape(x.shape[0], -1)
+        x = jnp.repeat(x, page_mask.shape[1], 0)
+        x = self.decoder(x, states, mask, deterministic)
+        return self.output_logits(self._mix_pages(x, page_mask))
 
     def init_cache(
         self,
-        encoder_states: Array,
-        attention_mask: Array,
+        encoder_states: Float[Array, "batch states_length d_model"],
+        attention_mask: Shaped[Array, "batch length"],
         beams: int,
         length: int,
         memory: DocumentMemory | None = None,
     ) -> DecoderCache:
-        """Empty cache for ``decode_step``: R ``beams`` per row, room for ``length`` tokens;
-        ``memory`` stays."""
+        """Returns an empty cache for ``decode_step``.
+
+        Args:
+            beams: sequences for each row of the batch.
+            length: tokens that the cache has room for.
+            memory: read by the decoder and not changed.
+        """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
@@ -227,45 +231,57 @@ class EncoderDecoder(nn.Module):
             encoder_states, mask, beams, length, memory and memory.decoder
         )
 
-    def decode_step(self, ids: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
-        """Newest ids int [B, R] -> logits float32 [B, R, V] of the next token, and the longer
-        cache."""
+    def decode_step(
+        self, ids: Int[Array, "batch beams"], cache: DecoderCache
+    ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache]:
+        """Returns float32 logits of the next token, and the cache with the newest ids ``ids``."""
         x = self.embed_target(ids, cache.position)
         if not self.config.page_decoding:
             x, cache = self.decoder.step(x, cache)
             return self.output_logits(x), cache
-        there = cache.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
-        x, cache = self.decoder.step(jnp.repeat(x, there.shape[1], 0), cache)
-        return self.output_logits(self._mix_pages(x, there)), cache
+        page_mask = cache.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
+        x, cache = self.decoder.step(jnp.repeat(x, page_mask.shape[1], 0), cache)
+        return self.output_logits(self._mix_pages(x, page_mask)), cache
 
-    def _states_mask(self, states: Array, attention_mask: Array) -> Array:
-        """Which states the decoder may see: those of real tokens, and what the encoder put in front
-        of them."""
+    def _states_mask(
+        self,
+        states: Float[Array, "batch states_length d_model"],
+        attention_mask: Shaped[Array, "batch length"],
+    ) -> Bool[Array, "batch states_length"]:
+        """Returns the mask of states that the decoder reads: global and real tokens."""
         mask = attention_mask.astype(bool)
         if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
-            mask = mask & (
-                jnp.arange(mask.shape[1]) > 0
-            )  # the first global token stands for it, also here
-        front = states.shape[1] - mask.shape[1]
-        return jnp.pad(mask, ((0, 0), (front, 0)), constant_values=True)
+            # The first global token stands in for the first token, in the decoder too.
+            mask = mask & (jnp.arange(mask.shape[1]) > 0)
+        num_globals = states.shape[1] - mask.shape[1]
+        return jnp.pad(mask, ((0, 0), (num_globals, 0)), constant_values=True)
 
     def source_embedding_norm(self) -> nn.Module | None:
-        """The norm that ends ``embed_source``, if there is one."""
+        """Returns the norm that ends ``embed_source``, None without one."""
         return None
 
-    def embed_source(self, ids: Array) -> Array:
-        """Ids [B, L] -> embeddings [B, L, D] for the encoder."""
+    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+        """Returns the embeddings of source tokens."""
         raise NotImplementedError
 
-    def embed_target(self, ids: Array, positions: Array) -> Array:
-        """Ids [B, T] at ``positions`` [T] or [] -> embeddings [B, T, D] for the decoder."""
+    def embed_target(
+        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the embeddings of target tokens.
+
+        Args:
+            ids: target tokens; in decoding the newest token of each beam.
+            positions: int [length], or one position for all columns of ``ids``.
+        """
         raise NotImplementedError
 
-    def output_logits(self, x: Array) -> Array:
-        """Decoder states [..., D] -> logits float32 [..., V]."""
+    def output_logits(self, x: Float[Array, "*leading d_model"]) -> Float[Array, "*leading vocab"]:
+        """Returns float32 logits of decoder states."""
         raise NotImplementedError
 
 
-def vocabulary_logits(x: Array, table: Array) -> Array:
-    """States [..., D] against the rows of ``table`` [V, D] -> logits float32 [..., V]."""
+def vocabulary_logits(
+    x: Float[Array, "*leading d_model"], table: Float[Array, "vocab d_model"]
+) -> Float[Array, "*leading vocab"]:
+    """Returns the products of states with the rows of an embedding table, in float32."""
     return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)

@@ -1,37 +1,38 @@
-"""Which sentences of a document to take: a head over the vectors of all its sentences (AWESOME,
-appendix D)."""
+# ruff: noqa: F722, RUF100
+"""A head that scores the sentences of a document from their vectors (AWESOME, appendix D)."""
 
 import dataclasses
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.decoder import Layer
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.ops.positions import pegasus_frequencies, sinusoidal_positions
-from longsum_jax.typing import Array
 
 
-def mean_state(states: Array, mask: Array) -> Array:
-    """The mean over the tokens that ``mask`` bool [B, L] keeps of states [B, L, D]: [B, D]; zeros
-    where there is none.
+def mean_state(
+    states: Float[Array, "batch length d_model"], mask: Bool[Array, "batch length"]
+) -> Float[Array, "batch d_model"]:
+    """Returns the mean state of the real tokens of each row, computed in float32.
 
-    Computed in float32.
+    Rows without a real token give zeros.
     """
     total = jnp.einsum(
         "bld,bl->bd", states, mask.astype(states.dtype), preferred_element_type=jnp.float32
     )
-    return (total / jnp.maximum(mask.sum(-1, keepdims=True), 1)).astype(states.dtype)
+    count = jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    return (total / count).astype(states.dtype)
 
 
 class ExtractionHead(Layer):
-    """Self-attention of sentences to one another, residual and norm, then a map with one hidden
-    layer to a score.
+    """Self-attention between sentences, residual and norm, then a feed-forward map to a score.
 
     Attributes:
-        stack: of the sentence encoder, whose width, norm, dropout and activation the head has.
+        stack: description of the sentence encoder; the head has its width, norm and dropout.
         num_heads: of the attention.
         sentence_positions: adds sinusoidal positions (Vaswani et al. 2017) to the sentence vectors.
     """
@@ -57,14 +58,18 @@ class ExtractionHead(Layer):
         self.out = Linear((s.d_model, 1), ("embed", "labels"), init, zeros, dtype=s.dtype)
         self.dropout = nn.Dropout(s.dropout_rate)
 
-    def __call__(self, x: Array, mask: Array, deterministic: bool = True) -> Array:
-        """Sentence vectors [B, S, D] and which there are, bool [B, S] -> scores float32 [B, S],
-        logits of "take it"."""
+    def __call__(
+        self,
+        x: Float[Array, "batch sentences d_model"],
+        mask: Bool[Array, "batch sentences"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch sentences"]:
+        """Returns float32 scores of sentence vectors: logits of selecting the sentence."""
         if self.sentence_positions:
-            length, width = x.shape[1:]
-            x = x + sinusoidal_positions(jnp.arange(length), pegasus_frequencies(width)).astype(
-                x.dtype
-            )
+            num_sentences, d_model = x.shape[1:]
+            frequencies = pegasus_frequencies(d_model)
+            positions = sinusoidal_positions(jnp.arange(num_sentences), frequencies)
+            x = x + positions.astype(x.dtype)
         y = self.attention(x, (mask, None), (), deterministic)
         x = self.after(self.attention_norm, x, y, deterministic)
         hidden = self.dropout(nn.relu(self.dense(x)), deterministic=deterministic)

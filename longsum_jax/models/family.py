@@ -3,8 +3,8 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import flax.linen as nn
 import flax.traverse_util
@@ -17,184 +17,206 @@ from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderA
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import layers_of_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
-from longsum_jax.models import lsg_layout as lsg
+from longsum_jax.models import lsg_layout
+from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.weight_map import WeightMap, WeightRow
 from longsum_jax.schema import from_dict
 
-OWN_TYPE = (
-    "longsum_jax/"  # before the family's name in model_type, for models that exist here alone
-)
+# Stands before the family's name in the model_type of models that no other library computes.
+LIBRARY_PREFIX = "longsum_jax/"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A model family.
 
     Attributes:
-        name: as in ``model_type`` of config.json.
+        name: ``model_type`` of config.json.
         architecture: class name in ``architectures`` of config.json.
-        kind: "encoder" for families without a decoder.
-        attentions: encoder attentions that the class in transformers, or a published one made from
-            it, has. A model with another one, or with another cross-attention than the full one, is
-            saved under a model_type of ours, so that no other library reads it as what it is not.
         config_class: frozen dataclass whose fields have Hugging Face names.
         module_class: the Flax module, built from a config.
-        presets: named configs.
+        presets: configs by name.
         runtime_fields: config fields that say how to compute and are not written to checkpoints.
-        read_config: config.json content -> config fields; raises InputError for what is not
-            supported.
-        names: config -> names in state dicts of transformers, see ``checkpoints.state_dict``.
+        read_config: content of a config.json -> config fields; raises an InputError if the file
+            describes a model that is not supported.
+        published_weight_map: config -> names of the parameters in state dicts of transformers; see
+            ``weight_map`` for those of any model.
+        write_config: config -> entries of config.json that the published code reads beside the
+            fields, or in place of them; None removes an entry.
+        infer_from_weights: (config, tensors by key as stored) -> config; sets the fields that
+            depend on the stored tensors: tied output weights, a pooler, stored position tables. A
+            tensor has a shape and a dtype, and ``np.asarray`` reads it.
+        is_encoder_decoder: False for families without a decoder.
+        attentions: encoder attentions of the class in transformers, or of a published one made from
+            it. A model with another one, or with another cross-attention than the full one, is
+            saved under a model_type of this library, so that no other library misreads it.
         generation: defaults of generation_config.json for checkpoints that have none.
-        extra_config: config -> further entries of config.json that the published code reads.
-        infer_from_weights: (config, tensors by key as stored) -> config, for what only the tensors tell:
-            whether the output weights are tied, which head there is. A tensor has shape and dtype,
-            and ``np.asarray`` reads it.
     """
 
     name: str
     architecture: str
-    config_class: type
+    config_class: type[ModelConfig]
     module_class: type[nn.Module]
-    presets: Mapping[str, Any]
+    presets: Mapping[str, ModelConfig]
     runtime_fields: tuple[str, ...]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
-    names: Callable[[Any], WeightMap]
-    generation: Mapping[str, Any] = dataclasses.field(
-        default_factory=lambda: {"max_new_tokens": 256}
-    )
-    extra_config: Callable[[Any], dict[str, Any]] = lambda config: {}
-    kind: Literal["encoder_decoder", "encoder"] = "encoder_decoder"
-    attentions: tuple[str, ...] = ("full",)
+    published_weight_map: Callable[[Any], WeightMap]
+    write_config: Callable[[Any], dict[str, Any]]
     infer_from_weights: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
+    is_encoder_decoder: bool = True
+    attentions: tuple[str, ...] = ("full",)
+    generation: Mapping[str, Any] = field(default_factory=lambda: {"max_new_tokens": 256})
 
-    def config(self, values: Mapping[str, Any], where: str = "model") -> Any:
-        """Config from plain values; unknown keys and bad values are InputErrors that say where."""
-        with _at(where):
+    def config(self, values: Mapping[str, Any], where: str = "model") -> ModelConfig:
+        """Returns the config with these field values.
+
+        Raises:
+            InputError: an unknown key or an impossible value; begins with ``where``.
+        """
+        with _errors_at(where):
             return from_dict(self.config_class, values, where)
 
-    def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> Any:
-        """Config from the content of a config.json; ``runtime`` sets fields that are not written
-        there."""
-        with _at(where):
-            return self.config(self.read_config(lsg.normalize_config(raw)) | runtime, where)
+    def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> ModelConfig:
+        """Returns the config that a config.json describes.
 
-    def generation_config(self, config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """``given`` over the family's defaults; token ids are the config's, a given max_length is
-        the length limit."""
-        if self.kind == "encoder":
-            return {}
-        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-        defaults = {name: getattr(config, name) for name in ids} | dict(self.generation)
-        given = {key: value for key, value in given.items() if value is not None}
-        if "max_length" in given:
-            defaults.pop("max_new_tokens", None)
-        return defaults | given
+        Args:
+            raw: content of the file.
+            where: the file, for error messages.
+            **runtime: values of ``runtime_fields``, which the file does not hold.
 
-    def config_json(self, config: Any) -> dict[str, Any]:
-        """Content of config.json: what transformers reads, and the options of the attentions in
-        use."""
-        left_out = {*self.runtime_fields, *_attention_fields()} - _read_options(config)
-        values = {key: value for key, value in vars(config).items() if key not in left_out}
-        fixed = {
+        Raises:
+            InputError: a model that is not supported, or an impossible value.
+        """
+        with _errors_at(where):
+            values = self.read_config(lsg_layout.normalize_config(raw))
+            return self.config(values | runtime, where)
+
+    def config_json(self, config: ModelConfig) -> dict[str, Any]:
+        """Returns the content of config.json.
+
+        It holds the keys that transformers reads, and the options of the attentions in use.
+        """
+        unused = _attention_fields() - _used_attention_fields(config)
+        left_out = unused.union(self.runtime_fields)
+        values = {
             "model_type": self.name,
             "architectures": [self.architecture],
             "is_encoder_decoder": True,
         }
-        values = fixed | values | self.extra_config(config)
+        values |= {key: value for key, value in vars(config).items() if key not in left_out}
+        values |= self.write_config(config)
         if not self.is_published(config):
-            values["model_type"] = OWN_TYPE + self.name
+            values["model_type"] = LIBRARY_PREFIX + self.name
         elif config.encoder_attention == "lsg":
-            values |= lsg.published_entries(self.name, values["architectures"][0])
+            values |= lsg_layout.published_entries(self.name, values["architectures"][0])
         return {key: value for key, value in values.items() if value is not None}
 
-    def weight_map(self, config: Any) -> WeightMap:
-        """Names of all parameters in state dicts; those that transformers does not have are called
-        as they are here."""
-        table = self.names(config)
+    def generation_config(self, config: ModelConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the content of generation_config.json.
+
+        Args:
+            config: whose token ids are defaults.
+            stored: options that go before the defaults; None counts as absent. A ``max_length``
+                replaces the default ``max_new_tokens``.
+        """
+        if not self.is_encoder_decoder:
+            return {}
+        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+        defaults = {name: getattr(config, name) for name in ids}
+        defaults |= self.generation
+        stored = {key: value for key, value in stored.items() if value is not None}
+        if "max_length" in stored:
+            defaults.pop("max_new_tokens", None)
+        return defaults | stored
+
+    def weight_map(self, config: ModelConfig) -> WeightMap:
+        """Returns the names of all parameters in state dicts.
+
+        Parameters that transformers does not have keep their path, with dots for slashes.
+        """
+        published = self.published_weight_map(config)
         if self.is_published(config):
-            return table
-        rows = {row.path: row for row in table.rows}
-        return table._replace(
-            rows=[_name_row(path, rows) for path in self.parameter_shapes(config)]
-        )
-
-    def own_parameters(self, config: Any) -> set[str]:
-        """Paths of the parameters that the published class has no counterpart of, whatever
-        attention it has."""
-        rows = {row.path for row in self.names(config).rows}
+            return published
+        rows = {row.path: row for row in published.rows}
         paths = self.parameter_shapes(config)
-        return {path for path in paths if (layers_of_path(path) or (path, 0))[0] not in rows}
+        return published._replace(rows=[_weight_row(path, rows) for path in paths])
 
-    def is_published(self, config: Any) -> bool:
-        """Whether the class in transformers computes what this config says."""
-        full = getattr(config, "cross_attention", "full") == "full"
-        own = (
-            _has_memory(config)
-            or getattr(config, "page_length", 0)
-            or getattr(config, "head", None) == "extraction"
-        )
-        return config.encoder_attention in self.attentions and full and not own
+    def unpublished_parameters(self, config: ModelConfig) -> set[str]:
+        """Returns the paths of the parameters that have no counterpart in the published class."""
+        published = {row.path for row in self.published_weight_map(config).rows}
+        paths = self.parameter_shapes(config)
+        return {path for path in paths if _path_in_equal_stack(path)[0] not in published}
 
-    def parameter_shapes(self, config: Any) -> dict[str, tuple[int, ...]]:
-        """Flat path to shape of every parameter, without creating any."""
+    def is_published(self, config: ModelConfig) -> bool:
+        """Returns True if the class in transformers computes the model of this config."""
+        if config.encoder_attention not in self.attentions or config.head == "extraction":
+            return False
+        if not isinstance(config, EncoderDecoderConfig):
+            return True
+        full = config.cross_attention == "full"
+        return full and not config.page_length and not config.has_memory
+
+    def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""
         tree = jax.eval_shape(self.init_params(config), jax.random.key(0))
         flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
         return {path: leaf.shape for path, leaf in flat.items()}
 
-    def init_params(self, config: Any) -> Callable[[jax.Array], Any]:
-        """PRNG key -> parameters boxed with their logical axis names."""
+    def init_params(self, config: ModelConfig) -> Callable[[jax.Array], Any]:
+        """Returns a function from a PRNG key to parameters boxed with their logical axis names."""
         module = self.module_class(config)
+        num_inputs = 3 if self.is_encoder_decoder else 2
 
         def init(rng: jax.Array) -> Any:
-            ids = [jnp.zeros((1, 2), jnp.int32)] * (2 if self.kind == "encoder" else 3)
-            return module.init(rng, *ids)["params"]
+            inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
+            return module.init(rng, *inputs)["params"]
 
         return init
 
 
-def _name_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
-    """The row of ``rows`` for a parameter of some layers of a stack or, where there is none, one of
-    our own."""
-    whole, first = layers_of_path(path) or (path, 0)
-    row = rows.get(whole) or WeightRow(
-        whole, whole.replace("/layers/", "/layers/{i}/").replace("/", ".")
-    )
+def _path_in_equal_stack(path: str) -> tuple[str, int]:
+    """Returns the path in a stack of equal layers ("layers"), and the index of the first layer."""
+    return layers_of_path(path) or (path, 0)
+
+
+def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
+    """Returns the row of a parameter: one of ``rows``, or one with a name of this library."""
+    stacked_path, first = _path_in_equal_stack(path)
+    row = rows.get(stacked_path)
+    if row is None:
+        key = stacked_path.replace("/layers/", "/layers/{i}/").replace("/", ".")
+        row = WeightRow(stacked_path, key)
     return row._replace(path=path, first=first)
 
 
+def _field_names(options: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(options)}
+
+
 def _attention_fields() -> set[str]:
-    """Config fields that only some attentions read."""
-    kinds = EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions
-    return {field.name for kind in kinds for field in dataclasses.fields(kind)} - {
-        "encoder_attention"
-    }
+    """Returns the config fields that only some attentions read."""
+    classes = (EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions)
+    fields = set().union(*map(_field_names, classes))
+    return fields - {"encoder_attention"}
 
 
-def _read_options(config: Any) -> set[str]:
-    """Those of ``_attention_fields`` that ``config`` makes use of; full cross-attention is not
-    worth a word."""
-    read = set(get_encoder_attention(config).options)
-    if (name := getattr(config, "cross_attention", "full")) != "full":
-        read |= {"cross_attention", *CROSS_ATTENTIONS[name].options}
-    if getattr(config, "page_length", 0):
-        read |= {field.name for field in dataclasses.fields(PageOptions)}
-    return (
-        read | {field.name for field in dataclasses.fields(MemoryOptions)}
-        if _has_memory(config)
-        else read
-    )
-
-
-def _has_memory(config: Any) -> bool:
-    """Whether something goes from segment to segment of a document."""
-    return isinstance(config, MemoryOptions) and (
-        config.memory != "none" or config.salient_vectors > 0
-    )
+def _used_attention_fields(config: ModelConfig) -> set[str]:
+    """Returns the ``_attention_fields`` in use; full cross-attention is left out as the default."""
+    used = set(get_encoder_attention(config).options)
+    if not isinstance(config, EncoderDecoderConfig):
+        return used
+    if config.cross_attention != "full":
+        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].options}
+    if config.page_length:
+        used |= _field_names(PageOptions)
+    if config.has_memory:
+        used |= _field_names(MemoryOptions)
+    return used
 
 
 @contextlib.contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Puts ``where`` before the message of an InputError that does not say it."""
+def _errors_at(where: str) -> Iterator[None]:
+    """Puts ``where`` at the beginning of every InputError that lacks it."""
     try:
         yield
     except InputError as error:

@@ -1,5 +1,7 @@
-"""LOCOST: a state-space encoder and a T5 decoder (Le Bronnec et al., EACL 2024), as the published
-code computes it."""
+"""LOCOST: a state-space encoder and a T5 decoder (Le Bronnec et al., EACL 2024).
+
+It computes what the published code computes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,16 +9,18 @@ from typing import Any, Literal
 
 from longsum_jax.errors import InputError
 from longsum_jax.models import t5
+from longsum_jax.models.config import check_divisible
+from longsum_jax.models.family import Family
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocostConfig(t5.T5Config):
-    """Keys as in the published config.json; defaults are the published base model: 234,724,224
-    parameters.
+    """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
-    T5 with ``encoder_attention="s4d"``. Fields that begin with ``ssm_`` are choices where the
-    paper's text departs from its published code (defaults: the code).
+    Keys as in the published config.json; the defaults are the published base model of 234,724,224
+    parameters. Fields that begin with ``ssm_`` are choices where the text of the paper and its
+    published code differ (defaults: the code).
     """
 
     encoder_attention: str = "s4d"
@@ -33,10 +37,7 @@ class LocostConfig(t5.T5Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_model % self.num_heads:
-            raise InputError(
-                f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}; change either"
-            )
+        check_divisible(self, "d_model", "num_heads")
 
 
 PRESETS: dict[str, LocostConfig] = {
@@ -59,30 +60,28 @@ PRESETS: dict[str, LocostConfig] = {
 
 
 def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of LocostConfig in a config.json, published or ours; keys that no model reads are left
-    out."""
+    """Returns the fields of ``LocostConfig`` that a config.json holds."""
     if raw.get("num_ssm_heads", 1) != 1:
         raise InputError(
-            f"num_ssm_heads is {raw['num_ssm_heads']}; only 1, as in the published models, is supported"
+            f"num_ssm_heads is {raw['num_ssm_heads']}; only 1, as in the published models, is "
+            "supported"
         )
     return t5.read_config(raw, LocostConfig)
 
 
 def write_config(config: LocostConfig) -> dict[str, Any]:
-    """Entries of config.json that the published code reads and that are not fields here."""
+    """Returns the entries of config.json that the published code reads and that are not fields."""
     return t5.write_config(config) | {"num_ssm_heads": 1, "use_fast_fft_conv": False}
 
 
 def encoder_rows(config: LocostConfig) -> list[WeightRow]:
-    """The encoder's parameters beside their keys in the published state dict."""
-    path, key, ssm = (
-        "encoder/layers",
-        "encoder.block.{i}.layer",
-        "encoder.block.{i}.layer.0.ssm_layer",
-    )
-    projections = (
-        ("q_proj", "k_proj", "output_linear") if config.gating else ("k_proj", "output_linear")
-    )
+    """Returns the rows of the encoder's parameters."""
+    path = "encoder/layers"
+    key = "encoder.block.{i}.layer"
+    ssm = f"{key}.0.ssm_layer"
+    projections = ("k_proj", "output_linear")
+    if config.gating:
+        projections = ("q_proj", *projections)
     kernel = ("C", "B", "log_dt", "inv_A_real", "A_imag")
     return [
         WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_prenorm.weight"),
@@ -96,6 +95,21 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
 
 
 def weight_map(config: LocostConfig) -> WeightMap:
-    """Every parameter beside its key in the published state dict; ``{i}`` counts layers."""
+    """Returns the key of every parameter in the published state dict."""
     rows, tied = t5.embedding_rows(config)
     return WeightMap([*rows, *encoder_rows(config), *t5.decoder_rows(config)], tied=tied)
+
+
+FAMILY = Family(
+    name="locost",
+    architecture="LOCOSTForConditionalGeneration",
+    config_class=LocostConfig,
+    presets=PRESETS,
+    read_config=read_config,
+    write_config=write_config,
+    published_weight_map=weight_map,
+    attentions=("s4d",),
+    # The published evaluation generates greedily up to 512 tokens.
+    generation={"max_new_tokens": 512},
+    **t5.SHARED,
+)

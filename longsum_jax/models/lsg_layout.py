@@ -1,16 +1,15 @@
-"""How published LSG checkpoints name themselves: BERT, RoBERTa, DistilBERT, BART and PEGASUS with
-LSG attention.
+"""The config.json of published LSG checkpoints: BERT, RoBERTa, DistilBERT, BART and PEGASUS.
 
-They keep the model_type of the model they were made from; ``base_model_prefix`` is "lsg", and the
-architecture begins with "LSG". Their code is not part of a checkpoint of ours: ``auto_map`` only
-says under which names to put it.
+They keep the model_type of the model that they were converted from; ``base_model_prefix`` is "lsg",
+and the architecture begins with "LSG". Checkpoints of this library do not contain the published
+code: ``auto_map`` only gives the names under which it is to be placed.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 MARK = "lsg"
-# What the published code assumes where a config.json has no such key.
+# Defaults of the published code, for keys that a config.json lacks.
 DEFAULTS: Mapping[str, Any] = {
     "block_size": 128,
     "sparse_block_size": 128,
@@ -29,8 +28,8 @@ _DECODER_TASKS = {
     **{task: f"For{task}" for task in _TASKS},
     "Seq2SeqLM": "ForConditionalGeneration",
 }
-# model_type -> name in classes, and end of transformers' automatic class -> end of the published
-# one.
+# model_type -> name in class names, and suffix of transformers' automatic class -> suffix of the
+# published class.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "bert": (
         "Bert",
@@ -44,10 +43,13 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config.json whose keys are our fields, where ``raw`` is one of an LSG model; any other one
-    as it is."""
-    named = any(str(name).startswith("LSG") for name in raw.get("architectures") or ())
-    if raw.get("base_model_prefix") != MARK and not named:
+    """Returns a config.json with the keys of this library's fields.
+
+    Only the config.json of an LSG model changes; any other one is returned as it is.
+    """
+    architectures = raw.get("architectures") or ()
+    is_lsg = any(str(name).startswith("LSG") for name in architectures)
+    if raw.get("base_model_prefix") != MARK and not is_lsg:
         return raw
     values = {**DEFAULTS, **raw, "encoder_attention": "lsg"}
     if values["sparsity_type"] is None:
@@ -57,18 +59,19 @@ def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def plain_architecture(name: str) -> str:
-    """The architecture without the mark of LSG."""
+    """Returns the architecture without the prefix "LSG"."""
     return name.removeprefix("LSG")
 
 
 def published_entries(model_type: str, architecture: str) -> dict[str, Any]:
-    """Entries of config.json by which the published code knows its models."""
-    name, tasks = _CLASSES[model_type]
-    ends = {"AutoModel": "Model", **{f"AutoModelFor{task}": end for task, end in tasks.items()}}
+    """Returns the entries of config.json by which the published code recognizes its models."""
+    name, suffixes = _CLASSES[model_type]
+    module = f"modeling_lsg_{model_type}"
+    auto_map = {"AutoModel": f"{module}.LSG{name}Model"}
+    for task, suffix in suffixes.items():
+        auto_map[f"AutoModelFor{task}"] = f"{module}.LSG{name}{suffix}"
     return {
         "architectures": ["LSG" + architecture],
         "base_model_prefix": MARK,
-        "auto_map": {
-            auto: f"modeling_lsg_{model_type}.LSG{name}{end}" for auto, end in ends.items()
-        },
+        "auto_map": auto_map,
     }

@@ -1,65 +1,84 @@
-"""Encoder states of important tokens, kept for the segments of a document that they are not part of
-(AWESOME, 4.2)."""
+# ruff: noqa: F722, RUF100
+"""Encoder states of important tokens, stored for the other segments of a document (AWESOME, 4.2).
+
+A document has a table of slots [batch, slots, d_model], filled segment by segment.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.encoder_decoder import EncoderDecoder
-from longsum_jax.typing import Array
 
 
 def keep_vectors(
-    module: EncoderDecoder, kept: Array, input_ids: Array, attention_mask: Array, slots: Array
-) -> Array:
-    """The states that are kept of a document, with those of one more segment.
+    module: EncoderDecoder,
+    vectors: Float[Array, "batch slots d_model"],
+    input_ids: Int[Array, "batch length"],
+    attention_mask: Shaped[Array, "batch length"],
+    slots: Int[Array, "batch length"],
+) -> Float[Array, "batch slots d_model"]:
+    """Adds the states of one more segment to the stored vectors of its document.
 
     The encoder reads the segment alone, without memory or other vectors, and without dropout.
 
     Args:
-        kept: [B, A, D].
-        input_ids, attention_mask: of the segment, [B, L].
-        slots: int [B, L], where in A the state of each token goes, -1 for those that are not kept.
+        vectors: stored so far.
+        slots: the slot of each token's state, -1 for tokens that are not stored.
     """
     states = module.encode(input_ids, attention_mask)
+    # States of global tokens stand in front of the tokens'.
     states = states[:, states.shape[1] - slots.shape[1] :]
     rows = jnp.arange(len(slots))[:, None]
-    return kept.at[rows, jnp.where(slots < 0, kept.shape[1], slots)].set(
-        states.astype(kept.dtype), mode="drop"
-    )
+    columns = jnp.where(slots < 0, vectors.shape[1], slots)
+    return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
 
 
-def no_vectors(config: Any, rows: int) -> Array:
-    """What is kept of a document before its first segment: zeros [B, 2 P, D]."""
-    return jnp.zeros((rows, 2 * config.salient_vectors, config.d_model), config.compute_dtype)
+def no_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batch slots d_model"]:
+    """Returns the stored vectors of ``rows`` documents before their first segment: zeros.
+
+    There are 2 * ``salient_vectors`` slots.
+    """
+    shape = (rows, 2 * config.salient_vectors, config.d_model)
+    return jnp.zeros(shape, config.compute_dtype)
 
 
-def kept_vectors(apply: Callable[..., Any], config: Any, batch: Mapping[str, Array]) -> Array:
-    """The states of a document's important tokens, [B, 2 P, D]; a first pass over its S segments,
-    one at a time.
+def kept_vectors(
+    apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, Array]
+) -> Float[Array, "batch slots d_model"]:
+    """Returns the vectors of whole documents: a first pass over their segments, one at a time.
 
     Args:
         apply: ``apply`` of the module, with its parameters.
-        batch: "input_ids", "attention_mask" and "slots", [B, S, L] each.
+        batch: "input_ids", "attention_mask" and "slots", each [batch, segments, length].
     """
 
-    def add(kept: Array, segment: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        add_some = lambda kept: apply(kept, *segment, method=keep_vectors)  # noqa: E731
-        return jax.lax.cond((segment[2] >= 0).any(), add_some, lambda kept: kept, kept), None
+    def add(vectors: Array, segment: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        def add_segment(vectors: Array) -> Array:
+            return apply(vectors, *segment, method=keep_vectors)
 
-    segments = tuple(
-        batch[name].swapaxes(0, 1) for name in ("input_ids", "attention_mask", "slots")
-    )
-    return jax.lax.scan(add, no_vectors(config, batch["slots"].shape[0]), segments)[0]
+        has_slots = (segment[2] >= 0).any()
+        return jax.lax.cond(has_slots, add_segment, lambda vectors: vectors, vectors), None
+
+    names = ("input_ids", "attention_mask", "slots")
+    segments = tuple(batch[name].swapaxes(0, 1) for name in names)
+    start = no_vectors(config, batch["slots"].shape[0])
+    vectors, _ = jax.lax.scan(add, start, segments)
+    return vectors
 
 
-def seen_vectors(kept: Array, reads: Array) -> tuple[Array, Array]:
-    """What a segment sees of ``kept`` [B, A, D]: states [B, P, D] and which there are, bool [B, P].
+def seen_vectors(
+    vectors: Float[Array, "batch slots d_model"], reads: Int[Array, "batch reads"]
+) -> tuple[Float[Array, "batch reads d_model"], Bool[Array, "batch reads"]]:
+    """Returns the stored vectors that a segment reads, and the mask of those that exist.
 
-    ``reads``: int [B, P], slots in A, -1 for none.
+    Args:
+        reads: slots, -1 for none.
     """
-    there = reads >= 0
-    states = jnp.take_along_axis(kept, jnp.maximum(reads, 0)[..., None], 1)
-    return jnp.where(there[..., None], states, 0), there
+    mask = reads >= 0
+    states = jnp.take_along_axis(vectors, jnp.maximum(reads, 0)[..., None], 1)
+    return jnp.where(mask[..., None], states, 0), mask

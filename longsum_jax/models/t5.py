@@ -1,7 +1,8 @@
-"""T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022), as their
-checkpoints have them.
+# ruff: noqa: F722, RUF100
+"""T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-LOCOST is the same model with a state-space encoder; see ``models.locost``.
+Both compute what transformers computes from their published checkpoints. LOCOST is the same model
+with a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -11,10 +12,10 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.cross import get_cross_attention
-from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
@@ -23,24 +24,31 @@ from longsum_jax.layers.layer import check_memory
 from longsum_jax.layers.layer_groups import layer_kinds
 from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
-from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
-from longsum_jax.models.encoder_decoder import EncoderDecoder, check_pages, vocabulary_logits
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.config import (
+    EncoderDecoderConfig,
+    check_at_least_one,
+    check_known,
+    check_pages,
+    read_fields,
+)
+from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.family import Family
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
-from longsum_jax.typing import Array
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions):
-    """Keys as in config.json; defaults are T5 small.
+class T5Config(EncoderDecoderConfig):
+    """The config of T5; keys as in config.json, defaults of T5 small.
 
     Attributes:
-        tie_word_embeddings: the output weights are the embeddings. Decided by the tensors when a
-            checkpoint is read.
+        tie_word_embeddings: the output weights are the embeddings. When a checkpoint is read, its
+            tensors decide.
         scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5
-            1.0, not 1.1); None for "when the weights are tied".
+            1.0, not 1.1); None for "if the weights are tied".
         attention_init: "t5", or "torch" for PyTorch's default of linear maps.
     """
 
@@ -58,31 +66,15 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
     feed_forward_proj: str = "relu"
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
-    pad_token_id: int = 0
-    eos_token_id: int = 1
-    decoder_start_token_id: int = 0
 
     attention_init: Literal["torch", "t5"] = "t5"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: bool = False
-    length_chunk: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in (
-            "vocab_size",
-            "d_model",
-            "d_kv",
-            "d_ff",
-            "num_layers",
-            "num_decoder_layers",
-            "num_heads",
-        ):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key} is {getattr(self, key)}; it must be at least 1")
-        if self.feed_forward_proj not in FEED_FORWARD_KINDS:
-            hint = did_you_mean(self.feed_forward_proj, FEED_FORWARD_KINDS)
-            raise InputError(f'feed_forward_proj "{self.feed_forward_proj}" is unknown; {hint}')
+        sizes = ("vocab_size", "d_model", "d_kv", "d_ff")
+        layers = ("num_layers", "num_decoder_layers", "num_heads")
+        check_at_least_one(self, sizes + layers)
+        check_known(self, "feed_forward_proj", FEED_FORWARD_KINDS)
         if not 0 <= self.dropout_rate < 1:
             raise InputError(
                 f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1"
@@ -93,22 +85,11 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
         check_pages(self, None)
 
     @property
-    def max_source_length(self) -> None:
-        """No limit: positions are relative."""
-
-    max_target_length = max_source_length
-
-    @property
-    def compute_dtype(self) -> Any:
-        return jnp.dtype(self.dtype)
-
-    @property
     def scales_outputs(self) -> bool:
-        return (
-            self.tie_word_embeddings
-            if self.scale_decoder_outputs is None
-            else self.scale_decoder_outputs
-        )
+        """``scale_decoder_outputs``, with None resolved."""
+        if self.scale_decoder_outputs is None:
+            return self.tie_word_embeddings
+        return self.scale_decoder_outputs
 
     @property
     def decoder_stack(self) -> StackConfig:
@@ -141,9 +122,10 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
 
     @property
     def encoder_stack(self) -> StackConfig:
-        kinds = set(layer_kinds(self.encoder_attention, self.num_layers))
-        no_distances = kinds <= {"s4d", "linformer"}  # which see no two tokens side by side
-        positions = None if no_distances else self.decoder_stack.relative_attention
+        attentions = set(layer_kinds(self.encoder_attention, self.num_layers))
+        # These two compute no score of a pair of tokens to which a bias could be added.
+        has_no_pairs = attentions <= {"s4d", "linformer"}
+        positions = None if has_no_pairs else self.decoder_stack.relative_attention
         return dataclasses.replace(
             self.decoder_stack,
             num_layers=self.num_layers,
@@ -155,7 +137,7 @@ class T5Config(EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, Pa
 
 @dataclass(frozen=True, kw_only=True)
 class LongT5Config(T5Config):
-    """T5 with one of LongT5's two encoder attentions."""
+    """The config of LongT5: T5 with one of two encoder attentions."""
 
     encoder_attention: str = "local"
     feed_forward_proj: str = "gated-gelu"
@@ -169,56 +151,59 @@ class T5(EncoderDecoder):
 
     def setup(self) -> None:
         c = self.config
-        self.shared = self.param(
-            "shared", logical(normal(1.0), "vocab", "embed"), (c.vocab_size, c.d_model)
-        )
+        shape = (c.vocab_size, c.d_model)
+        self.shared = self.param("shared", logical(normal(1.0), "vocab", "embed"), shape)
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
         self.make_page_scores()
         if not c.tie_word_embeddings:
-            head = logical(normal(c.d_model**-0.5), "vocab", "embed")
-            self.lm_head = self.param("lm_head", head, (c.vocab_size, c.d_model))
+            init = logical(normal(c.d_model**-0.5), "vocab", "embed")
+            self.lm_head = self.param("lm_head", init, shape)
 
-    def embed_source(self, ids: Array) -> Array:
+    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+        """Returns the embeddings of the source."""
         return jnp.take(self.shared.astype(self.config.compute_dtype), ids, axis=0)
 
-    def embed_target(self, ids: Array, positions: Array) -> Array:
+    def embed_target(
+        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the embeddings of the target; positions are a matter of the attention's bias."""
         return self.embed_source(ids)
 
-    def output_logits(self, x: Array) -> Array:
-        x = x * self.config.d_model**-0.5 if self.config.scales_outputs else x
-        return vocabulary_logits(
-            x, self.shared if self.config.tie_word_embeddings else self.lm_head
-        )
+    def output_logits(self, x: Float[Array, "*leading d_model"]) -> Float[Array, "*leading vocab"]:
+        """Returns float32 logits of decoder states."""
+        c = self.config
+        if c.scales_outputs:
+            x = x * c.d_model**-0.5
+        return vocabulary_logits(x, self.shared if c.tie_word_embeddings else self.lm_head)
 
+
+_BASE: dict[str, Any] = {
+    "d_model": 768,
+    "num_layers": 12,
+    "num_decoder_layers": 12,
+    "num_heads": 12,
+}
+_TINY: dict[str, Any] = {
+    "vocab_size": 512,
+    "d_model": 64,
+    "d_kv": 16,
+    "d_ff": 128,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+}
 
 PRESETS: dict[str, T5Config] = {
-    "base": T5Config(d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12),
+    "base": T5Config(**_BASE, d_ff=3072),
     "small": T5Config(),
-    "tiny": T5Config(
-        vocab_size=512,
-        d_model=64,
-        d_kv=16,
-        d_ff=128,
-        num_layers=2,
-        num_decoder_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-    ),
+    "tiny": T5Config(**_TINY),
 }
 
 LONGT5_PRESETS: dict[str, LongT5Config] = {
-    "base": LongT5Config(d_model=768, num_layers=12, num_decoder_layers=12, num_heads=12),
-    "tiny": LongT5Config(
-        vocab_size=512,
-        d_model=64,
-        d_kv=16,
-        d_ff=128,
-        num_layers=2,
-        num_decoder_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-    ),
+    "base": LongT5Config(**_BASE),
+    "tiny": LongT5Config(**_TINY),
 }
 
 # encoder_attention_type in config.json -> name here, and the name of the attention in state dicts.
@@ -229,9 +214,8 @@ _LONGT5_ATTENTIONS = {
 
 
 def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config) -> dict[str, Any]:
-    """Fields of ``config_class`` in a config.json; keys that no model reads are left out."""
-    names = {field.name for field in dataclasses.fields(config_class)} - set(RUNTIME_FIELDS)
-    values = {name: raw[name] for name in names if raw.get(name) is not None}
+    """Returns the fields of ``config_class`` that a config.json holds."""
+    values = read_fields(raw, config_class, RUNTIME_FIELDS)
     values.setdefault("num_decoder_layers", values.get("num_layers", config_class.num_layers))
     # In files of before transformers 5 the flag of tied weights says whether states are scaled, and
     # nothing else.
@@ -240,17 +224,18 @@ def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config)
 
 
 def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Like ``read_config``, for LongT5."""
-    kind = raw.get("encoder_attention_type", "local")
-    if kind not in _LONGT5_ATTENTIONS:
+    """Returns the fields of ``LongT5Config`` that a config.json holds."""
+    name = raw.get("encoder_attention_type", "local")
+    if name not in _LONGT5_ATTENTIONS:
         raise InputError(
-            f'encoder_attention_type "{kind}" is unknown; {did_you_mean(kind, _LONGT5_ATTENTIONS)}'
+            f'encoder_attention_type "{name}" is unknown; {did_you_mean(name, _LONGT5_ATTENTIONS)}'
         )
-    return {"encoder_attention": _LONGT5_ATTENTIONS[kind][0]} | read_config(raw, LongT5Config)
+    attention, _ = _LONGT5_ATTENTIONS[name]
+    return {"encoder_attention": attention} | read_config(raw, LongT5Config)
 
 
 def write_config(config: T5Config) -> dict[str, Any]:
-    """Entries of config.json that transformers' T5 reads and that are not fields here."""
+    """Returns the entries of config.json that transformers reads and that are not fields here."""
     values: dict[str, Any] = {"scale_decoder_outputs": config.scales_outputs}
     for name, (attention, _) in _LONGT5_ATTENTIONS.items():
         if config.encoder_attention == attention:
@@ -259,34 +244,30 @@ def write_config(config: T5Config) -> dict[str, Any]:
 
 
 def infer_from_weights(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
-    """Output weights are tied where a state dict holds none of their own, whatever the config.json
-    says."""
+    """Returns the config with the output weights tied unless a state dict holds separate ones.
+
+    The flag in config.json does not count.
+    """
     head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-    own = (
-        head is not None
-        and shared is not None
-        and not np.array_equal(np.asarray(head), np.asarray(shared))
-    )
-    return dataclasses.replace(
-        config, tie_word_embeddings=not own, scale_decoder_outputs=config.scales_outputs
-    )
+    tied = head is None or shared is None or np.array_equal(np.asarray(head), np.asarray(shared))
+    scales = config.scales_outputs
+    return dataclasses.replace(config, tie_word_embeddings=tied, scale_decoder_outputs=scales)
 
 
 def attention_rows(path: str, key: str) -> list[WeightRow]:
-    """q, k, v and o of one attention."""
+    """Returns the rows of one attention's kernels: q, k, v and o."""
     return [*linears(path, key, "q", "k", "v"), *linears(path, key, "o", inputs=2)]
 
 
 def feed_forward_rows(config: T5Config, path: str, key: str) -> list[WeightRow]:
-    """The kernels of one feed-forward."""
-    gated = FEED_FORWARD_KINDS[config.feed_forward_proj][1]
-    return linears(
-        path, f"{key}.DenseReluDense", *(("wi_0", "wi_1", "wo") if gated else ("wi", "wo"))
-    )
+    """Returns the rows of one feed-forward's kernels."""
+    is_gated = FEED_FORWARD_KINDS[config.feed_forward_proj][1]
+    names = ("wi_0", "wi_1", "wo") if is_gated else ("wi", "wo")
+    return linears(path, f"{key}.DenseReluDense", *names)
 
 
 def decoder_rows(config: T5Config) -> list[WeightRow]:
-    """The decoder's parameters."""
+    """Returns the rows of the decoder's parameters."""
     path, key = "decoder/layers", "decoder.block.{i}.layer"
     return [
         WeightRow(
@@ -304,7 +285,7 @@ def decoder_rows(config: T5Config) -> list[WeightRow]:
 
 
 def encoder_rows(config: T5Config) -> list[WeightRow]:
-    """The encoder's parameters."""
+    """Returns the rows of the encoder's parameters."""
     path, key = "encoder/layers", "encoder.block.{i}.layer"
     names = {attention: name for attention, name in _LONGT5_ATTENTIONS.values()}
     attention = names.get(config.encoder_attention, "SelfAttention")
@@ -334,7 +315,7 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
 
 
 def embedding_rows(config: T5Config) -> tuple[list[WeightRow], dict[str, str]]:
-    """Embeddings and output weights, and the keys of their copies."""
+    """Returns the rows of embeddings and output weights, and the keys of their tied copies."""
     copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     rows = [WeightRow("shared", "shared.weight")]
     if config.tie_word_embeddings:
@@ -345,10 +326,42 @@ def embedding_rows(config: T5Config) -> tuple[list[WeightRow], dict[str, str]]:
 
 
 def weight_map(config: T5Config) -> WeightMap:
-    """Every parameter beside its key in state dicts; ``{i}`` counts layers."""
+    """Returns the key of every parameter in state dicts of transformers."""
     rows, tied = embedding_rows(config)
     # T5 1.0 was published with a cross-attention bias that no version of the model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)
     return WeightMap(
         [*rows, *encoder_rows(config), *decoder_rows(config)], tied=tied, ignored=ignored
     )
+
+
+# What the families of this architecture have in common, LOCOST included.
+SHARED: dict[str, Any] = {
+    "module_class": T5,
+    "runtime_fields": RUNTIME_FIELDS,
+    "infer_from_weights": infer_from_weights,
+}
+
+FAMILIES = (
+    Family(
+        name="t5",
+        architecture="T5ForConditionalGeneration",
+        config_class=T5Config,
+        presets=PRESETS,
+        read_config=read_config,
+        write_config=write_config,
+        published_weight_map=weight_map,
+        **SHARED,
+    ),
+    Family(
+        name="longt5",
+        architecture="LongT5ForConditionalGeneration",
+        config_class=LongT5Config,
+        presets=LONGT5_PRESETS,
+        read_config=read_longt5_config,
+        write_config=write_config,
+        published_weight_map=weight_map,
+        attentions=("local", "transient_global"),
+        **SHARED,
+    ),
+)

@@ -9,51 +9,53 @@ import jax.numpy as jnp
 import numpy as np
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_HALF_PRECISION_ERROR = 1e-2  # largest rounding of a table of sinusoids in a half-precision file
 
 
 class WeightRow(NamedTuple):
-    """One parameter.
+    """One parameter and its name in state dicts.
 
     Attributes:
         path: of the parameter, "decoder/layers/self_attention/q/kernel".
-        key: in the state dict; one with ``{i}`` stands for the layers of a parameter stacked on its
-            first axis.
-        kind: what the PyTorch array is to the Flax one (of one layer).
+        key: in the state dict. ``{i}`` in a key counts layers: the parameter is the stack of their
+            arrays on its first axis.
+        layout: of the PyTorch array, compared with the Flax one (of one layer).
             "same": the same array.
             "linear": a weight [out, in]; the first ``inputs`` axes of the Flax kernel are input
-            axes, the others output axes (q [D, H, K]: 1; o [H, K, D]: 2).
-            "merged": all axes as one (a bias [H, K] is [H * K]).
+            axes, the others output axes (q [d_model, heads, head_dim]: 1; o [heads, head_dim,
+            d_model]: 2).
+            "merged": all axes as one (a bias [heads, head_dim] is [heads * head_dim]).
             "row": one more axis of size 1 in front.
         inputs: for "linear".
-        optional: zeros stand for an array that the state dict lacks (in all layers).
-        first: what ``{i}`` is for the first layer of the parameter.
+        optional: a state dict may lack the array (in all layers); the parameter is then zeros.
+        first: value of ``{i}`` for the first layer of the parameter.
     """
 
     path: str
     key: str
-    kind: Literal["same", "linear", "merged", "row"] = "same"
+    layout: Literal["same", "linear", "merged", "row"] = "same"
     inputs: int = 1
     optional: bool = False
     first: int = 0
 
 
 class WeightMap(NamedTuple):
-    """All that a family's state dicts hold.
+    """The contents of a family's state dicts.
 
     Attributes:
         rows: every parameter once.
-        tied: key to the key it copies. Copies may be present, one may even stand for what it
-            copies.
-        ignored: regular expressions, searched for in keys: arrays that checkpoints hold and nothing
+        tied: key of a copy to the key of its original. Copies may be absent, and one may stand in
+            for an absent original.
+        ignored: regular expressions, searched for in keys: arrays in checkpoints that no model
             reads.
-        constants: key to a function that computes the array; dropped on load (a differing one is an
-            error), written on save.
-        prefix: of the keys of the bare model. Where no key of a state dict has it, it is
-            normalize_config: checkpoints of the model without a head leave it out.
-        aliases: (regular expression, replacement) applied to the keys of a state dict: names of old
-            files.
-        exact: regular expressions, searched for in paths: parameters that half precision would
-            spoil, by default those of state-space kernels.
+        constants: key to a function that computes the array. It is written on save and dropped on
+            load, where a differing one is an error.
+        prefix: of the keys of the bare model. It is added to the keys of a state dict in which no
+            key begins with it: checkpoints of models without a head leave it out.
+        aliases: (regular expression, replacement), applied to the keys of a state dict: names in
+            old files.
+        exact: regular expressions, searched for in paths: parameters that stay float32 because half
+            precision would spoil them, by default those of state-space kernels.
     """
 
     rows: Sequence[WeightRow]
@@ -65,27 +67,36 @@ class WeightMap(NamedTuple):
     exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
 
     def dtype(self, path: str, wanted: Any) -> np.dtype:
-        """The type of a parameter of a model whose parameters are to be ``wanted``."""
-        return jnp.dtype(jnp.float32 if any(re.search(x, path) for x in self.exact) else wanted)
+        """Returns the dtype of a parameter of a model that is loaded in dtype ``wanted``."""
+        is_exact = any(re.search(pattern, path) for pattern in self.exact)
+        return jnp.dtype(jnp.float32 if is_exact else wanted)
+
+
+def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
+    """Returns True if a stored table is the computed one, rounded to half precision at most."""
+    if stored.shape != computed.shape:
+        return False
+    return np.allclose(np.asarray(stored, np.float32), computed, atol=_HALF_PRECISION_ERROR)
 
 
 def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[WeightRow]:
-    """The kernel of one linear map, and its bias if it has one."""
+    """Returns the rows of one linear map: its kernel, and its bias if it has one."""
     rows = [WeightRow(f"{path}/kernel", f"{key}.weight", "linear", inputs)]
-    return [*rows, WeightRow(f"{path}/bias", f"{key}.bias", "merged")] if bias else rows
+    if bias:
+        rows.append(WeightRow(f"{path}/bias", f"{key}.bias", "merged"))
+    return rows
 
 
 def linears(
     path: str, key: str, *names: str, inputs: int = 1, bias: bool = False
 ) -> list[WeightRow]:
-    """Several maps that are called the same on both sides."""
-    return [
-        row
-        for name in names
-        for row in linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)
-    ]
+    """Returns the rows of several linear maps that have the same names on both sides."""
+    rows = []
+    for name in names:
+        rows += linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)
+    return rows
 
 
 def layer_norm(path: str, key: str) -> list[WeightRow]:
-    """Scale and bias of one layer norm."""
+    """Returns the rows of one layer norm: its scale and its bias."""
     return [WeightRow(f"{path}/scale", f"{key}.weight"), WeightRow(f"{path}/bias", f"{key}.bias")]

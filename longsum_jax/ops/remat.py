@@ -1,17 +1,14 @@
-"""What gradients keep of the forward pass, and what they compute again."""
+"""Choice of the intermediate results that rematerialised layers keep for their gradients."""
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-
-from longsum_jax.typing import Array
+from jaxtyping import Array, Shaped
 
 MARK = "kept"
-SAVE_MARKED_POLICY = jax.checkpoint_policies.save_only_these_names(
-    MARK
-)  # a policy of ``jax.checkpoint``
+# A policy of ``jax.checkpoint``: keeps what is marked and computes everything else again.
+SAVE_MARKED_POLICY = jax.checkpoint_policies.save_only_these_names(MARK)
 
 
-def save_for_backward(x: Array) -> Array:
-    """``x``, which a ``jax.checkpoint`` with the policy ``SAVE_MARKED_POLICY`` does not compute again: what took
-    matrix products."""
+def save_for_backward(x: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    """Marks ``x`` so that ``SAVE_MARKED_POLICY`` keeps it; for results of matrix products."""
     return checkpoint_name(x, MARK)

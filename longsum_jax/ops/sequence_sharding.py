@@ -1,122 +1,168 @@
-"""Texts cut over devices: each holds one part of the positions, and gets from the others what it
-has to see.
+# ruff: noqa: F722, RUF100
+"""Sequences sharded over devices: halo exchange, sums over shards, a ``shard_map`` over positions.
 
-Operations that take ``axes`` work on a whole text where it is empty. Where it names the mesh axes
-that cut the text, they run inside ``shard_map`` (``shard_map_sequence``) on the part of one device, all
-parts equally long: blocks of neighbours come by a halo exchange (Liu et al. 2023 pass all keys
-around; a window needs those next door alone), single tokens by a sum, and a softmax over all
-positions is merged by its sums of exponentials (``key_sets.merge_shards``).
+Functions of ``ops`` with an argument ``axes`` work on a whole sequence where it is empty. Where it
+names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the
+sequence; all shards are equally long. Three things move between devices: blocks of neighbouring
+shards by a halo exchange (a window needs those next door alone, where Liu et al. 2023 pass all keys
+around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
+(``ops.attention.blockwise.merge_shards``).
+
+A halo exchange. Four devices share a sequence of eight blocks:
+
+    device      0       1       2       3
+    blocks     0 1     2 3     4 5     6 7
+
+``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks between those of its
+neighbours; zeros (.) stand beyond both ends of the sequence:
+
+    device 0      . | 0 1 | 2 3
+    device 1      1 | 2 3 | 4 5
+    device 2      3 | 4 5 | 6 7
+    device 3      5 | 6 7 | . .
+
+A halo wider than a shard takes one permutation for every hop. With ``left=3``, device 2 gets blocks
+2 and 3 from one hop away and block 1 from two hops away.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
-from longsum_jax.typing import Array
-
-Axes = tuple[str, ...]  # of a mesh
+Axes = tuple[str, ...]  # names of mesh axes
+Output = Literal["text", "rows"]
 
 
 class SequenceSharding(NamedTuple):
-    """Mesh axes that cut the rows of a batch and, at least one, the positions of every text;
-    ``parts`` of a text."""
+    """A sharding of arrays [batch, length, ...] over a mesh.
+
+    Attributes:
+        batch: mesh axes that shard the batch; may be empty.
+        length: mesh axes that shard the positions of every sequence, at least one.
+        num_shards: devices along ``length``.
+    """
 
     batch: Axes
     length: Axes
-    parts: int
+    num_shards: int
 
 
 def count_shards(axes: Axes) -> int:
-    """Into how many parts the text is cut."""
+    """Returns the number of shards of a sequence, 1 without ``axes``."""
     return lax.axis_size(axes) if axes else 1
 
 
-def first_position(length: int, axes: Axes) -> Array | int:
-    """The position in the whole text at which this part, of ``length`` positions, begins."""
+def first_position(length: int, axes: Axes) -> Int[Array, ""] | int:
+    """Returns the position of this shard's first token in the sequence.
+
+    Args:
+        length: tokens of a shard.
+        axes: mesh axes that shard the sequence.
+    """
     return lax.axis_index(axes) * length if axes else 0
 
 
-def halo_exchange(x: Array, left: int, right: int, axes: Axes = ()) -> Array:
-    """[B, N, ...] -> [B, left + N + right, ...] with what stands before and after; zeros (False)
-    beyond both ends.
+def sum_over(x: Shaped[Array, "..."], axes: Axes) -> Shaped[Array, "..."]:
+    """Sums ``x`` over all shards."""
+    return lax.psum(x, axes) if axes else x
 
-    Neighbours that are shorter than what is asked for are passed on from further away.
+
+def halo_exchange(
+    x: Shaped[Array, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
+) -> Shaped[Array, "batch num_blocks_and_halo ..."]:
+    """Puts neighbouring blocks before and after those of this shard.
+
+    Args:
+        x: blocks (or tokens) of this shard.
+        left, right: blocks to add before and after; both may exceed the length of a shard.
+        axes: mesh axes that shard the sequence.
+
+    Returns:
+        ``left + num_blocks + right`` blocks; zeros (False) beyond both ends of the sequence.
     """
     if not axes:
         return jnp.pad(x, ((0, 0), (left, right)) + ((0, 0),) * (x.ndim - 2))
-    size, parts = x.shape[1], count_shards(axes)
+    size = x.shape[1]
+    num_shards = count_shards(axes)
 
-    def received(rows: Array, hops: int) -> Array:
-        pairs = [(i, i + hops) for i in range(parts) if 0 <= i + hops < parts]
-        return lax.ppermute(rows, axes, pairs) if pairs else jnp.zeros_like(rows)
+    def receive(blocks: Array, hops: int) -> Array:
+        """Returns the blocks that were sent ``hops`` shards away, zeros where none was."""
+        routes = [(i, i + hops) for i in range(num_shards) if 0 <= i + hops < num_shards]
+        return lax.ppermute(blocks, axes, routes) if routes else jnp.zeros_like(blocks)
 
-    before = [received(x[:, -min(size, left - i * size) :], i + 1) for i in range(-(-left // size))]
-    after = [
-        received(x[:, : min(size, right - i * size)], -i - 1) for i in range(-(-right // size))
-    ]
+    before = []
+    for i in range(-(-left // size)):
+        count = min(size, left - i * size)
+        before.append(receive(x[:, -count:], i + 1))
+    after = []
+    for i in range(-(-right // size)):
+        count = min(size, right - i * size)
+        after.append(receive(x[:, :count], -i - 1))
     return jnp.concatenate([*before[::-1], x, *after], axis=1)
-
-
-def sum_over(x: Array, axes: Axes) -> Array:
-    """The sum of what all parts give."""
-    return lax.psum(x, axes) if axes else x
 
 
 def shard_map_sequence(
     function: Callable[..., Any],
-    cut: SequenceSharding,
+    sharding: SequenceSharding,
     *,
     text: Mapping[str, Any],
     rows: Mapping[str, Any] | None = None,
     shared: Mapping[str, Any] | None = None,
     block: int = 1,
-    rng: Array | None = None,
-    outputs: tuple[str, ...] | str = "text",
+    rng: PRNGKeyArray | None = None,
+    outputs: tuple[Output, ...] | Output = "text",
 ) -> Any:
-    """What ``function(**text, **rows, **shared, axes=...)`` gives, computed by every device for its
-    part.
+    """Runs ``function(**text, **rows, **shared, axes=...)`` on every device for its shard.
 
     Args:
-        text: arrays [B, L, ...], cut into parts of whole blocks; zeros (False) pad L.
-        rows: arrays [B, ...] that all parts see.
-        shared: arrays that all rows and parts see.
-        block: tokens.
-        rng: gives ``function`` another keyword, ``rng``, a key of each device's own.
-        outputs: which of "text" [B, L, ...] and "rows" [B, ...] the function gives.
+        function: takes and returns the arrays of one shard.
+        sharding: mesh axes of batch and length.
+        text: arrays [batch, length, ...], sharded along both dimensions in shards of whole blocks;
+            zeros (False) pad the length.
+        rows: arrays [batch, ...], sharded along the batch.
+        shared: arrays that every device has.
+        block: tokens of a block.
+        rng: passes ``function`` another keyword, ``rng``, with a different key on every device.
+        outputs: for every array that ``function`` returns: "text" for [batch, length, ...], "rows"
+            for [batch, ...] that are equal on all shards of a sequence.
+
+    Returns:
+        What ``function`` returns, without the padding.
     """
     length = jax.tree.leaves(text)[0].shape[1]
-    extra = -length % (cut.parts * block)
-    pad = lambda x: jnp.pad(x, ((0, 0), (0, extra)) + ((0, 0),) * (x.ndim - 2))  # noqa: E731
-    text = jax.tree.map(pad, dict(text)) if extra else dict(text)
+    padding = -length % (sharding.num_shards * block)
+
+    def pad(x: Array) -> Array:
+        return jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
 
     def run(
         text: dict[str, Any], rows: dict[str, Any], shared: dict[str, Any], rng: Array | None
     ) -> Any:
-        more = (
-            {}
-            if rng is None
-            else {"rng": jax.random.fold_in(rng, lax.axis_index(cut.batch + cut.length))}
-        )
-        return function(**text, **rows, **shared, **more, axes=cut.length)
+        options = {}
+        if rng is not None:
+            device = lax.axis_index(sharding.batch + sharding.length)
+            options["rng"] = jax.random.fold_in(rng, device)
+        return function(**text, **rows, **shared, **options, axes=sharding.length)
 
-    batch = cut.batch or None
-    specs = {"text": P(batch, cut.length), "rows": P(batch), "shared": P()}
-    out_specs = (
-        specs[outputs] if isinstance(outputs, str) else tuple(specs[name] for name in outputs)
-    )
+    def unpad(x: Array, output: Output) -> Array:
+        return x[:, :length] if output == "text" else x
+
+    text = jax.tree.map(pad, dict(text)) if padding else dict(text)
+    batch = sharding.batch or None
+    specs = {"text": P(batch, sharding.length), "rows": P(batch), "shared": P()}
+    is_single = isinstance(outputs, str)
     out = jax.shard_map(
         run,
         in_specs=(specs["text"], specs["rows"], specs["shared"], specs["shared"]),
-        out_specs=out_specs,
+        out_specs=specs[outputs] if is_single else tuple(specs[name] for name in outputs),
     )(text, dict(rows or {}), dict(shared or {}), rng)
-    if not extra:
+    if not padding:
         return out
-    if isinstance(outputs, str):
-        return out[:, :length] if outputs == "text" else out
-    return tuple(
-        x[:, :length] if name == "text" else x for name, x in zip(outputs, out, strict=True)
-    )
+    if is_single:
+        return unpad(out, outputs)
+    return tuple(unpad(x, name) for x, name in zip(out, outputs, strict=True))

@@ -6,6 +6,7 @@ interrupted save leaves a temporary directory that is never taken for a checkpoi
 """
 
 import contextlib
+import json
 import logging
 import math
 import sys
@@ -20,14 +21,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 from orbax.checkpoint import args as ocp_args
 from orbax.checkpoint import checkpoint_managers as policies
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.schema import compare_trees, first_names
+from longsum_jax.training.workdir import CHECKPOINTS
 from longsum_jax.typing import Params
 
 FORMAT_VERSION = 1
-SUBDIRECTORY = "checkpoints"  # of a training workdir
 _MOST_NAMES_SHOWN = 8
 
 
@@ -169,6 +173,27 @@ class TrainingCheckpoints:
             found = self._manager.restore(step, args=items)
         return Restored(step, found["params"], found["state"], found["data"], meta)
 
+    def scores(self, step: int) -> dict[str, float] | None:
+        """Returns the evaluation of the checkpoint of ``step``, None when there was none."""
+        return _read_meta(self._manager, self.directory, step)["metrics"]
+
+    def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
+        """Adds the evaluation of a checkpoint that was saved without one.
+
+        Each file is replaced as a whole, so that a crash in between leaves a readable checkpoint.
+        """
+        self.wait()
+        if jax.process_index() == 0:
+            directory = self.directory / str(step)
+            meta_file = directory / "meta" / "metadata"
+            meta = json.loads(meta_file.read_text(encoding="utf-8"))
+            with self._explained("written", f"the evaluation of step {step}"):
+                atomic.write_text(directory / "metrics" / "metrics", json.dumps(dict(scores)))
+                atomic.write_text(meta_file, json.dumps(meta | {"metrics": dict(scores)}))
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"scores of step {step}")
+        self._manager.reload()
+
     def wait(self) -> None:
         """Returns when the last save is on disk; raises InputError when it failed."""
         with self._explained("written", "the last checkpoint"):
@@ -270,18 +295,18 @@ def check_names(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str,
     Raises:
         InputError: lists the missing, the extra and the misshapen names.
     """
-    problems = []
-    if missing := [name for name in wanted if name not in found]:
-        problems.append(f"missing {_shortened(missing)}")
-    if extra := [name for name in found if name not in wanted]:
-        problems.append(f"extra {_shortened(extra)}")
+    wanted_shapes = {name: tuple(shape) for name, (shape, _) in wanted.items()}
+    found_shapes = {name: tuple(shape) for name, (shape, _) in found.items()}
+    missing, extra, misshapen = compare_trees(wanted_shapes, found_shapes)
     misshapen = [
-        f"{name} (there {tuple(found[name][0])}, wanted {tuple(wanted[name][0])})"
-        for name in wanted
-        if name in found and list(found[name][0]) != list(wanted[name][0])
+        f"{name} (there {found_shapes[name]}, wanted {wanted_shapes[name]})" for name in misshapen
     ]
-    if misshapen:
-        problems.append(f"misshapen {_shortened(misshapen)}")
+    lists = {"missing": missing, "extra": extra, "misshapen": misshapen}
+    problems = [
+        f"{problem} {first_names(names, _MOST_NAMES_SHOWN)}"
+        for problem, names in lists.items()
+        if names
+    ]
     if problems:
         raise InputError(f"{where}: the {what} do not fit this model: {'; '.join(problems)}")
 
@@ -332,8 +357,8 @@ def _read_meta(manager: ocp.CheckpointManager, where: Path, step: int) -> dict[s
 def _opened(directory: str | Path) -> Iterator[tuple[ocp.CheckpointManager, Path]]:
     """Opens the checkpoints of a workdir (or of a checkpoint directory) for reading."""
     where = Path(directory).absolute()
-    if (where / SUBDIRECTORY).is_dir():
-        where = where / SUBDIRECTORY
+    if (where / CHECKPOINTS).is_dir():
+        where = where / CHECKPOINTS
     if not where.is_dir():
         raise InputError(f"{where}: no such directory; give the workdir of a training run")
     manager = ocp.CheckpointManager(where, options=ocp.CheckpointManagerOptions(create=False))
@@ -368,8 +393,3 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(parent, {})
         node[last] = leaf
     return tree
-
-
-def _shortened(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES_SHOWN
-    return ", ".join(names[:_MOST_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,13 +1,16 @@
-"""The training loop: one page of named phases.
+"""The training loop.
 
 It knows no data set and no model family: it takes a loss function, an initialisation (or
 parameters) and an iterator of numpy batches. Killed at any moment and started again with the same
-arguments it goes on from its last checkpoint, data position included, as if it had never stopped.
+arguments it continues from its last checkpoint, data position included, as if it had never stopped.
+
+`fit` is the loop itself. `LoopOptions` says how long to train and how often to do what, and
+`_Milestones` evaluates and saves.
 """
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,34 +19,30 @@ import jax
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.training.checkpointing import SUBDIRECTORY, TrainingCheckpoints
+from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
 from longsum_jax.training.preemption import Interrupts
+from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
-from longsum_jax.training.step import LossFn, make_train_step
-from longsum_jax.training.workdir import FREE_KEYS, open_workdir
-from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard, Throughput
-from longsum_jax.typing import Array, BatchIterator, NumpyBatch
+from longsum_jax.training.step import CompilationWatch, LossFn, SegmentedLoss, make_train_step
+from longsum_jax.training.workdir import CHECKPOINTS, open_workdir
+from longsum_jax.typing import Array, BatchIterator
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
 
 
-class TrainingDiverged(RuntimeError):  # noqa: N818 - the name says it
-    """Too many steps in a row were not finite."""
-
-
 @dataclass(frozen=True)
 class LoopOptions:
-    """How long to train, and what to do every so many steps (0: never).
+    """The length of a run, and how often it logs, evaluates and saves (every 0 steps: never).
 
     Attributes:
         steps: total number of steps, those before a resume included.
         log_every: steps between lines of metrics.jsonl; the last step has one in any case.
-        eval_every: steps between evaluations; the last step is evaluated in any case. Each
-            evaluation is followed by a checkpoint.
+        eval_every: steps between evaluations, or "epoch" for one after every pass over the data;
+            the last step is evaluated in any case. Each evaluation is followed by a checkpoint.
         checkpoint_every: steps between checkpoints; the last step has one in any case.
         keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
-        best_metric: which of the evaluation's numbers ranks them, higher is better.
+        best_metric: the score of the evaluation that ranks checkpoints, higher is better.
         max_bad_steps: non-finite steps in a row after which the run gives up.
         seed: of initialisation and dropout.
         accumulation: micro-batches per step.
@@ -53,7 +52,7 @@ class LoopOptions:
 
     steps: int
     log_every: int = 10
-    eval_every: int = 0
+    eval_every: int | Literal["epoch"] = 0
     checkpoint_every: int = 1000
     keep_latest: int = 1
     keep_best: int = 1
@@ -69,16 +68,19 @@ class LoopOptions:
             if getattr(self, name) < 1:
                 raise InputError(f"training.{name}: {getattr(self, name)} is below 1")
         for name in ("log_every", "eval_every", "checkpoint_every", "keep_best"):
-            if getattr(self, name) < 0:
-                raise InputError(f"training.{name}: {getattr(self, name)} is below 0")
+            value = getattr(self, name)
+            if name == "eval_every" and value == "epoch":
+                continue
+            if value < 0:
+                raise InputError(f"training.{name}: {value} is below 0")
 
 
 class FitResult(NamedTuple):
-    """How training ended.
+    """The end of a run.
 
     Attributes:
         state: the final state, on the mesh.
-        step: steps done.
+        step: number of steps done.
         stopped_by: "steps" (all done), "data" (no more batches) or the signal's name ("SIGTERM",
             "SIGINT").
         compilations: how often the step was compiled, once per batch shape.
@@ -90,12 +92,17 @@ class FitResult(NamedTuple):
     compilations: int
 
 
+# (parameters, step) -> named scores, the same on every host.
 Evaluate = Callable[[Any, int], Mapping[str, float]]
+
+# Called after every step with the number of steps done, the state and the metrics of the step. Both
+# are still on the devices: reading them waits for the step, and the next step consumes the state.
+Hook = Callable[[int, TrainState, Mapping[str, Array]], None]
 
 
 def fit(
     *,
-    loss_fn: LossFn,
+    loss_fn: LossFn | SegmentedLoss,
     init: Callable[[Array], Any],
     optimizer: optax.GradientTransformation,
     batches: BatchIterator,
@@ -106,57 +113,57 @@ def fit(
     model_name: str = "",
     evaluate: Evaluate | None = None,
     initial_params: Any | None = None,
-    initial_carry: Any = (),
-    on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
-    free_keys: Collection[str] = FREE_KEYS,
+    hooks: Sequence[Hook] = (),
 ) -> FitResult:
-    """Trains, or goes on with the training that ``workdir`` holds.
+    """Trains a model, or continues the training that ``workdir`` holds.
 
     Args:
-        loss_fn: see `step.LossFn`.
+        loss_fn: see `step.LossFn` and `step.SegmentedLoss`.
         init: PRNG key to parameter tree, boxed with logical axis names or not.
         optimizer: see `optimizers.make_optimizer`.
         batches: this host's rows; the same number in every batch.
         options: see `LoopOptions`.
         workdir: gets run.json, metrics.jsonl and checkpoints/; the same directory for every host.
-        mesh_options: see `partition.MeshOptions`; it may change between restarts.
+        mesh_options: see `mesh.MeshOptions`; it may change between restarts.
         run: JSON-able description of the run (its config); a resume with another one is refused.
         model_name: name of the model family, written into the checkpoints.
-        evaluate: parameters and step to named numbers, the same on every host.
+        evaluate: parameters and step to named scores, the same on every host.
         initial_params: host arrays to start from instead of ``init``; not used by a resume.
-        initial_carry: the loss function's first carry, arrays whose first dimension is the global
-            batch.
-        on_metrics: called with the step and the values of every line of metrics.jsonl.
-        free_keys: names in ``run`` that may change between restarts.
+        hooks: called after every step, see `Hook`.
 
     Raises:
         InputError: workdir not writable or of another run, mesh or batch that does not divide,
             checkpoint that does not fit or cannot be written, ``best_metric`` that the evaluation
-            does not give.
+            does not give, ``eval_every="epoch"`` for batches without epochs.
         TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite.
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
+    by_epoch = options.eval_every == "epoch"
+    if by_epoch:
+        _epoch(batches.state())
     with contextlib.ExitStack() as stack:
-        # The mesh, and where everything goes on it
+        # The mesh, and the place of every array on it
         mesh = make_mesh(mesh_options)
         rng = jax.random.fold_in(jax.random.key(options.seed), _INIT_FOLD)
-        abstract, layout = plan_state(init, optimizer, mesh, mesh_options.rules, rng, initial_carry)
+        abstract, layout = plan_state(init, optimizer, mesh, mesh_options.rules, rng)
         if options.progress and jax.process_index() == 0:
             table = sharding_table(layout)
             print(table if mesh.size > 1 else table.splitlines()[-1], file=sys.stderr)
 
-        # The workdir, and the state: restored or fresh
-        workdir = open_workdir(workdir, run, free_keys)
+        # The workdir, and the state: restored from the last checkpoint, or created
+        workdir = open_workdir(workdir, run)
         checkpoints = _open_checkpoints(workdir, options, model_name, run)
         stack.callback(checkpoints.close)
         start = checkpoints.latest_step() or 0
         if start:
-            state = _restore(checkpoints, abstract, batches)
+            found = checkpoints.restore(abstract.params, abstract.without_params())
+            state = TrainState.from_checkpoint(found.params, found.state)
+            batches.restore(found.data)
         else:
-            state = create_state(abstract, init, optimizer, rng, initial_carry, initial_params)
+            state = create_state(abstract, init, optimizer, rng, initial_params)
 
-        # The step, and what watches it
+        # The compiled step, and everything that watches it
         train_step = make_train_step(
             loss_fn,
             optimizer,
@@ -164,69 +171,130 @@ def fit(
             seed=options.seed,
             shardings=shardings_of(abstract),
         )
-        compilations = _Compilations(train_step)
-        reporter = stack.enter_context(_Reporter(workdir, options, start, on_metrics))
+        watch = CompilationWatch(train_step)
+        reporter = stack.enter_context(_make_reporter(workdir, options, start))
+        milestones = _Milestones(evaluate, options, checkpoints, reporter, start)
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
         # Training
-        step, stopped_by = start, "steps"
+        step = start
+        stopped_by = "steps"
         while step < options.steps:
+            position = batches.state()
             try:
                 batch = next(batches)
             except StopIteration:
-                stopped_by = "data"
+                stopped_by = interrupts.wanted(step) or "data"
                 break
+            if by_epoch and _epoch(batches.state()) > _epoch(position):
+                # The batch is the first of a new epoch, the state still that of the old one's end.
+                milestones.evaluate_and_save(step, state, position)
             state, metrics = train_step(state, put_batch(batch, mesh, options.accumulation))
             step += 1
             reporter.push(step, metrics)
-            compilations.check(step, batch)
-            signal_name, scores = interrupts.wanted(step), None
-            if evaluate and not signal_name and _due(step, options.eval_every, options.steps):
-                scores = _evaluate(evaluate, state, step, options, reporter)
-            if scores or signal_name or _due(step, options.checkpoint_every, options.steps):
-                _save(checkpoints, state, step, batches, scores, reporter)
+            watch.check(step, batch)
+            for hook in hooks:
+                hook(step, state, metrics)
+            signal_name = interrupts.wanted(step)
             if signal_name:
                 stopped_by = signal_name
                 break
+            if step == options.steps:
+                break
+            if not by_epoch and _is_due(step, options.eval_every):
+                milestones.evaluate_and_save(step, state, batches.state())
+            elif _is_due(step, options.checkpoint_every):
+                milestones.save(step, state, batches.state())
 
-        # The end
-        if stopped_by == "data" and step > (checkpoints.latest_step() or 0):
-            _save(checkpoints, state, step, batches, None, reporter)
+        # The end: a run that is complete is evaluated, one that was stopped is only saved
+        if stopped_by in ("steps", "data"):
+            reporter.write_last_step()
+            milestones.evaluate_and_save(step, state, batches.state())
+        else:
+            milestones.save(step, state, batches.state())
         reporter.flush()
         checkpoints.wait()
-        return FitResult(state, step, stopped_by, train_step._cache_size())
+        return FitResult(state, step, stopped_by, watch.compilations)
 
 
-class _Compilations:
-    """Says so when a step was compiled again for batches of a shape that it had been compiled for:
-    once is enough."""
+class _Milestones:
+    """The evaluations and checkpoints of a run, each at most once for a step."""
 
-    def __init__(self, train_step: Any) -> None:
-        self._step, self._shapes, self._unexpected = train_step, set(), 0
+    def __init__(
+        self,
+        evaluate: Evaluate | None,
+        options: LoopOptions,
+        checkpoints: TrainingCheckpoints,
+        reporter: Reporter,
+        start: int,
+    ) -> None:
+        self._evaluate = evaluate
+        self._options = options
+        self._checkpoints = checkpoints
+        self._reporter = reporter
+        # Step 0 is neither evaluated nor saved.
+        self._saved_step = start
+        is_evaluated = start == 0 or checkpoints.scores(start) is not None
+        self._evaluated_step = start if is_evaluated else 0
 
-    def check(self, step: int, batch: NumpyBatch) -> None:
-        """To be called after step ``step``, which took ``batch``."""
-        self._shapes.add(tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items())))
-        unexpected = self._step._cache_size() - len(self._shapes)
-        if unexpected > self._unexpected and jax.process_index() == 0:
-            print(
-                f"step {step} was compiled again, although batches of its shape had been there; something of the "
-                "state changed its type or its place, please report it",
-                file=sys.stderr,
-            )
-        self._unexpected = max(self._unexpected, unexpected)
+    def evaluate_and_save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
+        """Saves the state of ``step`` with its scores; without an evaluation only saves it."""
+        if self._evaluate is None or step == self._evaluated_step:
+            self.save(step, state, position)
+            return
+        self._reporter.flush()
+        scores = {name: float(x) for name, x in self._evaluate(state.params, step).items()}
+        self._check_best_metric(scores)
+        self._reporter.write_evaluation(step, scores)
+        self._evaluated_step = step
+        if step == self._saved_step:
+            self._checkpoints.add_scores(step, scores)
+        else:
+            self.save(step, state, position, scores)
+
+    def save(
+        self,
+        step: int,
+        state: TrainState,
+        position: dict[str, Any],
+        scores: Mapping[str, float] | None = None,
+    ) -> None:
+        """Saves the state of ``step`` and the position in the data, unless they are saved."""
+        if step == self._saved_step:
+            return
+        # First the metrics: a resume cuts off what is later than the checkpoint, not what is
+        # missing before it.
+        self._reporter.flush()
+        self._checkpoints.save(step, state.params, state.without_params(), position, scores)
+        self._saved_step = step
+
+    def _check_best_metric(self, scores: Mapping[str, float]) -> None:
+        name = self._options.best_metric
+        if self._options.keep_best and name not in scores:
+            guess = did_you_mean(name, scores)
+            raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
 
 
-def _due(step: int, every: int, last: int) -> bool:
-    return step == last or (every > 0 and step % every == 0)
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _epoch(position: Mapping[str, Any]) -> int:
+    """Returns the number of the pass over the data that a position of the batches lies in."""
+    if "epoch" not in position:
+        raise InputError(
+            'training.eval_every: "epoch", but these batches do not count epochs; give a number of '
+            "steps"
+        )
+    return position["epoch"]
 
 
 def _open_checkpoints(
     workdir: Path, options: LoopOptions, model_name: str, run: dict[str, Any]
 ) -> TrainingCheckpoints:
     return TrainingCheckpoints(
-        workdir / SUBDIRECTORY,
+        workdir / CHECKPOINTS,
         model=model_name,
         config=run,
         keep_latest=options.keep_latest,
@@ -235,102 +303,13 @@ def _open_checkpoints(
     )
 
 
-def _restore(
-    checkpoints: TrainingCheckpoints, abstract: TrainState, batches: BatchIterator
-) -> TrainState:
-    found = checkpoints.restore(abstract.params, abstract.rest())
-    batches.restore(found.data)
-    return TrainState(params=found.params, **found.state)
-
-
-def _save(
-    checkpoints: TrainingCheckpoints,
-    state: TrainState,
-    step: int,
-    batches: BatchIterator,
-    scores: Mapping[str, float] | None,
-    reporter: "_Reporter",
-) -> None:
-    reporter.flush()  # what a resume would cut off must not be ahead of the checkpoint
-    checkpoints.save(step, state.params, state.rest(), batches.state(), scores)
-
-
-def _evaluate(
-    evaluate: Evaluate, state: TrainState, step: int, options: LoopOptions, reporter: "_Reporter"
-) -> dict[str, float]:
-    reporter.flush()
-    scores = {name: float(value) for name, value in evaluate(state.params, step).items()}
-    if options.keep_best and options.best_metric not in scores:
-        guess = did_you_mean(options.best_metric, scores)
-        raise InputError(
-            f'training.best_metric: the evaluation gives no "{options.best_metric}"; {guess}'
-        )
-    reporter.line(step, {"eval": scores})
-    reporter.throughput.restart()
-    return scores
-
-
-class _Reporter:
-    """Reads each step's metrics one step late, so that the devices never wait for the host.
-
-    Logs them, shows them, and raises TrainingDiverged when too many in a row were not finite.
-    """
-
-    def __init__(
-        self,
-        workdir: Path,
-        options: LoopOptions,
-        start: int,
-        on_metrics: Callable[..., None] | None,
-    ) -> None:
-        first = jax.process_index() == 0
-        self.throughput = Throughput()
-        self._options, self._on_metrics = options, on_metrics
-        self._pending: tuple[int, dict[str, Array]] | None = None
-        self._writers: list[Any] = []
-        if first and options.tensorboard:
-            self._writers.append(TensorBoard(workdir / "tensorboard", start))
-        if first:
-            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start))
-        self._progress = ProgressLine(options.steps, start, shown=first and options.progress)
-
-    def __enter__(self) -> "_Reporter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for each in (*self._writers, self._progress):
-            each.close()
-
-    def push(self, step: int, metrics: dict[str, Array]) -> None:
-        """Takes the metrics of the step just started and reports those of the step before."""
-        self.flush()
-        self._pending = (step, metrics)
-
-    def flush(self) -> None:
-        """Reports what is pending, waiting for the devices."""
-        if self._pending is None:
-            return
-        step, arrays = self._pending
-        self._pending = None
-        values = {name: value.item() for name, value in jax.device_get(arrays).items()}
-        self._check(step, values["bad_streak"])
-        rate = self.throughput.add(values.get("tokens", values["weight"]))
-        self._progress.update(values["loss"], rate)
-        if _due(step, self._options.log_every, self._options.steps):
-            self.line(step, {**values, "tokens_per_second": round(rate, 1)})
-
-    def line(self, step: int, values: dict[str, Any]) -> None:
-        """Writes one line to every writer."""
-        for writer in self._writers:
-            writer.write(step, values)
-        if self._on_metrics:
-            self._on_metrics(step, values)
-
-    def _check(self, step: int, bad_streak: int) -> None:
-        if bad_streak < self._options.max_bad_steps:
-            return
-        raise TrainingDiverged(
-            f"the loss or its gradient was not finite in steps {step - bad_streak + 1} to {step}, "
-            f"{bad_streak} in a row (training.max_bad_steps); lower the learning rate or look at these "
-            "batches; the last checkpoint is intact"
-        )
+def _make_reporter(workdir: Path, options: LoopOptions, start: int) -> Reporter:
+    return Reporter(
+        workdir,
+        start=start,
+        steps=options.steps,
+        log_every=options.log_every,
+        max_bad_steps=options.max_bad_steps,
+        tensorboard=options.tensorboard,
+        progress=options.progress,
+    )

@@ -1,4 +1,4 @@
-"""The training state: what one step takes and returns, and how it comes to be on a mesh."""
+"""The training state: the arrays that a step takes and returns, and their creation on a mesh."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.training.checkpointing import check_names, describe
-from longsum_jax.training.mesh import Layout, Rules, plan_layout, rows_sharding, slot_shardings
+from longsum_jax.training.mesh import Layout, Rules, plan_layout, slot_shardings
 from longsum_jax.typing import Array
 
 
@@ -22,31 +22,49 @@ class TrainState:
     """All arrays of a run.
 
     Attributes:
-        step: () int32, batches taken so far.
+        step: () int32, number of batches taken so far.
         params: parameter tree.
         opt_state: optimizer state.
-        carry: what the loss function hands from batch to batch, () for most models; the first
-            dimension of every array in it is the rows of the global batch.
-        skipped: () int32, steps whose loss or gradient was not finite, in the whole run.
-        bad_streak: () int32, how many of them in a row up to now.
+        skipped: () int32, number of steps of the run whose loss or gradient was not finite.
+        bad_streak: () int32, number of such steps in a row up to now.
     """
 
     step: Array
     params: Any
     opt_state: Any
-    carry: Any
     skipped: Array
     bad_streak: Array
 
-    def rest(self) -> dict[str, Any]:
-        """Everything but the parameters, as checkpoints store it."""
+    def without_params(self) -> dict[str, Any]:
+        """Returns everything but the parameters, as checkpoints store it."""
         return {
             "step": self.step,
             "opt_state": self.opt_state,
-            "carry": self.carry,
+            "carry": (),  # an empty entry of checkpoint format 1
             "skipped": self.skipped,
             "bad_streak": self.bad_streak,
         }
+
+    @classmethod
+    def from_checkpoint(cls, params: Any, rest: dict[str, Any]) -> "TrainState":
+        """Joins the parameters and the ``without_params`` of a checkpoint."""
+        rest = {name: value for name, value in rest.items() if name != "carry"}
+        return cls(params=params, **rest)
+
+
+def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the state of step 0 with ``params``."""
+
+    def zero() -> Array:
+        return jnp.zeros((), jnp.int32)
+
+    return TrainState(
+        step=zero(),
+        params=params,
+        opt_state=optimizer.init(params),
+        skipped=zero(),
+        bad_streak=zero(),
+    )
 
 
 def plan_state(
@@ -55,18 +73,26 @@ def plan_state(
     mesh: Mesh,
     rules: Rules,
     rng: Array,
-    carry: Any = (),
 ) -> tuple[TrainState, Layout]:
-    """Returns the state as jax.ShapeDtypeStruct leaves with shardings, and the layout of the
-    parameters."""
+    """Returns the shapes of the state of step 0 with shardings, and the layout of the parameters.
+
+    Args:
+        init: PRNG key to parameter tree, boxed with logical names or not.
+        optimizer: the optimizer.
+        mesh: from `mesh.make_mesh`.
+        rules: `MeshOptions.rules`.
+        rng: key of the initialisation.
+
+    Returns:
+        A state of jax.ShapeDtypeStruct, nothing is computed; and the layout.
+    """
     layout = plan_layout(init, mesh, rules, rng)
-    shapes = jax.eval_shape(lambda: _fresh(layout.shapes, optimizer, carry))
+    shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
     replicated = NamedSharding(mesh, P())
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
         opt_state=slot_shardings(shapes.opt_state, layout.shapes, layout.shardings, mesh),
-        carry=jax.tree.map(lambda x: rows_sharding(mesh, x.ndim), shapes.carry),
         skipped=replicated,
         bad_streak=replicated,
     )
@@ -83,7 +109,6 @@ def create_state(
     init: Callable[[Array], Any],
     optimizer: optax.GradientTransformation,
     rng: Array,
-    carry: Any = (),
     initial_params: Any | None = None,
 ) -> TrainState:
     """Creates the state of step 0 with every array born on its own devices.
@@ -93,7 +118,6 @@ def create_state(
         init: PRNG key to parameter tree, boxed with logical names or not.
         optimizer: the optimizer.
         rng: key of the initialisation; the values do not depend on the mesh.
-        carry: the first carry, global arrays, the same on every host.
         initial_params: host arrays to start from instead of ``init``, the same on every host.
 
     Raises:
@@ -105,26 +129,19 @@ def create_state(
         # No logical rules are active here: boxes would constrain dimensions that do not divide the
         # mesh.
         create = jax.jit(
-            lambda key: _fresh(meta.unbox(init(key)), optimizer, carry), out_shardings=shardings
+            lambda key: init_state(meta.unbox(init(key)), optimizer), out_shardings=shardings
         )
         return create(rng)
     initial_params = meta.unbox(initial_params)
     check_names(describe(abstract.params), describe(initial_params), "initial_params", "parameters")
     params = jax.tree.map(_place_host_array, initial_params, abstract.params)
-    return jax.jit(lambda params: _fresh(params, optimizer, carry), out_shardings=shardings)(params)
+    create = jax.jit(lambda params: init_state(params, optimizer), out_shardings=shardings)
+    return create(params)
 
 
 def shardings_of(abstract: Any) -> Any:
     """Returns the shardings of a tree of jax.ShapeDtypeStruct."""
     return jax.tree.map(lambda leaf: leaf.sharding, abstract)
-
-
-def _fresh(params: Any, optimizer: optax.GradientTransformation, carry: Any) -> TrainState:
-    def zero() -> Array:
-        return jnp.zeros((), jnp.int32)
-
-    carry = jax.tree.map(jnp.asarray, carry)
-    return TrainState(zero(), params, optimizer.init(params), carry, zero(), zero())
 
 
 def _place_host_array(value: Any, target: jax.ShapeDtypeStruct) -> Array:

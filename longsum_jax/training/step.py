@@ -1,6 +1,9 @@
-"""One training step: micro-batches, one division, one update, or none when something is not
-finite."""
+"""One training step: gradients of micro-batches, one division by the weight, one update.
 
+A step whose loss or gradient is not finite changes nothing but the counts of skipped steps.
+"""
+
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -13,64 +16,73 @@ from jax.sharding import PartitionSpec as P
 from longsum_jax.training.mesh import BATCH_AXES
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
-from longsum_jax.typing import Array
+from longsum_jax.typing import Array, NumpyBatch
 
 RESERVED_METRICS = ("loss", "grad_norm", "learning_rate", "weight", "skipped", "bad_streak")
 
 
 class LossOutput(NamedTuple):
-    """What a loss function returns for the rows it was given.
+    """The loss of some rows of a batch.
 
     Attributes:
         loss_sum: () float32, the sum (not the mean) of the losses.
-        weight: () float32, what the sum is divided by in the end, usually the number of target
-            tokens.
-        carry: for the next batch, the tree structure and shapes of the carry it was given.
+        weight: () float32, the divisor of the sum, usually the number of target tokens.
         metrics: name to () array, sums over the rows. "tokens", if given, is what tokens per second
             counts.
     """
 
     loss_sum: Array
     weight: Array
-    carry: Any = ()
     metrics: dict[str, Array] = {}  # noqa: RUF012 - never mutated
 
 
 class LossFn(Protocol):
-    """Called with parameters, batch arrays [rows, ...], a PRNG key and the carry of these rows."""
+    """A loss function of parameters, batch arrays [rows, ...] and a PRNG key."""
+
+    def __call__(self, params: Any, batch: dict[str, Array], rng: Array) -> LossOutput: ...
+
+
+class SegmentLossFn(Protocol):
+    """A loss function of one segment of every row, which takes and returns the rows' memory."""
 
     def __call__(
-        self, params: Any, batch: dict[str, Array], rng: Array, carry: Any
-    ) -> LossOutput: ...
+        self, params: Any, segment: dict[str, Array], rng: Array, memory: Any
+    ) -> tuple[LossOutput, Any]: ...
+
+
+def _share_nothing(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
+    del params, batch
+    return {}
 
 
 class SegmentedLoss(NamedTuple):
-    """A loss function for documents that go through segment by segment, in one compiled step.
+    """A loss of documents that a model reads segment by segment, all in one compiled step.
 
-    Batch arrays are [rows, S, ...] with the segments of each row's document on their second axis.
-    Gradients are taken segment by segment and added up, so that memory does not depend on S;
-    nothing is computed for segments that no row has. What goes from one segment of a document to
-    the next begins anew with every batch.
+    Batch arrays are [rows, segments, ...]. Gradients are taken segment by segment and added up, so
+    memory use does not grow with the number of segments; segments that no row has are not computed.
+    The memory that goes from one segment of a document to the next begins anew with every batch.
 
     Attributes:
-        loss_fn: of one segment of every row, arrays [rows, ...]; its carry is what the segment
-            before handed on.
-        start: (parameters, batch) -> the carry of the first segments.
-        count: batch -> () int32, how many segments the longest document has.
-        shared: (parameters, batch) -> further arrays [rows, ...] for every segment, computed once
+        loss_fn: the loss of one segment, batch arrays [rows, ...], given the memory after the
+            segment before.
+        init_memory: (parameters, batch) -> the memory before the first segment.
+        count_segments: batch -> () int32, the number of segments of the longest document.
+        shared: (parameters, batch) -> more arrays [rows, ...] for every segment, computed once
             without gradients.
-        whole: whether gradients go through the carry from the last segment to the first. All S
-            segments are then computed, twice, and memory grows with S by what is carried.
+        backprop_through_memory: whether gradients go through the memory from the last segment to
+            the first. All segments are then computed, twice, and memory use grows with their number
+            by the size of the memory.
     """
 
-    loss_fn: LossFn
-    start: Callable[[Any, dict[str, Array]], Any]
-    count: Callable[[dict[str, Array]], Array]
-    shared: Callable[[Any, dict[str, Array]], dict[str, Array]] = lambda params, batch: {}
-    whole: bool = False
+    loss_fn: SegmentLossFn
+    init_memory: Callable[[Any, dict[str, Array]], Any]
+    count_segments: Callable[[dict[str, Array]], Array]
+    shared: Callable[[Any, dict[str, Array]], dict[str, Array]] = _share_nothing
+    backprop_through_memory: bool = False
 
 
-GradientFn = Callable[..., tuple[Any, LossOutput]]
+Grads = Any  # the tree structure of the parameters
+GradientFn = Callable[..., tuple[Grads, LossOutput]]
 TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
 
 
@@ -84,17 +96,17 @@ def make_train_step(
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
-    The rows of the batch, and of the carry, are dealt to ``accumulation`` micro-batches of equal
-    size. Gradients of the loss sums are added and divided by the summed weight once, so the update
-    is that of the whole batch however the weight falls on the micro-batches. Randomness is a pure
-    function of seed, step and micro-batch. When the loss or the gradient norm is not finite (or the
-    batch has no weight at all), the parameters, the optimizer state and the carry stay as they are
-    and the step counts as skipped.
+    The rows of the batch are dealt to ``accumulation`` micro-batches of equal size. Gradients of
+    the loss sums are added and divided by the summed weight once, so the update is that of the
+    whole batch, however the weight falls on the micro-batches. Randomness is a pure function of
+    seed, step and micro-batch. When the loss or the gradient norm is not finite (or the batch has
+    no weight at all), the parameters and the optimizer state stay as they are and the step counts
+    as skipped.
 
     Args:
         loss_fn: see `LossFn` and `SegmentedLoss`.
         optimizer: see `longsum_jax.training.optimizers.make_optimizer`.
-        accumulation: number of micro-batches; divides the rows (`partition.check_batch_size`).
+        accumulation: number of micro-batches; divides the rows (`mesh.check_batch_size`).
         seed: of dropout and the like.
         shardings: `TrainState` of shardings on one mesh, as the state has them; None for one
             device.
@@ -107,27 +119,28 @@ def make_train_step(
     mesh = None if shardings is None else shardings.step.mesh
     gradient = gradient_fn(loss_fn, None if shardings is None else shardings.params)
 
+    def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    def skip(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
+        del grads
+        return params, opt_state
+
     def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
-        grads, out = _accumulated(gradient, state, batch, rng, accumulation, mesh)
+        grads, out = _accumulate(gradient, state.params, batch, rng, accumulation, mesh)
         loss = out.loss_sum / out.weight
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-
-        def update(grads: Any, params: Any, opt_state: Any) -> tuple[Any, Any]:
-            updates, opt_state = optimizer.update(grads, opt_state, params)
-            return optax.apply_updates(params, updates), opt_state
-
         # A branch writes where the old arrays were; choosing between old and new ones entry by
         # entry needs both.
-        skip = lambda grads, *kept: kept  # noqa: E731
         params, opt_state = jax.lax.cond(finite, update, skip, grads, state.params, state.opt_state)
         new_state = TrainState(
             step=state.step + 1,
             params=params,
             opt_state=opt_state,
-            carry=jax.tree.map(lambda a, b: jnp.where(finite, a, b), out.carry, state.carry),
             skipped=state.skipped + ~finite,
             bad_streak=jnp.where(finite, 0, state.bad_streak + 1),
         )
@@ -140,136 +153,166 @@ def make_train_step(
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
 
 
-def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
-    """Returns ``gradient(params, batch, rng, carry) -> (gradient of the loss sum, loss output)``.
+class CompilationWatch:
+    """Reports a step that was compiled again for a batch shape that it had been compiled for."""
 
-    ``shardings`` are those of the parameters, on a mesh.
+    def __init__(self, train_step: TrainStep) -> None:
+        self._train_step = train_step
+        self._shapes: set[tuple[Any, ...]] = set()
+        self._unexpected = 0
+
+    @property
+    def compilations(self) -> int:
+        """Number of compilations of the step so far."""
+        return self._train_step._cache_size()
+
+    def check(self, step: int, batch: NumpyBatch) -> None:
+        """Prints a warning if ``step``, which took ``batch``, was compiled without need."""
+        shape = tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items()))
+        self._shapes.add(shape)
+        unexpected = self.compilations - len(self._shapes)
+        if unexpected > self._unexpected and jax.process_index() == 0:
+            print(
+                f"step {step} was compiled again, although batches of its shape had been there; "
+                "something of the state changed its type or its place, please report it",
+                file=sys.stderr,
+            )
+        self._unexpected = max(self._unexpected, unexpected)
+
+
+def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
+    """Returns ``gradient(params, batch, rng) -> (gradient of the loss sum, loss output)``.
+
+    Args:
+        loss_fn: see `LossFn` and `SegmentedLoss`.
+        shardings: of the parameters, on a mesh; gradients get the same ones.
     """
     if not isinstance(loss_fn, SegmentedLoss):
         return _gradient(loss_fn, shardings)
-    if loss_fn.whole:
-        return _gradient(whole_documents(loss_fn), shardings)
-    return _gradient_by_segments(loss_fn, _gradient(loss_fn.loss_fn, shardings))
+    if loss_fn.backprop_through_memory:
+        return _gradient(document_loss(loss_fn), shardings)
+    return _gradient_by_segments(loss_fn, shardings)
 
 
 def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
-
-    def gradient(params: Any, *args: Any) -> tuple[Any, LossOutput]:
+    def gradient(params: Any, batch: dict[str, Array], rng: Array) -> tuple[Grads, LossOutput]:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
-            out = LossOutput(*loss_fn(params, *args))
+            out = LossOutput(*loss_fn(params, batch, rng))
             return out.loss_sum, out
 
         grads, out = jax.grad(loss_sum, has_aux=True)(params)
-        if (
-            shardings is not None
-        ):  # sums of micro-batches are then kept in slices, like the parameters
-            grads = jax.lax.with_sharding_constraint(grads, shardings)
+        return _constrain(grads, shardings), out
+
+    return gradient
+
+
+def _constrain(grads: Grads, shardings: Any | None) -> Grads:
+    """Shards gradients like their parameters, so that sums of micro-batches are kept in slices."""
+    if shardings is None:
+        return grads
+    return jax.lax.with_sharding_constraint(grads, shardings)
+
+
+def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> GradientFn:
+    """Returns a gradient that adds up the gradients of the segments; none goes through memory."""
+
+    def segment_gradient(
+        params: Any, segment: dict[str, Array], rng: Array, memory: Any
+    ) -> tuple[Grads, LossOutput, Any]:
+        def loss_sum(params: Any) -> tuple[Array, tuple[LossOutput, Any]]:
+            out, new_memory = loss.loss_fn(params, segment, rng, memory)
+            out = LossOutput(*out)
+            return out.loss_sum, (out, new_memory)
+
+        grads, (out, new_memory) = jax.grad(loss_sum, has_aux=True)(params)
+        return _constrain(grads, shardings), out, new_memory
+
+    def gradient(params: Any, batch: dict[str, Array], rng: Array) -> tuple[Grads, LossOutput]:
+        shared = jax.lax.stop_gradient(loss.shared(params, batch))
+
+        def one(index: Array | int, memory: Any) -> tuple[Grads, LossOutput, Any]:
+            segment = _segment(batch, index) | shared
+            return segment_gradient(params, segment, jax.random.fold_in(rng, index), memory)
+
+        def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
+            index, sums, memory = carry
+            grads, out, memory = one(index, memory)
+            return index + 1, jax.tree.map(jnp.add, sums, (grads, out)), memory
+
+        memory = loss.init_memory(params, batch)
+        count = loss.count_segments(batch)
+        sums = _zeros_of(one, 0, memory)
+        carry = (jnp.int32(0), sums, memory)
+        _, (grads, out), _ = jax.lax.while_loop(lambda carry: carry[0] < count, body, carry)
         return grads, out
 
     return gradient
 
 
-def _gradient_by_segments(loss: SegmentedLoss, gradient: GradientFn) -> GradientFn:
-    """Adds up what ``gradient`` gives for each segment; the carry of the batch itself stays as it
-    is."""
+def document_loss(loss: SegmentedLoss) -> LossFn:
+    """Returns the loss of all segments as one function to be differentiated."""
 
-    def by_segments(
-        params: Any, batch: dict[str, Array], rng: Array, carry: Any
-    ) -> tuple[Any, LossOutput]:
-        shared = jax.lax.stop_gradient(loss.shared(params, batch))
-
-        def one(index: Array | int, memory: Any) -> tuple[Any, LossOutput]:
-            return gradient(
-                params, _segment(batch, index) | shared, jax.random.fold_in(rng, index), memory
-            )
-
-        def body(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
-            index, sums, memory = state
-            grads, out = one(index, memory)
-            return (
-                index + 1,
-                jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))),
-                out.carry,
-            )
-
-        memory, count = loss.start(params, batch), loss.count(batch)
-        sums = _zeros_of(one, 0, memory)
-        _, (grads, out), _ = jax.lax.while_loop(
-            lambda state: state[0] < count, body, (jnp.int32(0), sums, memory)
-        )
-        return grads, out._replace(carry=carry)
-
-    return by_segments
-
-
-def whole_documents(loss: SegmentedLoss) -> LossFn:
-    """The sums over all segments, as one function to be differentiated."""
-
-    def whole(params: Any, batch: dict[str, Array], rng: Array, carry: Any) -> LossOutput:
+    def loss_fn(params: Any, batch: dict[str, Array], rng: Array) -> LossOutput:
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
         def one(memory: Any, index: Array) -> tuple[Any, LossOutput]:
             segment = _segment(batch, index) | shared
-            out = LossOutput(*loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory))
-            return out.carry, out._replace(carry=())
+            out, memory = loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory)
+            return memory, LossOutput(*out)
 
-        segments = jax.tree.leaves(batch)[0].shape[1]
-        step = jax.checkpoint(
-            one, prevent_cse=False
-        )  # the loop keeps a segment from being merged with its repetition
-        _, outs = jax.lax.scan(step, loss.start(params, batch), jnp.arange(segments))
-        return jax.tree.map(lambda x: x.sum(0), outs)._replace(carry=carry)
+        num_segments = jax.tree.leaves(batch)[0].shape[1]
+        # The loop already keeps a segment from being merged with its repetition.
+        step = jax.checkpoint(one, prevent_cse=False)
+        memory = loss.init_memory(params, batch)
+        _, outs = jax.lax.scan(step, memory, jnp.arange(num_segments))
+        return jax.tree.map(lambda x: x.sum(0), outs)
 
-    return whole
+    return loss_fn
 
 
 def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
-    """Segment ``index`` of every row."""
+    """Returns segment ``index`` of every row."""
     return {
         name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False) for name, x in batch.items()
     }
 
 
-def _zeros_of(gradient: GradientFn, *args: Any) -> tuple[Any, LossOutput]:
-    """Where sums of what ``gradient`` gives begin, without a carry."""
-    grads, out = jax.eval_shape(gradient, *args)
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out._replace(carry=())))
+def _zeros_of(gradient: Callable[..., Any], *args: Any) -> tuple[Grads, LossOutput]:
+    """Returns zeros with the shapes of the gradients and the loss output of ``gradient(*args)``."""
+    grads, out, *_ = jax.eval_shape(gradient, *args)
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out))
 
 
-def _accumulated(
+def _accumulate(
     gradient: GradientFn,
-    state: TrainState,
-    batch: Any,
+    params: Any,
+    batch: dict[str, Array],
     rng: Array,
     accumulation: int,
     mesh: Mesh | None,
-) -> tuple[Any, LossOutput]:
-    """Returns the gradient of the summed loss, and the summed loss output with the carry of all
-    rows."""
+) -> tuple[Grads, LossOutput]:
+    """Returns the gradient of the summed loss, and the summed loss output, of all micro-batches."""
 
-    def one(batch: Any, carry: Any, index: Array | int) -> tuple[Any, LossOutput]:
-        return gradient(state.params, batch, jax.random.fold_in(rng, index), carry)
+    def one(micro_batch: dict[str, Array], index: Array | int) -> tuple[Grads, LossOutput]:
+        return gradient(params, micro_batch, jax.random.fold_in(rng, index))
 
     if accumulation == 1:
-        return one(batch, state.carry, 0)
+        return one(batch, 0)
 
-    def body(sums: Any, inputs: Any) -> tuple[Any, Any]:
-        grads, out = one(*inputs)
-        return jax.tree.map(jnp.add, sums, (grads, out._replace(carry=()))), out.carry
+    def body(sums: Any, inputs: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, one(*inputs)), None
 
-    micro_batches, carries = (_dealt(tree, accumulation, mesh) for tree in (batch, state.carry))
-    inputs = (micro_batches, carries, jnp.arange(accumulation))
+    inputs = (_deal(batch, accumulation, mesh), jnp.arange(accumulation))
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
-    (grads, out), carries = jax.lax.scan(body, zeros, inputs)
-    return grads, out._replace(carry=_gathered(carries))
+    (grads, out), _ = jax.lax.scan(body, zeros, inputs)
+    return grads, out
 
 
-def _dealt(tree: Any, count: int, mesh: Mesh | None) -> Any:
-    """[rows, ...] to [count, rows / count, ...]; micro-batch i gets the rows i, i + count, i + 2
-    count, ...
+def _deal(batch: dict[str, Array], count: int, mesh: Mesh | None) -> dict[str, Array]:
+    """Reshapes [rows, ...] to [count, rows / count, ...].
 
-    Dealing, not cutting, keeps every row on its device: each micro-batch is again spread over all
-    devices.
+    Micro-batch i gets the rows i, i + count, i + 2 count, ... Dealing, not cutting, keeps every row
+    on its device: each micro-batch is again spread over all devices.
     """
 
     def deal(x: Array) -> Array:
@@ -280,18 +323,21 @@ def _dealt(tree: Any, count: int, mesh: Mesh | None) -> Any:
             return x
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, BATCH_AXES)))
 
-    return jax.tree.map(deal, tree)
-
-
-def _gathered(tree: Any) -> Any:
-    """Undoes `_dealt`."""
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), tree)
+    return jax.tree.map(deal, batch)
 
 
 def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> dict[str, Array]:
-    if clash := sorted(set(out.metrics) & set(RESERVED_METRICS)):
+    clash = sorted(set(out.metrics) & set(RESERVED_METRICS))
+    if clash:
         raise ValueError(f"the loss function may not use the metric names {clash}")
+    metrics = {
+        "loss": loss,
+        "grad_norm": norm,
+        "weight": out.weight,
+        "skipped": state.skipped,
+        "bad_streak": state.bad_streak,
+    }
     rate = optax.tree_utils.tree_get(state.opt_state, "learning_rate")
-    metrics = {"loss": loss, "grad_norm": norm, "weight": out.weight}
-    metrics |= {"skipped": state.skipped, "bad_streak": state.bad_streak}
-    return metrics | ({} if rate is None else {"learning_rate": rate}) | dict(out.metrics)
+    if rate is not None:
+        metrics["learning_rate"] = rate
+    return metrics | dict(out.metrics)

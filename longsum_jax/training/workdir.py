@@ -1,8 +1,8 @@
-"""The directory of a run: may it be written, and does it belong to this run?"""
+"""The directory of a run: whether it can be written, and whether it belongs to this run."""
 
 import json
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ import jax
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.training.checkpointing import SUBDIRECTORY
 
-# Names (of values or whole sections) in the description of a run that may change between its
-# restarts.
-FREE_KEYS = frozenset(
+CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
+
+# Names (of values or sections) in the description of a run that may change between its restarts.
+_CHANGEABLE = frozenset(
     {
         "steps",
         "log_every",
@@ -23,14 +23,16 @@ FREE_KEYS = frozenset(
         "keep_latest",
         "keep_best",
         "best_metric",
+        "max_bad_steps",
+        "tensorboard",
+        "progress",
+        "workdir",
+        "mesh",
     }
-    | {"max_bad_steps", "tensorboard", "progress", "workdir", "mesh"}
 )
 
 
-def open_workdir(
-    workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS
-) -> Path:
+def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
     """Makes ``workdir`` if need be and writes the description of the run to its run.json.
 
     A workdir with checkpoints of another run is refused; one without any is taken over.
@@ -38,12 +40,11 @@ def open_workdir(
     Args:
         workdir: path, the same on every host.
         run: JSON-able description, sections nested.
-        free_keys: names of values or sections that may differ from the run that is there.
 
     Raises:
         InputError: not writable, or the checkpoints there are of a run with another description.
     """
-    check_workdir(workdir, run, free_keys)
+    check_workdir(workdir, run)
     workdir = Path(workdir).absolute()
     workdir.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0:
@@ -51,10 +52,8 @@ def open_workdir(
     return workdir
 
 
-def check_workdir(
-    workdir: str | Path, run: Mapping[str, Any], free_keys: Collection[str] = FREE_KEYS
-) -> None:
-    """Raises what ``open_workdir`` would raise, and leaves the disk as it is."""
+def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
+    """Raises the errors of ``open_workdir``, and leaves the disk as it is."""
     if "://" in str(workdir):
         raise InputError(
             f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path"
@@ -64,34 +63,37 @@ def check_workdir(
     path = workdir / "run.json"
     if path.exists() and has_checkpoint(workdir):
         run = json.loads(json.dumps(run))  # tuples become the lists that the file holds
-        _check_same_run(_read(path), run, workdir, free_keys)
+        _check_same_run(_read(path), run, workdir)
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether a run has come as far as its first checkpoint there."""
-    directory = workdir / SUBDIRECTORY
-    return directory.is_dir() and any(entry.name.isdigit() for entry in directory.iterdir())
+    """Returns whether the run of ``workdir`` has saved its first checkpoint."""
+    directory = workdir / CHECKPOINTS
+    if not directory.is_dir():
+        return False
+    return any(entry.name.isdigit() for entry in directory.iterdir())
 
 
-def differing_keys(
-    old: Mapping[str, Any], new: Mapping[str, Any], free_keys: Collection[str]
-) -> list[str]:
-    """Returns "model.d_model (32 there, 16 here)" for every value that differs and is not free."""
-    old, new = _flat(old), _flat(new)
-    differing = [
-        key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)
-    ]
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns "model.d_model (32 there, 16 here)" for every difference that a restart may not have.
+
+    Args:
+        old: description of the run that is there, sections nested.
+        new: description of the run to be continued.
+    """
+    old, new = _flatten(old), _flatten(new)
+    keys = sorted(old.keys() | new.keys())
     return [
-        f"{'.'.join(key)} ({_shown(old, key)} there, {_shown(new, key)} here)"
-        for key in differing
-        if not set(key) & set(free_keys)
+        f"{'.'.join(key)} ({_describe(old, key)} there, {_describe(new, key)} here)"
+        for key in keys
+        if old.get(key, ...) != new.get(key, ...) and not _CHANGEABLE.intersection(key)
     ]
 
 
 def _check_writable(workdir: Path) -> None:
-    there = next(path for path in (workdir, *workdir.parents) if path.exists())
+    nearest = next(path for path in (workdir, *workdir.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
         raise InputError(
@@ -108,25 +110,24 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _check_same_run(
-    old: dict[str, Any], new: dict[str, Any], workdir: Path, free: Collection[str]
-) -> None:
-    if differing := differing_keys(old, new, free):
+def _check_same_run(old: dict[str, Any], new: dict[str, Any], workdir: Path) -> None:
+    differing = differing_keys(old, new)
+    if differing:
         raise InputError(
             f"{workdir}: holds another run, differing in {', '.join(differing)}; "
             "give another workdir, or the values it was started with"
         )
 
 
-def _flat(tree: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+def _flatten(tree: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Returns path to value of every leaf of nested mappings."""
     if not isinstance(tree, Mapping):
         return {prefix: tree}
-    return {
-        key: leaf
-        for name, node in tree.items()
-        for key, leaf in _flat(node, (*prefix, name)).items()
-    }
+    flat = {}
+    for name, node in tree.items():
+        flat |= _flatten(node, (*prefix, name))
+    return flat
 
 
-def _shown(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:
+def _describe(flat: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> str:
     return json.dumps(flat[key]) if key in flat else "absent"

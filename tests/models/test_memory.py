@@ -215,7 +215,7 @@ KINDS = {
 
 def gradients(config, params, batch):
     loss = segment_loss_fn(FAMILY.module_class(config), config)
-    return jax.jit(gradient_fn(loss))(params, batch, jax.random.key(0), ())
+    return jax.jit(gradient_fn(loss))(params, batch, jax.random.key(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -278,7 +278,7 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
 def test_evaluation_does_not_count_the_error_of_compression():
     config, module, params = make(memory="compressive", memory_reconstruction=0.5)
     loss = segment_loss_fn(module, config, deterministic=True)
-    _, out = jax.jit(gradient_fn(loss))(params, make_batch(), jax.random.key(0), ())
+    _, out = jax.jit(gradient_fn(loss))(params, make_batch(), jax.random.key(0))
     assert "reconstruction" not in out.metrics
 
 

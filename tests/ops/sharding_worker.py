@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.ops.attention import blockwise as key_sets
-from longsum_jax.ops.attention.blocks import neighbours
+from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.hepos import mix_strided
@@ -239,9 +239,9 @@ def check_extended():
         found[f"{left} {right}"] = float(jnp.abs(parts - wanted).max())
     blocks = normal(B, 8, C, 3)
     side_by_side = shard_map_sequence(
-        lambda x, axes: neighbours(x, 1, 2, axes), CUT, text={"x": blocks}
+        lambda x, axes: neighbors(x, 1, 2, axes), CUT, text={"x": blocks}
     )
-    return found | {"neighbours": float(jnp.abs(side_by_side - neighbours(blocks, 1, 2)).max())}
+    return found | {"neighbours": float(jnp.abs(side_by_side - neighbors(blocks, 1, 2)).max())}
 
 
 def check_pieces():

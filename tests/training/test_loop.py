@@ -11,8 +11,9 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.training.checkpointing import read_meta, restore_params
-from longsum_jax.training.loop import LoopOptions, TrainingDiverged, _Compilations
-from longsum_jax.training.step import LossOutput
+from longsum_jax.training.loop import LoopOptions
+from longsum_jax.training.reporter import TrainingDiverged
+from longsum_jax.training.step import CompilationWatch, LossOutput
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -27,26 +28,30 @@ def whole(toy, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("whole")
     scores = {4: 0.5, 8: 0.2, 9: 0.3}
     run = {"model": {"embed": 8}, "training": {"steps": 9}}
-    shown = []
+    seen = []
+
+    def hook(step, state, metrics):
+        seen.append((step, int(state.step), float(metrics["loss"])))
+
     result = toy.toy_fit(
         workdir,
         evaluate=lambda params, step: {"mean_rouge": scores[step]},
         eval_every=4,
         run=run,
         model_name="toy",
-        on_metrics=lambda step, values: shown.append(step),
+        hooks=[hook],
     )
-    return workdir, result, shown
+    return workdir, result, seen
 
 
 def test_run_of_all_steps(whole, toy):
-    workdir, result, shown = whole
+    workdir, result, seen = whole
     assert (result.step, result.stopped_by, result.compilations) == (9, "steps", 1)
     losses = list(toy.losses(workdir).values())
     assert len(losses) == 9
     assert losses[-1] < 0.5 * losses[0]
     lines = toy.read_lines(workdir)
-    assert shown == [line["step"] for line in lines]
+    assert seen == [(step, step, loss) for step, loss in toy.losses(workdir).items()]
     assert {
         "loss",
         "grad_norm",
@@ -106,7 +111,7 @@ def test_a_step_that_is_compiled_again_is_told(capsys):
             return self.compiled
 
     step = Step()
-    watched, batch = _Compilations(step), {"x": np.ones((2, 3))}
+    watched, batch = CompilationWatch(step), {"x": np.ones((2, 3))}
     for number, step.compiled in enumerate((1, 1, 2, 2), 1):
         watched.check(number, batch)
     step.compiled = 3
@@ -169,6 +174,71 @@ def test_end_of_the_data_ends_the_run(toy, tmp_path):
     assert saved_steps(tmp_path) == [3]
 
 
+@pytest.mark.parametrize("checkpoint_every", [100, 3])
+def test_end_of_the_data_is_evaluated_and_may_be_the_best(toy, tmp_path, checkpoint_every):
+    """Whether the last step has been saved before the data turn out to have ended, or not."""
+    evaluated = []
+
+    def evaluate(params, step):
+        evaluated.append(step)
+        return {"mean_rouge": 0.5}
+
+    options = {"evaluate": evaluate, "checkpoint_every": checkpoint_every, "log_every": 2}
+    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
+    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)  # complete: does nothing
+    assert evaluated == [3]
+    assert [(line["step"], line.get("eval")) for line in toy.read_lines(tmp_path)] == [
+        (2, None),
+        (3, None),
+        (3, {"mean_rouge": 0.5}),
+    ]
+    about = read_meta(tmp_path, "best")
+    assert (about["step"], about["metrics"]) == (3, {"mean_rouge": 0.5})
+
+
+def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, tmp_path):
+    def fail(params, step):
+        raise KeyboardInterrupt
+
+    options = {"eval_every": 0, "checkpoint_every": 3}
+    with pytest.raises(KeyboardInterrupt):
+        toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), evaluate=fail, **options)
+    scores = {"mean_rouge": 0.5}
+    options["evaluate"] = lambda params, step: scores
+    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
+    assert read_meta(tmp_path, "best")["metrics"] == scores
+
+
+@pytest.mark.parametrize("checkpoint_every", [2, 3])
+def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
+    """After each of three epochs of three steps; a resume neither repeats nor forgets one."""
+    evaluated = []
+
+    def evaluate(params, step):
+        evaluated.append(step)
+        return {"mean_rouge": 1.0 / step}
+
+    options = {
+        "evaluate": evaluate,
+        "eval_every": "epoch",
+        "checkpoint_every": checkpoint_every,
+        "batches": toy.ToyBatches(epochs=3),
+    }
+    toy.toy_fit(tmp_path, steps=3, **options)
+    assert evaluated == [3]
+    options["batches"] = toy.ToyBatches(epochs=3)
+    toy.toy_fit(tmp_path, steps=20, **options)
+    assert evaluated == [3, 6, 9]
+    assert saved_steps(tmp_path) == [3, 9]
+    assert toy.losses(tmp_path) == toy.losses(whole[0])
+    assert read_meta(tmp_path, "best")["step"] == 3
+
+
+def test_epochs_that_are_not_counted_are_named(toy, tmp_path):
+    with pytest.raises(InputError, match='eval_every: "epoch", but these batches do not count'):
+        toy.toy_fit(tmp_path, batches=Buckets([4]), eval_every="epoch")
+
+
 def test_metrics_after_the_checkpoint_are_cut(toy, whole, tmp_path):
     toy.toy_fit(tmp_path, steps=4)
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -187,7 +257,7 @@ def test_given_parameters_replace_the_initialisation(toy, whole, tmp_path):
         toy.toy_fit(tmp_path / "b", steps=2, initial_params=given)
 
 
-def failing_loss(params, batch, rng, carry):
+def failing_loss(params, batch, rng):
     """The batch says what it costs."""
     return LossOutput((params["w"] * batch["x"]).sum(), jnp.float32(1))
 

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from longsum_jax.training.state import TrainState
+from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossOutput, SegmentedLoss, gradient_fn, make_train_step
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -35,19 +35,19 @@ def segment_loss(params, batch, rng, memory):
     memory = jnp.where(batch["there"][:, None], y + 0.1 * memory @ params["w"], memory)
     noise = jax.random.normal(rng)
     return LossOutput(
-        (y**2).sum(), batch["there"].sum().astype(jnp.float32), memory, {"noise": noise}
-    )
+        (y**2).sum(), batch["there"].sum().astype(jnp.float32), {"noise": noise}
+    ), memory
 
 
-def start(params, batch):
+def init_memory(params, batch):
     return jnp.broadcast_to(params["m"], (batch["x"].shape[0], D))
 
 
-def count(batch):
+def count_segments(batch):
     return (batch["there"].any(0) * jnp.arange(1, 1 + batch["there"].shape[1])).max()
 
 
-LOSS = SegmentedLoss(segment_loss, start, count)
+LOSS = SegmentedLoss(segment_loss, init_memory, count_segments)
 
 
 def by_hand(stop, steps=4, memory=None):
@@ -55,24 +55,24 @@ def by_hand(stop, steps=4, memory=None):
     memory in between."""
 
     def total(params):
-        memory, whole, data = start(params, batch()), 0.0, batch()
+        memory, total_loss, data = init_memory(params, batch()), 0.0, batch()
         for i in range(steps):
-            out = segment_loss(
+            out, carried = segment_loss(
                 params, {k: v[:, i] for k, v in data.items()}, jax.random.key(0), memory
             )
-            whole, memory = whole + out.loss_sum, stop(out.carry)
-        return whole
+            total_loss, memory = total_loss + out.loss_sum, stop(carried)
+        return total_loss
 
     return jax.value_and_grad(total)(PARAMS)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_gradients_are_those_of_a_loop_over_segments(whole):
-    loss, grads = by_hand((lambda m: m) if whole else jax.lax.stop_gradient)
-    if not whole:  # the first memory is a parameter, but what is carried is none
+@pytest.mark.parametrize("through_memory", [False, True])
+def test_gradients_are_those_of_a_loop_over_segments(through_memory):
+    loss, grads = by_hand((lambda m: m) if through_memory else jax.lax.stop_gradient)
+    if not through_memory:  # the first memory is a parameter, but what is carried is none
         grads["m"] = jnp.zeros(D)
-    found, out = jax.jit(gradient_fn(LOSS._replace(whole=whole)))(
-        PARAMS, batch(), jax.random.key(0), ()
+    found, out = jax.jit(gradient_fn(LOSS._replace(backprop_through_memory=through_memory)))(
+        PARAMS, batch(), jax.random.key(0)
     )
     assert float(out.loss_sum) == pytest.approx(float(loss), abs=1e-5)
     assert float(out.weight) == COUNTS.sum()
@@ -82,8 +82,8 @@ def test_gradients_are_those_of_a_loop_over_segments(whole):
 def test_segments_that_no_document_has_are_not_computed():
     key = jax.random.key(7)
     gradient = jax.jit(gradient_fn(LOSS))
-    short, out = gradient(PARAMS, batch(), key, ())
-    long, more = gradient(PARAMS, batch(segments=8), key, ())
+    short, out = gradient(PARAMS, batch(), key)
+    long, more = gradient(PARAMS, batch(segments=8), key)
     drawn = sum(
         float(jax.random.normal(jax.random.fold_in(key, i))) for i in range(4)
     )  # of four segments, not 5 or 8
@@ -102,9 +102,7 @@ def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
             }
         )
         step = make_train_step(loss, optax.sgd(0.1), accumulation=accumulation)
-        counts = [jnp.zeros((), jnp.int32) for _ in range(3)]
-        params = jax.tree.map(jnp.copy, PARAMS)
-        state = TrainState(counts[0], params, optax.sgd(0.1).init(params), (), *counts[1:])
+        state = init_state(jax.tree.map(jnp.copy, PARAMS), optax.sgd(0.1))
         for _ in range(2):  # the second step begins with a fresh memory, like the first
             state, metrics = step(state, batch())
         found.append(

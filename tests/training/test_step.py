@@ -12,11 +12,11 @@ from longsum_jax.training.step import LossOutput, make_train_step
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 
-def fresh(init, optimizer, carry=()):
+def fresh(init, optimizer):
     mesh_options, rng = MeshOptions(), jax.random.key(0)
     mesh = make_mesh(mesh_options)
-    abstract, _ = plan_state(init, optimizer, mesh, mesh_options.rules, rng, carry)
-    return create_state(abstract, init, optimizer, rng, carry)
+    abstract, _ = plan_state(init, optimizer, mesh, mesh_options.rules, rng)
+    return create_state(abstract, init, optimizer, rng)
 
 
 def run(toy, accumulation, batches, steps=3):
@@ -69,36 +69,29 @@ def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
     assert metrics["weight"] == (batch["labels"] >= 0).sum()
 
 
-def memory_loss(params, batch, rng, carry):
-    """The carry of a row is the running sum of what that row has seen."""
-    memory = carry["memory"] + batch["x"]
-    return LossOutput(
-        (params["w"] * memory).sum(), jnp.float32(memory.shape[0]), {"memory": memory}
-    )
+def linear_loss(params, batch, rng):
+    """The mean over the rows of their dot product with w."""
+    return LossOutput((params["w"] * batch["x"]).sum(), jnp.float32(batch["x"].shape[0]))
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_carry_stays_with_its_rows(accumulation):
+def test_every_row_counts_once(accumulation):
     optimizer = optax.sgd(0.1)
-    state = fresh(
-        lambda rng: {"w": jnp.ones(2)}, optimizer, {"memory": np.zeros((6, 2), np.float32)}
-    )
-    step = make_train_step(memory_loss, optimizer, accumulation=accumulation)
-    w, memory = np.ones(2), np.zeros((6, 2))
+    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer)
+    step = make_train_step(linear_loss, optimizer, accumulation=accumulation)
+    w = np.ones(2)
     for seed in range(3):
         x = np.random.default_rng(seed).normal(size=(6, 2)).astype(np.float32)
         state, metrics = step(state, {"x": x})
-        memory = memory + x
-        assert float(metrics["loss"]) == pytest.approx((w * memory).sum() / 6, abs=1e-5)
-        w = w - 0.1 * memory.sum(0) / 6
-        np.testing.assert_allclose(state.carry["memory"], memory, atol=1e-6)
+        assert float(metrics["loss"]) == pytest.approx((w * x).sum() / 6, abs=1e-5)
+        w = w - 0.1 * x.sum(0) / 6
         np.testing.assert_allclose(state.params["w"], w, atol=1e-6)
 
 
-def noise_loss(params, batch, rng, carry):
+def noise_loss(params, batch, rng):
     noise = jax.random.normal(rng, batch["x"].shape)
     weight = jnp.float32(batch["x"].shape[0])
-    return LossOutput((params["w"] * batch["x"]).sum(), weight, (), {"noise": noise.sum()})
+    return LossOutput((params["w"] * batch["x"]).sum(), weight, {"noise": noise.sum()})
 
 
 def test_randomness_is_a_function_of_seed_step_and_micro_batch():
@@ -127,9 +120,8 @@ def test_randomness_is_a_function_of_seed_step_and_micro_batch():
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulation):
     optimizer = make_optimizer(OptimizerOptions(learning_rate=0.1))
-    carry = {"memory": np.zeros((2, 2), np.float32)}
-    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer, carry)
-    step = make_train_step(memory_loss, optimizer, accumulation=accumulation)
+    state = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer)
+    step = make_train_step(linear_loss, optimizer, accumulation=accumulation)
     good, spoilt = np.ones((2, 2), np.float32), np.array([[1, 1], [1, bad]], np.float32)
     counts, kept = [], []
     for x in (good, spoilt, spoilt, good):
@@ -137,13 +129,12 @@ def test_step_that_is_not_finite_changes_nothing_but_the_counts(bad, accumulatio
         counts.append(
             [int(state.step), int(state.skipped), int(state.bad_streak), int(metrics["skipped"])]
         )
-        kept.append(jax.device_get((state.params, state.opt_state, state.carry)))
+        kept.append(jax.device_get((state.params, state.opt_state)))
     assert counts == [[1, 0, 0, 0], [2, 1, 1, 1], [3, 2, 2, 2], [4, 2, 0, 2]]
     jax.tree.map(np.testing.assert_array_equal, kept[0], kept[1])
     jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
     assert (kept[3][0]["w"] != kept[0][0]["w"]).all()
     assert np.isfinite(kept[3][0]["w"]).all()
-    np.testing.assert_array_equal(kept[3][2]["memory"], 2 * good)
 
 
 def test_batch_without_weight_is_skipped(toy):
@@ -163,8 +154,8 @@ def test_one_compilation_per_batch_shape():
 
 
 def test_loss_function_may_not_take_the_name_of_a_metric():
-    def loss_fn(params, batch, rng, carry):
-        return LossOutput(params["w"].sum(), jnp.float32(1), (), {"grad_norm": jnp.float32(0)})
+    def loss_fn(params, batch, rng):
+        return LossOutput(params["w"].sum(), jnp.float32(1), {"grad_norm": jnp.float32(0)})
 
     state = fresh(lambda rng: {"w": jnp.ones(1)}, optax.sgd(0.1))
     with pytest.raises(ValueError, match="grad_norm"):

@@ -40,7 +40,7 @@ def make_init(model: ToyModel):
 
 
 def make_loss(model: ToyModel):
-    def loss_fn(params, batch, rng, carry):
+    def loss_fn(params, batch, rng):
         logits = model.apply(
             {"params": params}, batch["ids"], model.dropout == 0, rngs={"dropout": rng}
         )
@@ -49,7 +49,7 @@ def make_loss(model: ToyModel):
             nn.log_softmax(logits), batch["labels"].clip(0)[..., None], -1
         )[..., 0]
         correct = (logits.argmax(-1) == batch["labels"]) * mask
-        return LossOutput(-(picked * mask).sum(), mask.sum(), carry, {"correct": correct.sum()})
+        return LossOutput(-(picked * mask).sum(), mask.sum(), {"correct": correct.sum()})
 
     return loss_fn
 
@@ -84,7 +84,7 @@ class ToyBatches:
         return {"ids": self.ids[picked], "labels": self.labels[picked]}
 
     def state(self):
-        return {"position": self.position}
+        return {"position": self.position, "epoch": max(self.position - 1, 0) // 3}
 
     def restore(self, state):
         self.position = state["position"]

@@ -20,7 +20,7 @@ from longsum_jax.evaluation.classification import classification_scores, majorit
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, score_table
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import NumpyBatch, Params
+from longsum_jax.typing import Array, NumpyBatch, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")
 THRESHOLD = 0.5  # probability from which on one of several labels is predicted
@@ -59,7 +59,7 @@ class Classification(Objective):
         documents."""
         module = self.experiment.family.module_class(self.experiment.config)
 
-        def loss_fn(params: Any, batch: Mapping[str, Any], rng: Any, carry: Any) -> LossOutput:
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
             logits = module.apply(
                 {"params": params}, ids, mask, deterministic=False, rngs={"dropout": rng}
@@ -72,7 +72,7 @@ class Classification(Objective):
             )
             counts = {"tokens": mask.sum(), "right_documents": (right & mask.any(-1)).sum()}
             return LossOutput(
-                loss_sum, weight, carry, {name: x.astype(np.float32) for name, x in counts.items()}
+                loss_sum, weight, {name: x.astype(np.float32) for name, x in counts.items()}
             )
 
         return loss_fn

@@ -19,7 +19,7 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, s
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import IGNORED_LABEL, NumpyBatch, Params
+from longsum_jax.typing import IGNORED_LABEL, Array, NumpyBatch, Params
 
 COLUMNS = ("f1", "precision", "recall")
 BASELINES = ("lead", "random")
@@ -49,7 +49,7 @@ class Extraction(Objective):
         documents."""
         module = self.experiment.family.module_class(self.experiment.config)
 
-        def loss_fn(params: Any, batch: Mapping[str, Any], rng: Any, carry: Any) -> LossOutput:
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
             scores = module.apply(
                 {"params": params}, ids, mask, deterministic=False, rngs={"dropout": rng}
@@ -60,7 +60,7 @@ class Extraction(Objective):
             right = ((scores > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
             counts = {"tokens": mask.sum(), "right_sentences": right.sum()}
             return LossOutput(
-                loss_sum, weight, carry, {name: x.astype(np.float32) for name, x in counts.items()}
+                loss_sum, weight, {name: x.astype(np.float32) for name, x in counts.items()}
             )
 
         return loss_fn

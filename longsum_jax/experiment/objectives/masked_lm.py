@@ -83,7 +83,7 @@ class MaskedLanguageModel(Objective):
         module = self.experiment.family.module_class(self.experiment.config)
         _ = self.special_ids  # a tokenizer that does not fit should not show inside a compilation
 
-        def loss_fn(params: Any, batch: Mapping[str, Any], rng: Any, carry: Any) -> LossOutput:
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask_key, dropout_key = jax.random.split(rng)
             inputs, labels = self.masks(mask_key, batch["input_ids"], batch["attention_mask"])
             logits = module.apply(
@@ -99,7 +99,7 @@ class MaskedLanguageModel(Objective):
                 "right_tokens": (logits.argmax(-1) == labels).sum(),
             }
             return LossOutput(
-                loss_sum, weight, carry, {name: x.astype(np.float32) for name, x in counts.items()}
+                loss_sum, weight, {name: x.astype(np.float32) for name, x in counts.items()}
             )
 
         return loss_fn

@@ -1,27 +1,39 @@
-"""What models add to the loss of any objective."""
+"""Additions of models to the loss of any objective."""
 
 from typing import Any
 
 from longsum_jax.layers.attention.patterns import span_penalty
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
+from longsum_jax.typing import Array, Params
 
 
 def with_span_penalty(loss_fn: LossFn | SegmentedLoss, config: Any) -> LossFn | SegmentedLoss:
-    """``loss_fn`` and the penalty on adaptive spans, if the model ``config`` has one.
+    """Returns ``loss_fn`` plus the penalty on adaptive spans, if the model ``config`` has one.
 
     The mean loss grows by ``span_penalty`` times the mean span. The metric "span_penalty" is, like
-    all metrics, a sum: over "weight" it is what the loss holds of it.
+    all metrics, a sum: divided by "weight" it is the penalty's share of the loss.
     """
     if not config.span_penalty:
         return loss_fn
-    if isinstance(loss_fn, SegmentedLoss):
-        return loss_fn._replace(loss_fn=with_span_penalty(loss_fn.loss_fn, config))
 
-    def penalised(params: Any, *args: Any) -> LossOutput:
-        out = LossOutput(*loss_fn(params, *args))
+    def add_penalty(params: Params, out: LossOutput) -> LossOutput:
+        out = LossOutput(*out)
         penalty = span_penalty(config, params) * out.weight
-        return out._replace(
-            loss_sum=out.loss_sum + penalty, metrics=out.metrics | {"span_penalty": penalty}
-        )
+        metrics = out.metrics | {"span_penalty": penalty}
+        return out._replace(loss_sum=out.loss_sum + penalty, metrics=metrics)
 
-    return penalised
+    if isinstance(loss_fn, SegmentedLoss):
+        segment_loss = loss_fn.loss_fn
+
+        def penalized_segment(
+            params: Params, segment: dict[str, Array], rng: Array, memory: Any
+        ) -> tuple[LossOutput, Any]:
+            out, memory = segment_loss(params, segment, rng, memory)
+            return add_penalty(params, out), memory
+
+        return loss_fn._replace(loss_fn=penalized_segment)
+
+    def penalized(params: Params, batch: dict[str, Array], rng: Array) -> LossOutput:
+        return add_penalty(params, loss_fn(params, batch, rng))
+
+    return penalized

@@ -93,7 +93,7 @@ def segment_loss_fn(
 
     def segment_loss(
         params: Any, batch: Mapping[str, Array], rng: Array, memory: Any
-    ) -> LossOutput:
+    ) -> tuple[LossOutput, Any]:
         labels, mask = batch["labels"], batch["attention_mask"]
         options = {
             "rngs": {"dropout": rng},
@@ -112,9 +112,9 @@ def segment_loss_fn(
         if reconstructs:
             counts["reconstruction"] = weight * sum(x.sum() for x in jax.tree.leaves(sown))
             loss_sum += config.memory_reconstruction * counts["reconstruction"]
-        return LossOutput(loss_sum, weight, memory, counts)
+        return LossOutput(loss_sum, weight, counts), memory
 
-    def start(params: Any, batch: Mapping[str, Array]) -> DocumentMemory:
+    def init_memory(params: Any, batch: Mapping[str, Array]) -> DocumentMemory:
         rows, _, length = batch["input_ids"].shape
         sizes = rows, length, batch["labels"].shape[-1], config.memory_backprop
         return module.apply({"params": params}, *sizes, method="init_memory")
@@ -124,14 +124,15 @@ def segment_loss_fn(
             return {}
         return {"kept": kept_vectors(partial(module.apply, {"params": params}), config, batch)}
 
-    whole = config.memory != "none" and config.memory_backprop == 0
-    return SegmentedLoss(segment_loss, start, _count, shared, whole)
+    through_memory = config.memory != "none" and config.memory_backprop == 0
+    return SegmentedLoss(segment_loss, init_memory, _count_segments, shared, through_memory)
 
 
-def _count(batch: Mapping[str, Array]) -> Array:
-    """Segments of the longest document."""
-    there = batch["attention_mask"].any((0, 2))
-    return jnp.max(jnp.where(there, jnp.arange(1, 1 + there.size), 0))
+def _count_segments(batch: Mapping[str, Array]) -> Array:
+    """Returns the number of segments of the longest document."""
+    has_segment = batch["attention_mask"].any((0, 2))
+    numbers = jnp.arange(1, 1 + has_segment.size)
+    return jnp.max(jnp.where(has_segment, numbers, 0))
 
 
 def _teacher_forced(

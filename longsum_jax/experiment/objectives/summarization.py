@@ -14,7 +14,7 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, score_
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import Params
+from longsum_jax.typing import Array, Params
 
 COLUMNS = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
 
@@ -33,7 +33,7 @@ class Summarization(Objective):
         config, smoothing = self.experiment.config, self.experiment.loss.label_smoothing
         module = self.experiment.family.module_class(config)
 
-        def loss_fn(params: Any, batch: Mapping[str, Any], rng: Any, carry: Any) -> LossOutput:
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             labels = batch["labels"]
             logits = module.apply(
                 {"params": params},
@@ -48,7 +48,7 @@ class Summarization(Objective):
             loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=smoothing)
             right = (logits.argmax(-1) == labels).sum().astype(np.float32)
             tokens = batch["attention_mask"].sum().astype(np.float32) + weight
-            return LossOutput(loss_sum, weight, carry, {"tokens": tokens, "right_tokens": right})
+            return LossOutput(loss_sum, weight, {"tokens": tokens, "right_tokens": right})
 
         return loss_fn
 

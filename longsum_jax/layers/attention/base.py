@@ -100,7 +100,7 @@ def pad_to_shards(x: Array, block: int) -> Array:
     """[B, L, ...] -> the same, or longer by zeros (False), so that a mesh cuts it into parts of
     whole blocks."""
     cut = sequence_sharding(x.shape[0])
-    extra = 0 if cut is None else -x.shape[1] % (cut.parts * block)
+    extra = 0 if cut is None else -x.shape[1] % (cut.num_shards * block)
     return jnp.pad(x, ((0, 0), (0, extra)) + ((0, 0),) * (x.ndim - 2)) if extra else x
 
 
@@ -114,9 +114,9 @@ def join_tokens(tokens: Array, text: Array) -> Array:
     cut = sequence_sharding(text.shape[0])
     if cut is None:
         return jnp.concatenate([tokens, text], 1)
-    extra = -tokens.shape[1] % cut.parts
+    extra = -tokens.shape[1] % cut.num_shards
     tokens = jnp.pad(tokens, ((0, 0), (0, extra)) + ((0, 0),) * (tokens.ndim - 2))
-    tokens, text = (_in_parts(x, cut.parts) for x in (tokens, text))
+    tokens, text = (_in_parts(x, cut.num_shards) for x in (tokens, text))
     return _in_line(jnp.concatenate([tokens, text], 2))
 
 
@@ -125,8 +125,8 @@ def split_tokens(x: Array, count: int) -> tuple[Array, Array]:
     cut = sequence_sharding(x.shape[0])
     if cut is None:
         return x[:, :count], x[:, count:]
-    share = -(-count // cut.parts)
-    x = _in_parts(x, cut.parts)
+    share = -(-count // cut.num_shards)
+    x = _in_parts(x, cut.num_shards)
     return _in_line(x[:, :, :share])[:, :count], _in_line(x[:, :, share:])
 
 

@@ -9,7 +9,7 @@ from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.layers.s4d import S4D
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
-from longsum_jax.ops.attention.dense import with_further_keys
+from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.typing import Array
 
 
@@ -46,14 +46,14 @@ class FullAttention(SparseAttention):
             options = self.sparse_options(deterministic)
             sets = [KeySet(*more[:2], more[2][:, None, None, None])] if more else []
             return self.o(
-                full_attention(self.q(x), k, v, mask, distance_bias=bias, further=sets, **options)
+                full_attention(self.q(x), k, v, mask, distance_bias=bias, extra=sets, **options)
             )
         mask = mask[:, None, None, :]
         if bias is not None:
             positions = jnp.arange(length)
             bias = bias[None, :, positions - positions[:, None] + length - 1]
         if more:
-            k, v, mask, bias = with_further_keys(k, v, mask, bias, more)
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, more)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
 
 

@@ -7,11 +7,8 @@ import jax.numpy as jnp
 
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import Initializer, logical
-from longsum_jax.ops.attention.dense import (
-    dot_product_attention,
-    mix_states,
-    relative_position_bucket,
-)
+from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
+from longsum_jax.ops.attention.relative_position import relative_position_bucket
 from longsum_jax.typing import Array
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.blocks import from_blocks, neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all, attend_key_sets
 from longsum_jax.ops.attention.local import check_sizes, only_real, two_dropouts
 from longsum_jax.typing import Array
@@ -53,7 +53,7 @@ def bigbird_attention(
     qb, kb, vb, real = (to_blocks(x, block_size) for x in (q, k, v, mask))
     _check_bigbird_blocks(q.shape[1], qb.shape[1], block_size)
     ends = lambda x: jnp.concatenate([x[:, 0], x[:, -1]], axis=1)  # noqa: E731
-    window = lambda x: neighbours(x[:, 1:-1], 1, 1)  # noqa: E731  (the ends are in `ends`)
+    window = lambda x: neighbors(x[:, 1:-1], 1, 1)  # noqa: E731  (the ends are in `ends`)
     copies = 1 + random_blocks if isinstance(random_blocks, int) else 1
     count_bias = None if copies == 1 else jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
     key_sets = [

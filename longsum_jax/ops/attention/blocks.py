@@ -1,31 +1,42 @@
-"""Sequences as rows of equal blocks, and blocks together with their neighbours."""
+# ruff: noqa: F722, RUF100
+"""Sequences in blocks of equal size, and blocks together with their neighbours."""
 
 import jax.numpy as jnp
+from jaxtyping import Array, Shaped
 
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
-from longsum_jax.typing import Array
 
 
-def to_blocks(x: Array, size: int) -> Array:
-    """[B, L, ...] -> [B, N, C, ...] with C = ``size`` and N = ceil(L / C); zeros (False) pad the
-    last block."""
+def to_blocks(
+    x: Shaped[Array, "batch length ..."], size: int
+) -> Shaped[Array, "batch num_blocks block_size ..."]:
+    """Splits a sequence into ceil(length / size) blocks; zeros (False) fill the last one."""
     x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % size)) + ((0, 0),) * (x.ndim - 2))
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
-def from_blocks(x: Array, length: int) -> Array:
-    """[B, N, C, ...] -> [B, L, ...]: what ``to_blocks`` did, undone for the first ``length``
-    positions."""
+def from_blocks(
+    x: Shaped[Array, "batch num_blocks block_size ..."], length: int
+) -> Shaped[Array, "batch length ..."]:
+    """Joins blocks to a sequence and cuts it to ``length`` tokens: the inverse of ``to_blocks``."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
 
 
-def neighbours(x: Array, left: int, right: int, axes: Axes = ()) -> Array:
-    """Every block with the ``left`` blocks before and the ``right`` blocks after it, in order of
-    position.
+def neighbors(
+    x: Shaped[Array, "batch num_blocks block_size ..."], left: int, right: int, axes: Axes = ()
+) -> Shaped[Array, "batch num_blocks window ..."]:
+    """Joins every block to the ``left`` blocks before and the ``right`` blocks after it.
 
-    [B, N, C, ...] -> [B, N, (left + 1 + right) C, ...]; zeros (False) stand beyond both ends.
-    ``axes``: see ``ops.sequence_sharding``.
+    Args:
+        x: blocks of a sequence, or of one shard of it.
+        left, right: numbers of blocks.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
+
+    Returns:
+        ``(left + 1 + right) * block_size`` tokens for every block, in order of position; zeros
+        (False) beyond both ends of the sequence.
     """
-    blocks = x.shape[1]
+    num_blocks = x.shape[1]
     x = halo_exchange(x, left, right, axes)
-    return jnp.concatenate([x[:, i : i + blocks] for i in range(left + 1 + right)], axis=2)
+    shifted = [x[:, i : i + num_blocks] for i in range(left + 1 + right)]
+    return jnp.concatenate(shifted, axis=2)

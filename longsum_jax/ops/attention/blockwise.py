@@ -151,7 +151,7 @@ def attend_all(
     q: Array,
     key_sets: Sequence[KeySet],
     *,
-    everywhere: Sequence[KeySet] = (),
+    replicated: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
@@ -160,13 +160,13 @@ def attend_all(
     tokens.
 
     Args:
-        everywhere: further keys, which in a text cut over ``axes`` (``ops.sequence_sharding``)
+        replicated: more keys, which in a text cut over ``axes`` (``ops.sequence_sharding``)
             every device has, and one counts.
     """
     length = q.shape[1]
     if axes:
-        everywhere = [_of_first_part(key_set, axes) for key_set in everywhere]
-    key_sets = [*everywhere, *key_sets]
+        replicated = [_of_first_part(key_set, axes) for key_set in replicated]
+    key_sets = [*replicated, *key_sets]
     size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
     blocks = to_blocks(q, size)
     if not axes:
@@ -180,7 +180,7 @@ def _of_first_part(key_set: KeySet, axes: Axes) -> KeySet:
     return key_set._replace(mask=first if key_set.mask is None else key_set.mask & first)
 
 
-def run_bias(table: Array, starts: Array, width: int) -> LazyBias:
+def sliced_bias(table: Array, starts: Array, width: int) -> LazyBias:
     """A bias whose rows are runs of ``table``: query (b, n, c) has table[:, starts[b, n, c] + (0 ..
     width - 1)].
 
@@ -204,7 +204,7 @@ def full_attention(
     mask: Array,
     *,
     distance_bias: Array | None = None,
-    further: Sequence[KeySet] = (),
+    extra: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Array:
@@ -214,7 +214,7 @@ def full_attention(
         q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens.
         distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L -
             1.
-        further: keys that all queries see besides.
+        extra: keys that all queries see besides.
 
     Returns:
         [B, L, H, K] in the type of ``v``.
@@ -223,10 +223,10 @@ def full_attention(
     bias = None
     if distance_bias is not None:
         positions = jnp.arange(blocks.shape[1] * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
-        bias = run_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
+        bias = sliced_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
     keys = KeySet(k, v, mask[:, None, None, None], bias)
     return from_blocks(
-        attend_key_sets(blocks, [*further, keys], scale=scale, dropout=dropout), length
+        attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout), length
     )
 
 

@@ -1,41 +1,53 @@
-"""Dense attention over arrays, and T5's relative-position buckets."""
+# ruff: noqa: F722, RUF100
+"""Dense attention over arrays, and the masked softmax that it is made of."""
 
-import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
-from longsum_jax.typing import Array
+
+
+class QKV(NamedTuple):
+    """Queries, keys and values of one attention, for functions that take several such triples."""
+
+    q: Array
+    k: Array
+    v: Array
+
+    def map(self, function: Callable[[Array], Any]) -> "QKV":
+        """Returns ``function`` of each of the three."""
+        return QKV(*map(function, self))
 
 
 def dot_product_attention(
-    q: Array,
-    k: Array,
-    v: Array,
+    q: Float[Array, "batch query_length heads head_dim"],
+    k: Float[Array, "batch key_length heads head_dim"],
+    v: Float[Array, "batch key_length heads head_dim"],
     *,
-    mask: Array | None = None,
-    bias: Array | None = None,
+    mask: Bool[Array, "#batch #heads #query_length #key_length"] | None = None,
+    bias: Float[Array, "#batch #heads #query_length #key_length"] | None = None,
     scale: float = 1.0,
     dropout: Callable[[Array], Array] | None = None,
     axes: Axes = (),
-) -> Array:
-    """softmax(scale q k + bias) v with float32 scores; a query that may see nothing gets zeros.
+) -> Float[Array, "batch query_length heads head_dim"]:
+    """Computes softmax(scale q k + bias) v with float32 scores.
 
     Args:
-        q: [B, T, H, K].   k, v: [B, L, H, K].
-        mask: bool, broadcastable to [B, H, T, L]; True where a query may look.
-        bias: float, broadcastable to [B, H, T, L].
-        scale: factor of the products; T5 uses 1, most others K**-0.5.
+        q, k, v: queries, keys and values.
+        mask: True where a query attends to a key; a query without a key gets zeros.
+        bias: added to the scores.
+        scale: factor of the products; T5 uses 1, most others head_dim**-0.5.
         dropout: applied to the weights.
-        axes: of keys that are cut over devices, see ``ops.sequence_sharding``; every device gets
-            the result for all keys.
+        axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device gets the
+            result for all keys.
 
     Returns:
-        [B, T, H, K] in the type of ``v``.
+        The attended values in the type of ``v``.
     """
     scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
     if bias is not None:
@@ -47,21 +59,38 @@ def dot_product_attention(
 
 
 def mix_states(
-    q: Array, states: Array, mask: Array | None = None, *, scale: float = 1.0, axes: Axes = ()
-) -> Array:
-    """``dot_product_attention`` of [B, T, H, D] with ``states`` [B, L, D] as keys and values of
-    every head."""
+    q: Float[Array, "batch query_length heads d_model"],
+    states: Float[Array, "batch key_length d_model"],
+    mask: Bool[Array, "#batch #heads #query_length #key_length"] | None = None,
+    *,
+    scale: float = 1.0,
+    axes: Axes = (),
+) -> Float[Array, "batch query_length heads d_model"]:
+    """Attends to ``states`` as keys and values of every head, as ``dot_product_attention`` does.
+
+    The weights are divided by their sum after the product with the states.
+    """
     scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * scale
     weights, total = masked_exponentials(scores, mask, axes)
-    out = jnp.einsum(
-        "bhtl,bld->bthd", weights.astype(states.dtype), states, preferred_element_type=jnp.float32
-    )
+    weights = weights.astype(states.dtype)
+    out = jnp.einsum("bhtl,bld->bthd", weights, states, preferred_element_type=jnp.float32)
     return (sum_over(out, axes) / total.swapaxes(1, 2)).astype(states.dtype)
 
 
-def largest_scores(scores: Array, mask: Array | None, count: int) -> Array:
-    """Which are the ``count`` largest of the last axis where ``mask`` allows; equals of the last
-    are all taken."""
+def largest_scores(
+    scores: Float[Array, "*rows num_keys"],
+    mask: Bool[Array, "..."] | None,
+    count: int,
+) -> Bool[Array, "*rows num_keys"]:
+    """Returns a mask of the ``count`` largest allowed scores of every row.
+
+    Scores that equal the smallest of them are all in it.
+
+    Args:
+        scores: any number of rows.
+        mask: True on allowed entries, broadcastable to ``scores``; None allows all.
+        count: entries of a row to choose.
+    """
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf)
     if scores.shape[-1] > count:
@@ -70,74 +99,77 @@ def largest_scores(scores: Array, mask: Array | None, count: int) -> Array:
     return scores > -jnp.inf
 
 
-def with_further_keys(
-    k: Array, v: Array, mask: Array, bias: Array | None, further: tuple[Array, Array, Array]
+def prepend_keys(
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "#batch #heads #query_length length"],
+    bias: Float[Array, "1 heads query_length length"] | None,
+    extra: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array, Array | None]:
-    """The arguments of ``dot_product_attention`` with keys that every query sees, and no bias, in
-    front.
+    """Puts keys without a bias, which all queries attend to, before the others.
 
     Args:
-        k, v: [B, L, H, K].   mask: bool, broadcastable to [B, H, T, L].   bias: [1, H, T, L] or
-            None.
-        further: keys and values [B, m, H, K], and which of them there are, bool [B, m].
+        k, v, mask, bias: arguments of ``dot_product_attention``.
+        extra: keys and values [batch, num_extra, heads, head_dim], and their mask, bool [batch,
+            num_extra].
+
+    Returns:
+        k, v, mask and bias with ``num_extra + length`` keys.
     """
-    further_k, further_v, valid = further
-    valid = valid[:, None, None]
-    shape = jnp.broadcast_shapes(mask.shape[:-1], valid.shape[:-1])
-    mask = jnp.concatenate([jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (valid, mask)], -1)
+    extra_k, extra_v, extra_mask = extra
+    extra_mask = extra_mask[:, None, None]
+    shape = jnp.broadcast_shapes(mask.shape[:-1], extra_mask.shape[:-1])
+    masks = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (extra_mask, mask)]
+    mask = jnp.concatenate(masks, -1)
     if bias is not None:
-        bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (further_k.shape[1], 0)))
-    return jnp.concatenate([further_k, k], 1), jnp.concatenate([further_v, v], 1), mask, bias
+        bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (extra_k.shape[1], 0)))
+    return jnp.concatenate([extra_k, k], 1), jnp.concatenate([extra_v, v], 1), mask, bias
 
 
-def masked_softmax(scores: Array, mask: Array | None, axes: Axes = ()) -> Array:
-    """Softmax over the last axis where ``mask``; rows without any allowed entry are zeros,
-    gradients included."""
+def masked_softmax(
+    scores: Float[Array, "*rows num_keys"],
+    mask: Bool[Array, "..."] | None,
+    axes: Axes = (),
+) -> Float[Array, "*rows num_keys"]:
+    """Computes the softmax over the last axis where ``mask`` is True.
+
+    Rows without an allowed entry are zeros, gradients included.
+
+    Args:
+        scores: any number of rows.
+        mask: True on allowed entries, broadcastable to ``scores``; None allows all.
+        axes: mesh axes that shard the last axis (``ops.sequence_sharding``).
+    """
     weights, total = masked_exponentials(scores, mask, axes)
-    # A product for its gradient's sake: as a sum of products, XLA on CPUs takes 30 times as long
-    # for one document.
+    # As an einsum for its gradient's sake: of a plain product, whose gradient is a sum of products,
+    # XLA on CPUs makes code that takes 30 times as long for a batch of one.
     return jnp.einsum("...l,...->...l", weights, 1 / total[..., 0])
 
 
-def masked_exponentials(scores: Array, mask: Array | None, axes: Axes = ()) -> tuple[Array, Array]:
-    """The two halves of ``masked_softmax``: exponentials, at most 1, and their sum [..., 1], at
-    least 1.
+def masked_exponentials(
+    scores: Float[Array, "*rows num_keys"],
+    mask: Bool[Array, "..."] | None,
+    axes: Axes = (),
+) -> tuple[Float[Array, "*rows num_keys"], Float[Array, "*rows 1"]]:
+    """Returns numerator and denominator of ``masked_softmax``.
 
-    Dividing after the product with the values saves a pass over the weights, and one over their
-    gradients. A row without any allowed entry has zeros, and 1 for their sum. Where the last axis
-    is cut over ``axes`` (``ops.sequence_sharding``) the sum is that of all parts.
+    Dividing after the product with the values saves one pass over the weights and one over their
+    gradients.
+
+    Args:
+        scores, mask, axes: see ``masked_softmax``.
+
+    Returns:
+        weights: exponentials relative to the largest score of the row, at most 1; 0 where masked.
+        total: their sum, at least 1 (over all shards of ``axes``); 1 in a row without an allowed
+            entry.
     """
     least = jnp.finfo(scores.dtype).min
     if mask is not None:
         scores = jnp.where(mask, scores, least)
-    # At least half of the least number, so that the exponential of a masked score is 0 in a row of
-    # nothing else, too.
+    # Half of the least number is a lower bound of the maximum, so that the exponential of a masked
+    # score is 0 also in a row that is all masked.
     largest = jnp.maximum(jax.lax.stop_gradient(scores.max(-1, keepdims=True)), least / 2)
     weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))
     total = sum_over(weights.sum(-1, keepdims=True), axes)
     return weights, total if mask is None else jnp.where(total > 0, total, 1.0)
-
-
-def relative_position_bucket(
-    distance: Array | np.ndarray, *, bidirectional: bool, num_buckets: int, max_distance: int
-) -> Array:
-    """T5's bucket of ``distance = key position - query position`` (Raffel et al. 2020, section
-    2.1).
-
-    Half of the buckets are for exact small distances, half for logarithmic ranges up to
-    ``max_distance``; without ``bidirectional`` every future key shares bucket 0.
-    """
-    distance = jnp.asarray(distance)
-    offset = 0
-    if bidirectional:
-        num_buckets //= 2
-        offset = jnp.where(distance > 0, num_buckets, 0)
-        distance = jnp.abs(distance)
-    else:
-        distance = jnp.maximum(-distance, 0)
-    exact = num_buckets // 2
-    ratio = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact) / math.log(
-        max_distance / exact
-    )
-    far = exact + (ratio * (num_buckets - exact)).astype(jnp.int32)
-    return offset + jnp.where(distance < exact, distance, jnp.minimum(far, num_buckets - 1))

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.blocks import from_blocks, neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import (
     Dropout,
     KeySet,
     attend_key_sets,
-    run_bias,
+    sliced_bias,
 )
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import Array
@@ -79,7 +79,7 @@ def local_attention(
     sides, blocks = -(-widest // size), -(-q.shape[1] // size) * count_shards(axes)
     unused = max(0, sides - (blocks - 1)) * size  # keys that lie beyond both ends for every block
     seen = slice(unused, distances.shape[1] - unused)
-    window = lambda x: neighbours(to_blocks(x, size), *[sides - unused // size] * 2, axes)  # noqa: E731
+    window = lambda x: neighbors(to_blocks(x, size), *[sides - unused // size] * 2, axes)  # noqa: E731
     near = jnp.abs(distances[:, seen]) <= radius
     real = window(mask if key_mask is None else key_mask)[:, :, None, None]
     bias = None if bias is None else bias[None, None, :, :, seen]
@@ -194,7 +194,7 @@ def transient_global_attention(
     side = (
         None
         if side_bias is None
-        else run_bias(side_bias, count - 1 - to_blocks(block_ids, size), count)
+        else sliced_bias(side_bias, count - 1 - to_blocks(block_ids, size), count)
     )
     extra = (
         [KeySet(global_k, global_v, present[:, None, None, None], side)]

@@ -167,7 +167,7 @@ def lsg_attention(
         return tokens, global_q.astype(tokens.dtype)
     text = [KeySet(k, v, seen[:, None, None, None])]
     return tokens, attend_all(
-        global_q, text, everywhere=[globals_], scale=scale, dropout=global_dropout, axes=axes
+        global_q, text, replicated=[globals_], scale=scale, dropout=global_dropout, axes=axes
     )
 
 

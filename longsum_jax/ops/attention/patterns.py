@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longsum_jax.ops.attention.blocks import from_blocks, neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import (
     MASK_VALUE,
     Dropout,
@@ -24,7 +24,7 @@ from longsum_jax.ops.attention.blockwise import (
     attend_partially,
     merge_partial_softmaxes,
     merge_shards,
-    run_bias,
+    sliced_bias,
 )
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
@@ -179,7 +179,7 @@ def _block_sets(
     sets = []
     if p.num_global:
         first = [_first_rows(x, p.num_global, axes) for x in (k, v, mask)]
-        run = None if bias is None else run_bias(bias, _zero_start(i, bias), first[0].shape[1])
+        run = None if bias is None else sliced_bias(bias, _zero_start(i, bias), first[0].shape[1])
         sets.append(KeySet(*first[:2], first[2][:, None, None, None], run))
     if p.radius is not None:
         sets.append(_window(k, v, mask, p, bias, axes))
@@ -220,7 +220,7 @@ def _window(
     size = p.layout
     sides = -(-p.widest // size)
     distances = jnp.asarray(local_distances(size, p.widest))
-    window = lambda x: neighbours(to_blocks(x, size), sides, sides, axes)  # noqa: E731
+    window = lambda x: neighbors(to_blocks(x, size), sides, sides, axes)  # noqa: E731
     near = jnp.abs(distances) <= p.radius
     added = None if bias is None else _of_distance(bias, distances)
     if p.span is not None:
@@ -301,7 +301,9 @@ def _strided(
         if not table:
             return jnp.where(near, MASK_VALUE, 0.0)
         return jnp.where(
-            near, MASK_VALUE, run_bias(*table, jnp.maximum(keys - 1 - place[..., 0, 0], 0), keys)()
+            near,
+            MASK_VALUE,
+            sliced_bias(*table, jnp.maximum(keys - 1 - place[..., 0, 0], 0), keys)(),
         )
 
     needs = p.radius is not None or bias is not None
@@ -329,7 +331,7 @@ def _global_rows(
     blocks = to_blocks(q, min(GLOBAL_BLOCK, count))
     i = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3])
     start = first_position(length, axes)
-    run = None if bias is None else run_bias(bias, _zero_start(i, bias) + start, length)
+    run = None if bias is None else sliced_bias(bias, _zero_start(i, bias) + start, length)
     everything = KeySet(k, v, mask[:, None, None, None], run)
     if not axes:
         return from_blocks(

@@ -69,5 +69,5 @@ def block_staggered_attention(
         {"scale": scale, "dropout": global_dropout},
     )
     return only_real(tokens, mask), attend_all(
-        global_q, text, everywhere=[global_keys], axes=axes, **options
+        global_q, text, replicated=[global_keys], axes=axes, **options
     )

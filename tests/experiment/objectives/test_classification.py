@@ -47,7 +47,7 @@ def test_one_label_each(params_of, experiment, write_rows):
     logits = slow_logits(experiment, params)
     loss_sum, _ = class_cross_entropy(logits, np.array([0, 1, 1]))
 
-    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
     np.testing.assert_allclose(out.loss_sum, loss_sum, rtol=1e-5)
     assert out.weight == 3
     assert out.metrics["right_documents"] == (logits.argmax(-1) == [0, 1, 1]).sum()
@@ -78,7 +78,7 @@ def test_several_labels(params_of, experiment, write_rows):
     params = params_of(experiment)
     logits = slow_logits(experiment, params)
 
-    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
     p = 1 / (1 + np.exp(-logits))
     expected = -np.where(wanted, np.log(p), np.log(1 - p)).mean(-1).sum()
     np.testing.assert_allclose(out.loss_sum, expected, rtol=1e-5)

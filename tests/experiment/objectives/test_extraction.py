@@ -112,7 +112,7 @@ def test_loss_and_evaluation(run):
     y = np.concatenate(wanted)
     loss_sum = -np.where(y, np.log(p), np.log(1 - p)).sum()
 
-    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0), ())
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
     np.testing.assert_allclose(out.loss_sum, loss_sum, rtol=1e-4)
     assert out.weight == 12
     assert out.metrics["right_sentences"] == ((p > 0.5) == y).sum()

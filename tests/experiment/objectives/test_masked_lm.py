@@ -34,7 +34,7 @@ def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
     batch = next(run.batches())
     assert batch.keys() == {"input_ids", "attention_mask"}
     params, rng = params_of(run), jax.random.key(3)
-    out = jax.jit(run.loss_fn())(params, batch, rng, ())
+    out = jax.jit(run.loss_fn())(params, batch, rng)
 
     inputs, labels = map(np.asarray, run.objective.masks(jax.random.split(rng)[0], *batch.values()))
     special = [0, 1, *run.tokenizer.encode("<extra_id_0>" + PREFIX)]

@@ -183,15 +183,13 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
     sigmoid = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
     wanted = 0.5 * (sigmoid * [[2], [4]]).mean()
     assert float(span_penalty(config, params)) == pytest.approx(wanted)
-    loss_fn = lambda params, batch, rng, carry: LossOutput(  # noqa: E731
-        jnp.float32(6), jnp.float32(3), carry, {"tokens": jnp.float32(9)}
+    loss_fn = lambda params, batch, rng: LossOutput(  # noqa: E731
+        jnp.float32(6), jnp.float32(3), {"tokens": jnp.float32(9)}
     )
-    out = with_span_penalty(loss_fn, config)(params, {}, None, ())
+    out = with_span_penalty(loss_fn, config)(params, {}, None)
     assert float(out.loss_sum / out.weight) == pytest.approx(2 + wanted)
     assert float(out.metrics["span_penalty"] / out.weight) == pytest.approx(wanted)
-    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None, ()).loss_sum)(
-        params
-    )
+    gradient = jax.grad(lambda p: with_span_penalty(loss_fn, config)(p, {}, None).loss_sum)(params)
     assert (gradient["encoder"]["layers"]["self_attention"]["span_logit"][0] > 0).all()
     assert with_span_penalty(loss_fn, BART) is loss_fn
     assert (

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention.blocks import from_blocks, neighbours, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 
 
 @pytest.mark.parametrize("length", [1, 4, 8, 10])
@@ -22,12 +22,12 @@ def test_neighbours_of_each_block(left, right):
         [p + 1 if 0 <= p < N * C else 0 for p in range((n - left) * C, (n + right + 1) * C)]
         for n in range(N)
     ]
-    np.testing.assert_array_equal(neighbours(jnp.asarray(x), left, right)[0], expected)
+    np.testing.assert_array_equal(neighbors(jnp.asarray(x), left, right)[0], expected)
 
 
 def test_a_mask_is_padded_with_false():
     mask = to_blocks(jnp.ones((1, 3), bool), 2)
     assert mask.dtype == bool
     np.testing.assert_array_equal(
-        neighbours(mask, 0, 1)[0], [[True, True, True, False], [True, False, False, False]]
+        neighbors(mask, 0, 1)[0], [[True, True, True, False], [True, False, False, False]]
     )

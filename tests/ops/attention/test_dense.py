@@ -5,11 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention.dense import (
-    dot_product_attention,
-    masked_softmax,
-    relative_position_bucket,
-)
+from longsum_jax.ops.attention.dense import dot_product_attention, masked_softmax
 
 B, T, L, H, K = 2, 3, 5, 2, 4
 
@@ -37,7 +33,10 @@ def test_attention_equals_loops_and_blind_queries_get_zeros():
     mask = np.random.default_rng(1).random((B, T, L)) < 0.6
     mask[0, 1] = False
     out = dot_product_attention(
-        *map(jnp.asarray, (q, k, v)), mask=mask[:, None], bias=jnp.asarray(bias), scale=0.7
+        *map(jnp.asarray, (q, k, v)),
+        mask=jnp.asarray(mask[:, None]),
+        bias=jnp.asarray(bias),
+        scale=0.7,
     )
     np.testing.assert_allclose(out, attention_by_loops(q, k, v, mask, bias, 0.7), rtol=0, atol=1e-6)
     assert not np.asarray(out[0, 1]).any()
@@ -78,34 +77,6 @@ def test_dropout_acts_on_the_weights():
     np.testing.assert_allclose(
         out, jnp.einsum("bht,bhk->bthk", first, v[:, 0]), rtol=1e-5, atol=1e-6
     )
-
-
-def test_golden_buckets_of_the_decoder(golden):
-    expected = golden("d_misc")["rel_bucket_distance_0_299"]
-    buckets = relative_position_bucket(
-        -np.arange(300), bidirectional=False, num_buckets=32, max_distance=128
-    )
-    np.testing.assert_array_equal(buckets, expected)
-    future = relative_position_bucket(
-        np.arange(1, 5), bidirectional=False, num_buckets=32, max_distance=128
-    )
-    assert not np.asarray(future).any()
-
-
-def test_buckets_of_both_directions():
-    def slow(distance, half=16, exact=8):
-        """Scalars in float64, section 2.1 of the T5 paper: half of the buckets for each sign."""
-        size, offset = abs(distance), half * (distance > 0)
-        if size < exact:
-            return offset + size
-        far = exact + int(math.log(size / exact) / math.log(128 / exact) * (half - exact) + 1e-6)
-        return offset + min(far, half - 1)
-
-    distance = np.arange(-300, 301)
-    buckets = relative_position_bucket(
-        distance, bidirectional=True, num_buckets=32, max_distance=128
-    )
-    np.testing.assert_array_equal(buckets, [slow(int(d)) for d in distance])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3)])

@@ -1,0 +1,37 @@
+"""Another cross-attention for a trained decoder, over the same parameters (Hepos)."""
+
+import dataclasses
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
+from longsum_jax.models.family import Family
+
+
+def with_cross_attention(
+    family: Family, config: ModelConfig, cross_attention: str, **options: Any
+) -> EncoderDecoderConfig:
+    """Returns the config of a model whose decoder has another cross-attention.
+
+    The parameters stay as they are.
+
+    Args:
+        cross_attention: a name of ``layers.attention.cross.CROSS_ATTENTIONS``; one without
+            parameters of its own.
+        **options: fields of ``CrossAttentionOptions``, such as ``hepos_stride``.
+
+    Raises:
+        InputError: a model without a decoder, an unknown cross-attention, one that needs other
+            parameters, or an option out of range.
+    """
+    if not family.is_encoder_decoder:
+        raise InputError(
+            f"cross_attention={cross_attention}: {family.name} has no decoder; leave it out"
+        )
+    changed = dataclasses.replace(config, cross_attention=cross_attention, **options)
+    if family.parameter_shapes(changed) != family.parameter_shapes(config):
+        raise InputError(
+            f"cross_attention={cross_attention}: it needs other parameters than this model has; "
+            f"train one with --config.model.cross_attention={cross_attention}"
+        )
+    return changed

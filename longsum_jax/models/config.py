@@ -1,0 +1,207 @@
+"""The base classes of all model configs: the attributes that the library reads, and shared checks.
+
+A family's config is a frozen dataclass whose fields are the keys of its config.json. The rest of
+the library reads a config through the attributes of ``ModelConfig`` (every family) and
+``EncoderDecoderConfig`` (families with a decoder), and through the options of its attentions.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(EncoderAttentionOptions):
+    """The attributes of every model config.
+
+    Besides these fields and properties a config has the options of all encoder attentions
+    (``EncoderAttentionOptions``), so that any attention goes into any encoder.
+
+    Class attributes hold what a family fixes; a family may replace one by a field of its own.
+
+    Attributes:
+        vocab_size: rows of the embedding table; ids lie below it.
+        pad_token_id: id that fills rows up to a common length.
+        dtype: of the computation; parameters are stored in float32 unless loaded otherwise.
+        remat: gradients compute layers again from their inputs instead of storing what costs much.
+        length_chunk: positions that dense maps of the encoder compute at a time; 0 for all.
+        prefix: of the bare model's keys in state dicts.
+        position_offset: rows of the position table in front of that of the first token.
+        head: the output of an encoder model, see ``models.bert``; None with a decoder.
+        has_token_types: the model adds an embedding of ``token_type_ids``.
+        scale_embedding: embeddings of tokens are multiplied by sqrt(d_model).
+        bos_token_id, eos_token_id: the first and the last token of a text, None where the config
+            names none.
+    """
+
+    prefix: ClassVar[str] = ""
+    position_offset: ClassVar[int] = 0
+    head: ClassVar[str | None] = None
+    has_token_types: ClassVar[bool] = False
+    scale_embedding: ClassVar[bool] = False
+    bos_token_id: ClassVar[int | None] = None
+    eos_token_id: ClassVar[int | None] = None
+
+    vocab_size: int
+    pad_token_id: int = 0
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+    length_chunk: int = 0
+
+    @property
+    def d_model(self) -> int:
+        """Features of a hidden state."""
+        raise NotImplementedError
+
+    @property
+    def dropout_rate(self) -> float:
+        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        raise NotImplementedError
+
+    @property
+    def compute_dtype(self) -> Any:
+        """``dtype`` as a dtype object."""
+        return jnp.dtype(self.dtype)
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The longest input in tokens, special tokens included; None for no limit.
+
+        This is the limit of the positions alone: ``registry.max_input_length`` adds those of the
+        attentions.
+        """
+        return None
+
+    def with_max_source_length(self, length: int) -> Self:
+        """Returns this config with positions for inputs of ``length`` tokens.
+
+        Only configs with a ``max_source_length`` have this method.
+        """
+        raise NotImplementedError
+
+    def source_position_table(self) -> np.ndarray | None:
+        """Returns the encoder's position table, float32 [max_source_length, d_model], if computed.
+
+        None if the positions are parameters, or if the model has no absolute positions.
+        """
+        return None
+
+    @property
+    def encoder_stack(self) -> StackConfig:
+        """The description of the encoder's layers."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, PageOptions):
+    """The attributes of every config of a model with a decoder.
+
+    The options of cross-attentions, of memories and of pages are fields of it too.
+
+    Attributes:
+        eos_token_id: ends a generated sequence.
+        decoder_start_token_id: begins the decoder's input.
+    """
+
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The longest input of the decoder in tokens; None for no limit."""
+        return None
+
+    @property
+    def decoder_stack(self) -> StackConfig:
+        """The description of the decoder's layers."""
+        raise NotImplementedError
+
+    @property
+    def has_memory(self) -> bool:
+        """States are carried from one segment of a document to the next."""
+        return self.memory != "none" or self.salient_vectors > 0
+
+
+def check_at_least_one(config: ModelConfig, names: Iterable[str]) -> None:
+    """Raises an InputError if one of the sizes ``names`` is below 1."""
+    for name in names:
+        value = getattr(config, name)
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be at least 1")
+
+
+def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
+    """Raises an InputError unless the size ``name`` is a multiple of the size ``divisor``."""
+    size, by = getattr(config, name), getattr(config, divisor)
+    if size % by:
+        raise InputError(f"{name} {size} is not divisible by {divisor} {by}; change either")
+
+
+def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
+    """Raises an InputError that lists ``known`` if the value of field ``name`` is none of them."""
+    value = getattr(config, name)
+    if value not in known:
+        raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, known)}')
+
+
+def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None:
+    """Checks the options by which a source is divided into pages.
+
+    Args:
+        num_positions: rows of the encoder's position table, None without one.
+
+    Raises:
+        InputError: an empty page, a page longer than the position table, or pages together with
+            memories.
+    """
+    if not config.page_length:
+        if config.page_decoding:
+            raise InputError(
+                "page_decoding is true, but page_length 0 makes no pages; give their length"
+            )
+        return
+    if config.page_body < 1 or not 0 <= config.page_context <= config.page_body:
+        raise InputError(
+            f"page_length is {config.page_length} with page_context {config.page_context}; give "
+            "a context of at most a third of the page"
+        )
+    if num_positions is not None and config.page_length > num_positions:
+        raise InputError(
+            f"page_length is {config.page_length}, but there are positions for {num_positions}; "
+            "give at most that"
+        )
+    if config.has_memory:
+        raise InputError(
+            "page_length cuts a source that memories read segment by segment; give one or the other"
+        )
+
+
+def read_fields(
+    raw: Mapping[str, Any],
+    config_class: type[ModelConfig],
+    runtime_fields: Iterable[str],
+    json_names: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Returns the fields of ``config_class`` that a config.json holds.
+
+    Args:
+        raw: content of the config.json; its other keys, and those that are null, are left out.
+        runtime_fields: fields that are never read from a file.
+        json_names: field name to its key in the file, where they differ.
+    """
+    fields = {field.name for field in dataclasses.fields(config_class)}
+    values = {}
+    for name in fields - set(runtime_fields):
+        key = (json_names or {}).get(name, name)
+        if raw.get(key) is not None:
+            values[name] = raw[key]
+    return values

@@ -1,0 +1,105 @@
+"""The reporter of a run: reads the metrics of steps, writes and shows them, stops a diverged run."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard, Throughput
+from longsum_jax.typing import Array
+
+
+class TrainingDiverged(RuntimeError):  # noqa: N818 - the name says it
+    """Too many steps in a row were not finite."""
+
+
+class Reporter:
+    """A context that writes the metrics of steps and evaluations.
+
+    Each step's metrics are read one step late, so that the devices never wait for the host. Only
+    the first host writes.
+
+    Args:
+        workdir: directory of metrics.jsonl and tensorboard/.
+        start: number of steps done before; later lines of an interrupted run are removed.
+        steps: number of steps of the whole run, for the progress line.
+        log_every: steps between lines of metrics.jsonl, 0 for none.
+        max_bad_steps: non-finite steps in a row after which `TrainingDiverged` is raised.
+        tensorboard: whether to write TensorBoard files, too.
+        progress: whether to show the progress line.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        *,
+        start: int,
+        steps: int,
+        log_every: int,
+        max_bad_steps: int,
+        tensorboard: bool,
+        progress: bool,
+    ) -> None:
+        self._log_every, self._max_bad_steps = log_every, max_bad_steps
+        self._throughput = Throughput()
+        self._pending: tuple[int, dict[str, Array]] | None = None
+        self._unwritten: tuple[int, dict[str, Any]] | None = None
+        self._writers: list[MetricsFile | TensorBoard] = []
+        is_first = jax.process_index() == 0
+        if is_first and tensorboard:
+            self._writers.append(TensorBoard(workdir / "tensorboard", start))
+        if is_first:
+            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start))
+        self._progress = ProgressLine(steps, start, shown=is_first and progress)
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._progress.close()
+
+    def push(self, step: int, metrics: dict[str, Array]) -> None:
+        """Takes the metrics of the step just started and reports those of the step before."""
+        self.flush()
+        self._pending = (step, metrics)
+
+    def flush(self) -> None:
+        """Reports the pending step, waiting for the devices."""
+        if self._pending is None:
+            return
+        step, arrays = self._pending
+        self._pending = None
+        values = {name: value.item() for name, value in jax.device_get(arrays).items()}
+        self._check_finite(step, values["bad_streak"])
+        rate = self._throughput.add(values.get("tokens", values["weight"]))
+        self._progress.update(values["loss"], rate)
+        self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
+        if self._log_every and step % self._log_every == 0:
+            self.write_last_step()
+
+    def write_last_step(self) -> None:
+        """Writes the line of the last step, unless it is written."""
+        self.flush()
+        if self._unwritten is not None:
+            self._write(*self._unwritten)
+            self._unwritten = None
+
+    def write_evaluation(self, step: int, scores: dict[str, float]) -> None:
+        """Writes the scores of an evaluation, whose time does not count for tokens per second."""
+        self._write(step, {"eval": scores})
+        self._throughput.restart()
+
+    def _write(self, step: int, values: dict[str, Any]) -> None:
+        for writer in self._writers:
+            writer.write(step, values)
+
+    def _check_finite(self, step: int, bad_streak: int) -> None:
+        if bad_streak < self._max_bad_steps:
+            return
+        raise TrainingDiverged(
+            f"the loss or its gradient was not finite in steps {step - bad_streak + 1} to {step}, "
+            f"{bad_streak} in a row (training.max_bad_steps); lower the learning rate or look at "
+            "these batches; the last checkpoint is intact"
+        )

@@ -1,0 +1,33 @@
+import math
+
+import numpy as np
+
+from longsum_jax.ops.attention.relative_position import relative_position_bucket
+
+
+def test_golden_buckets_of_the_decoder(golden):
+    expected = golden("d_misc")["rel_bucket_distance_0_299"]
+    buckets = relative_position_bucket(
+        -np.arange(300), bidirectional=False, num_buckets=32, max_distance=128
+    )
+    np.testing.assert_array_equal(buckets, expected)
+    future = relative_position_bucket(
+        np.arange(1, 5), bidirectional=False, num_buckets=32, max_distance=128
+    )
+    assert not np.asarray(future).any()
+
+
+def test_buckets_of_both_directions():
+    def slow(distance, half=16, exact=8):
+        """Scalars in float64, section 2.1 of the T5 paper: half of the buckets for each sign."""
+        size, offset = abs(distance), half * (distance > 0)
+        if size < exact:
+            return offset + size
+        far = exact + int(math.log(size / exact) / math.log(128 / exact) * (half - exact) + 1e-6)
+        return offset + min(far, half - 1)
+
+    distance = np.arange(-300, 301)
+    buckets = relative_position_bucket(
+        distance, bidirectional=True, num_buckets=32, max_distance=128
+    )
+    np.testing.assert_array_equal(buckets, [slow(int(d)) for d in distance])
