@@ -27,9 +27,8 @@ from longsum_jax.text.segmentation import (
 from longsum_jax.text.tfidf import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
-Extract = Callable[
-    [Sequence[str]], list[int]
-]  # sentences of a document -> numbers of the important ones, ascending
+# (sentences of a document, query or None) -> indices of the important sentences, ascending
+Extract = Callable[[Sequence[str], str | None], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,19 +130,36 @@ class SegmentInputs(NamedTuple):
         return slots, reads
 
 
-def central_sentences(sentences: Sequence[str], share: float = 0.1) -> list[int]:
-    """Returns the numbers of the sentences nearest to the mean of all, by TF-IDF, ascending; needs
-    no weights.
+def central_sentences(
+    sentences: Sequence[str], query: str | None = None, *, share: float = 0.1
+) -> list[int]:
+    """Returns the indices of the sentences nearest to the mean of all, by TF-IDF, ascending.
+
+    It needs no weights. Radev et al. (2004) rank by the same centroid.
 
     Args:
-        share: of the sentences that are taken, at least one (Radev et al. 2004 rank by the same
-            centroid).
+        sentences: of one document.
+        query: ignored; extractors that are models read it.
+        share: of the sentences that are taken, at least one.
     """
+    del query
     vectors = tfidf_vectors(sentences)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     scores = vectors @ vectors.mean(0)
     count = max(1, round(share * len(sentences)))
     return sorted(np.argsort(-scores, kind="stable")[:count].tolist())
+
+
+class Auxiliary(NamedTuple):
+    """The functions that help a model to read documents in segments; the defaults need no weights.
+
+    Attributes:
+        encode_sentences: sentences -> vectors float [n, d], which are compared to cut a document.
+        extract: (sentences, query) -> indices of the important sentences, ascending.
+    """
+
+    encode_sentences: SentenceEncoder = tfidf_vectors
+    extract: Extract = central_sentences
 
 
 def read_segment_inputs(
@@ -155,8 +171,7 @@ def read_segment_inputs(
     query: str | None = None,
     max_tokens: int | None = None,
     max_segments: int | None = None,
-    extract: Extract = central_sentences,
-    encoder: SentenceEncoder = tfidf_vectors,
+    auxiliary: Auxiliary = Auxiliary(),
 ) -> SegmentInputs:
     """Cuts a document and makes the sources of its segments.
 
@@ -164,8 +179,7 @@ def read_segment_inputs(
         prefix, query: stand before every segment.
         max_tokens, max_segments: where reading ends, after whole segments, at least one; None for
             the end.
-        extract: finds important sentences.
-        encoder: of sentences, for the cuts.
+        auxiliary: compares sentences for the cuts, and finds the important ones.
 
     Raises:
         InputError: a blank text, or a query that leaves no room for a segment.
@@ -174,9 +188,11 @@ def read_segment_inputs(
     before = {"prefix": prefix, "query": query}
     limits = {"min_tokens": options.min_tokens, "salient": salient_text}
     room = room_for_text(tokenizer, options.segment_length, **before, **limits)
-    whole = segment_document(text, tokenizer, options.cutting(room), encoder)
+    whole = segment_document(text, tokenizer, options.cutting(room), auxiliary.encode_sentences)
     document = _beginning(whole, max_tokens, max_segments)
-    salient = sorted(extract(document.sentences)) if options.salient != "none" else []
+    salient: list[int] = []
+    if options.salient != "none":
+        salient = sorted(auxiliary.extract(document.sentences, query))
     more = {} if salient_text is None else {"salient": salient, "options": salient_text}
     sources = segment_sources(document, tokenizer, options.segment_length, **before, **more)
     spans = [[]] * len(sources)

@@ -62,5 +62,5 @@ def test_central_sentences_are_like_the_rest():
         "the mat is the cat's",
         "hills",
     ]
-    assert central_sentences(sentences, 0.6) == [0, 2, 3]
+    assert central_sentences(sentences, share=0.6) == [0, 2, 3]
     assert central_sentences(["only one"]) == [0]

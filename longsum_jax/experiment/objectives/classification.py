@@ -10,7 +10,7 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.labels import labelled
+from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.padding import ClassLabels, pad_batch
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
@@ -39,7 +39,7 @@ class Classification(Objective):
         if data.reader == "prepared":
             task = _labels_of_prepared(task, data.prepared)
         else:
-            task = labelled(task, data.split, config.id2label)
+            task = collect_labels(task, data.split, config.id2label)
         problem = (
             "multi_label_classification" if task.multi_label else "single_label_classification"
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.padding import PartShape, pad_batch
+from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.classification import binary_scores
@@ -38,11 +38,11 @@ class Extraction(Objective):
         )
 
     @cached_property
-    def shape(self) -> PartShape:
-        return PartShape(self.experiment.task.max_source_length)
+    def shape(self) -> SegmentShape:
+        return SegmentShape(self.experiment.task.max_source_length)
 
     def label_options(self) -> dict[str, Any]:
-        return {"parts": self.shape}
+        return {"segments": self.shape}
 
     def loss_fn(self) -> LossFn:
         """Mean binary cross-entropy of the sentences; also counts tokens, right sentences and
@@ -153,12 +153,12 @@ class Extraction(Objective):
         size = self.experiment.evaluation.batch_size
         for start in range(0, len(self.examples), size):
             examples = self.examples[start : start + size]
-            longest = max(len(example["part_lengths"]) for example in examples)
+            longest = max(len(example["segment_lengths"]) for example in examples)
             batch = pad_batch(
                 examples,
                 rows=size,
                 source_length=next(n for n in self.experiment.source_lengths if n >= longest),
-                parts=self.shape,
+                segments=self.shape,
                 pad_id=self.experiment.config.pad_token_id,
             )
             yield batch, len(examples)

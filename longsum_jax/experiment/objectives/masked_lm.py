@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, closed
-from longsum_jax.data.examples.masked_lm import piece_examples
+from longsum_jax.data.examples.base import Example, add_special_tokens
+from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
@@ -122,7 +122,7 @@ class MaskedLanguageModel(Objective):
     def special_ids(self) -> np.ndarray:
         """Ids that are never chosen, nor drawn in place of chosen ones."""
         tokenizer = self.experiment.tokenizer
-        around = closed(tokenizer, tokenizer.encode(self.experiment.task.prefix))
+        around = add_special_tokens(tokenizer, tokenizer.encode(self.experiment.task.prefix))
         return np.unique([tokenizer.pad_id, tokenizer.eos_id, self.mask_id, *around])
 
     @cached_property
@@ -130,7 +130,7 @@ class MaskedLanguageModel(Objective):
         """The documents that evaluation reads, with their pieces."""
         task, tokenizer = self.experiment.task, self.experiment.tokenizer
         docs = documents(task, self.experiment.evaluation.split)
-        made = ((document, piece_examples(task, tokenizer, document)) for document in docs)
+        made = ((document, masked_lm_examples(task, tokenizer, document)) for document in docs)
         return self.first((document, pieces) for document, pieces in made if pieces)
 
     def read_evaluation(self) -> None:

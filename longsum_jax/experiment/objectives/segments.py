@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.padding import PartShape
+from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.summarization import Summarization
@@ -51,7 +51,7 @@ class SegmentSummarization(Summarization):
     def label_options(self) -> dict[str, Any]:
         task = self.experiment.task
         return {
-            "parts": PartShape(
+            "segments": SegmentShape(
                 task.max_source_length, task.max_target_length, task.segments.num_vectors
             )
         }
@@ -82,7 +82,7 @@ def segment_loss_fn(
     next-token guesses.
 
     Batches hold "input_ids" and "attention_mask" [B, S, L], "labels" [B, S, T], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.padding.PartShape``. ``deterministic`` is
+    ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``. ``deterministic`` is
     without dropout and without ``memory_reconstruction``, whose error, added up over layers, is the
     metric "reconstruction" over "weight".
     """
