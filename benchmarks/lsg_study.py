@@ -91,7 +91,7 @@ def embed(model: Model, texts: Sequence[Sequence[int]], length: int) -> np.ndarr
     rows = []
     for text in texts:
         ids = np.full((1, length), model.config.pad_token_id)
-        closed = model.tokenizer.close(text)
+        closed = model.tokenizer.add_special_tokens(text)
         ids[0, : len(closed)] = closed
         mask = np.arange(length) < len(closed)
         mean = np.asarray(model.encode(ids, mask[None]))[0, mask].mean(0)

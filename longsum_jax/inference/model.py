@@ -378,15 +378,15 @@ class Model:
             raise InputError(f"{name} is empty; give it some text or leave it out")
         text = f"{query}\n{text}" if query else text
         ids = self.tokenizer.encode(self.summarization.get("prefix", "") + text)
-        whole = len(self.tokenizer.close(ids))
+        whole = len(self.tokenizer.add_special_tokens(ids))
         if limit is None or whole <= limit:
-            return self.tokenizer.close(ids), whole
+            return self.tokenizer.add_special_tokens(ids), whole
         if on_overflow == "error":
             raise InputError(
                 f"{name} has {whole} tokens, more than max_source_length={limit}; "
                 "raise it, or allow on_overflow=truncate"
             )
-        return self.tokenizer.close(ids, limit), whole
+        return self.tokenizer.add_special_tokens(ids, limit), whole
 
     def _summarize_batch(
         self,

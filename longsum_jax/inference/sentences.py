@@ -163,7 +163,7 @@ def _sentence_vectors(
     """Mean states float32 [n, D]; sentences of like length go through the model together."""
     tokenizer = model.tokenizer
     ids = [
-        tokenizer.close(found, max_sentence_length)
+        tokenizer.add_special_tokens(found, max_sentence_length)
         for found in tokenizer.encode_batch([prefix + sentence for sentence in sentences])
     ]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))

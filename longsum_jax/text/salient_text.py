@@ -85,7 +85,7 @@ def room_for_text(
         InputError: fewer than ``min_tokens`` are left.
     """
     label = tokenizer.encode(f" {salient.current}") if salient else []
-    room = limit - len(tokenizer.close(_lead(tokenizer, prefix, query) + label))
+    room = limit - len(tokenizer.add_special_tokens(_lead(tokenizer, prefix, query) + label))
     if room < min_tokens:
         what = f'the query "{query[:60]}"' if query else "the text before a segment"
         raise InputError(
@@ -121,7 +121,7 @@ def segment_sources(
         InputError: a segment that does not fit.
     """
     lead = _lead(tokenizer, prefix, query)
-    room = limit - len(tokenizer.close(lead))
+    room = limit - len(tokenizer.add_special_tokens(lead))
     labels = {
         name: tokenizer.encode(f" {getattr(options, name)}")
         for name in ("past", "current", "future")
@@ -144,7 +144,9 @@ def segment_sources(
             )
         names = ("current", "past", "future") if options.order == "current_first" else parts
         sources.append(
-            tokenizer.close([*lead, *itertools.chain.from_iterable(parts[name] for name in names)])
+            tokenizer.add_special_tokens(
+                [*lead, *itertools.chain.from_iterable(parts[name] for name in names)]
+            )
         )
     return sources
 

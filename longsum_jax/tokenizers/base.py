@@ -6,29 +6,30 @@ from typing import Protocol
 
 
 class Tokenizer(Protocol):
-    """What models, data and commands use of a tokenizer."""
+    """The interface of tokenizers that models, data and commands rely on."""
 
     vocab_size: int  # rows of the embedding: pieces, extra ids, unused rows
     pad_id: int
     eos_id: int
     unk_id: int
-    mask_id: int | None  # what a masked language model has to fill in
-    prefix_ids: tuple[int, ...]  # what ``close`` puts before a text
+    mask_id: int | None  # the token that a masked language model replaces
+    prefix_ids: tuple[int, ...]  # the special tokens before a text
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of all that decides ids; equal fingerprints give equal ids."""
+        """A short hash; tokenizers with equal fingerprints give equal ids."""
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text alone; special tokens that stand in it (`<extra_id_0>`, `</s>`)
-        get theirs."""
+        """Returns the ids of a text, without the special tokens around it.
+
+        Special tokens inside the text (`<extra_id_0>`, `</s>`) become their ids.
+        """
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes several texts; the same ids as one by one."""
+        """Returns the ids of several texts, equal to encoding one by one."""
 
-    def close(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
-        """Returns ids between the special tokens that the model expects around a text, ``limit`` at
-        most in all."""
+    def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
+        """Returns ``ids`` with the model's special tokens around them, at most ``limit`` in all."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of token ids, without special tokens and unused rows.

@@ -1,4 +1,4 @@
-"""Bytes as tokens, in ByT5's manner."""
+"""A tokenizer whose tokens are bytes, as in ByT5."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -6,14 +6,16 @@ from pathlib import Path
 
 from longsum_jax.tokenizers.files import checked_ids, fingerprint
 from longsum_jax.tokenizers.sentencepiece import write_config
-from longsum_jax.tokenizers.special_tokens import Closing, SpecialTokens
+from longsum_jax.tokenizers.special_tokens import SpecialTokens, SpecialTokenTemplate
 
 NUM_BYTE_IDS = 259  # pad, eos, unk and 256 bytes
 
 
-class ByteTokenizer(Closing):
-    """UTF-8 bytes shifted by three, as in ByT5; extra ids follow, `<extra_id_0>` first as in
-    transformers."""
+class ByteTokenizer(SpecialTokenTemplate):
+    """Encodes UTF-8 bytes as ids from 3 on, as ByT5 does.
+
+    Extra ids follow the bytes, `<extra_id_0>` first as in transformers.
+    """
 
     pad_id, eos_id, unk_id = 0, 1, 2
     mask_id = None
@@ -30,16 +32,19 @@ class ByteTokenizer(Closing):
         return fingerprint("bytes", b"", self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
-        return self._special.encode(text, lambda part: [byte + 3 for byte in part.encode()])
+        return self._special.encode(text, _encode_bytes)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
-        return bytes(index - 3 for index in ids if 3 <= index < NUM_BYTE_IDS).decode(
-            errors="ignore"
-        )
+        content = bytes(index - 3 for index in ids if 3 <= index < NUM_BYTE_IDS)
+        return content.decode(errors="ignore")
 
     def save(self, directory: str | Path) -> None:
         write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids)
+
+
+def _encode_bytes(text: str) -> list[int]:
+    return [byte + 3 for byte in text.encode()]

@@ -1,5 +1,4 @@
-"""Tokenizers of the `tokenizers` library: BART, LED and RoBERTa (byte-level BPE), BERT (WordPiece),
-and others."""
+"""Tokenizers of the `tokenizers` library: BART, LED, RoBERTa, BERT, and any tokenizer.json."""
 
 import functools
 import json
@@ -21,11 +20,11 @@ from longsum_jax.tokenizers.files import (
 )
 from longsum_jax.tokenizers.legacy_vocabulary import make_token, tokenizers_library
 from longsum_jax.tokenizers.sentencepiece import break_lines
-from longsum_jax.tokenizers.special_tokens import Closing
+from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
 
 EMBEDDING_ROWS = "embedding_rows"  # our own entry in tokenizer_config.json
-# For a tokenizer.json without a tokenizer_config.json that names them.
-_USUAL = {
+# Names of special tokens to try where no tokenizer_config.json names them.
+_DEFAULT_TOKENS = {
     "pad_token": ("<pad>", "[PAD]"),
     "eos_token": ("</s>",),
     "sep_token": ("[SEP]",),
@@ -33,8 +32,8 @@ _USUAL = {
     "unk_token": ("<unk>", "[UNK]"),
     "mask_token": ("<mask>", "[MASK]"),
 }
-# Paths of the machine that wrote the files, and code to run: not written again.
-_LEFT_OUT = (
+# Entries that are not saved: paths of another machine, and code to run.
+_NOT_SAVED = (
     "name_or_path",
     "auto_map",
     "tokenizer_file",
@@ -44,19 +43,19 @@ _LEFT_OUT = (
 _CLASS_OF_MODEL = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer"}
 
 
-class JsonTokenizer(Closing):
+class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    Truncation and padding that the file asks for are switched off. Unigram models in this form are
-    those of PEGASUS: `<n>`, with which they break lines, becomes a line break in ``decode``.
+    The truncation and padding of the file are switched off. Unigram models in this form are those
+    of PEGASUS, which write line breaks as `<n>`; ``decode`` undoes that.
 
     Args:
-        content: of a tokenizer.json.
-        config: of a tokenizer_config.json; ``special_tokens_map.json`` belongs to it.
-        vocab_size: rows of the checkpoint's embedding; None: one per id, or what the config says.
-            Checkpoints may lack rows for special tokens that their model never needs (`<mask>` in
-            facebook/bart-large-cnn); in a text those become the unknown token.
-        where: what error messages call the content.
+        content: the text of a tokenizer.json.
+        config: the entries of tokenizer_config.json, with those of special_tokens_map.json.
+        vocab_size: rows of the checkpoint's embedding. None takes the number in the config, or one
+            row per id. Checkpoints may lack rows for special tokens that their model never needs
+            (`<mask>` in facebook/bart-large-cnn); in a text those become the unknown token.
+        where: the name of the content in error messages.
 
     Raises:
         InputError: no tokenizer in the content, no pad, end or unknown token, too few rows, or no
@@ -93,23 +92,18 @@ class JsonTokenizer(Closing):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        # Entries that a version of the library adds come empty: they must not tell equal tokenizers
-        # apart.
+        # A newer library adds empty entries, which must not distinguish equal tokenizers.
         content = json.loads(self._tokenizer.to_str(), object_hook=_without_nulls)
-        parts = {
-            key: content.get(key)
-            for key in ("normalizer", "pre_tokenizer", "model", "added_tokens")
-        }
-        text = json.dumps(parts, sort_keys=True).encode()
+        keys = ("normalizer", "pre_tokenizer", "model", "added_tokens")
+        text = json.dumps({key: content.get(key) for key in keys}, sort_keys=True).encode()
         return fingerprint("json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids)
 
     def encode(self, text: str) -> list[int]:
         return self._within_rows(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self._tokenizer.encode_batch(
-            list(texts), add_special_tokens=False
-        )  # on several threads
+        # The library encodes on several threads.
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [self._within_rows(encoding.ids) for encoding in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -120,24 +114,18 @@ class JsonTokenizer(Closing):
     def save(self, directory: str | Path) -> None:
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "tokenizer.json").write_text(
-            self._tokenizer.to_str(pretty=True), encoding="utf-8"
-        )
-        config = {
-            key: value
-            for key, value in self._config.items()
-            if key not in (*_LEFT_OUT, EMBEDDING_ROWS)
-        }
-        config.setdefault(
-            "tokenizer_class", _CLASS_OF_MODEL.get(self._model_type, "PreTrainedTokenizerFast")
-        )
+        content = self._tokenizer.to_str(pretty=True)
+        (directory / "tokenizer.json").write_text(content, encoding="utf-8")
+        config = dict(self._config)
+        for key in (*_NOT_SAVED, EMBEDDING_ROWS):
+            config.pop(key, None)
+        class_name = _CLASS_OF_MODEL.get(self._model_type, "PreTrainedTokenizerFast")
+        config.setdefault("tokenizer_class", class_name)
         if self.vocab_size != self._num_ids:
             config[EMBEDDING_ROWS] = self.vocab_size
         write_json(directory / CONFIG, config)
-        write_json(
-            directory / SPECIAL_MAP,
-            {name: config[name] for name in SPECIAL_NAMES if config.get(name)},
-        )
+        special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
+        write_json(directory / SPECIAL_MAP, special)
 
     @property
     def _model_type(self) -> str:
@@ -160,8 +148,7 @@ class JsonTokenizer(Closing):
 
 
 def _open(content: str, where: str | Path) -> Any:
-    """A tokenizer of the library, without the truncation and padding that a tokenizer.json may ask
-    for."""
+    """Returns a tokenizer of the library, with truncation and padding switched off."""
     library = tokenizers_library(where)
     try:
         tokenizer = library.Tokenizer.from_str(content)
@@ -175,11 +162,13 @@ def _open(content: str, where: str | Path) -> Any:
 
 
 def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Special tokens by name, as the config or custom names them; the tokenizer then takes each as
-    special."""
+    """Returns special tokens by name and marks each as special in the tokenizer.
+
+    Names come from the config, or else from ``_DEFAULT_TOKENS``.
+    """
     special = {}
     for name in SPECIAL_NAMES:
-        candidates = [config.get(name), *_USUAL.get(name, ())]
+        candidates = [config.get(name), *_DEFAULT_TOKENS.get(name, ())]
         known = [
             token
             for token in candidates
@@ -197,8 +186,10 @@ def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _around(tokenizer: Any, inner_id: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the tokenizer's own template puts before and after a text, here one of a single known
-    token."""
+    """Returns the ids that the tokenizer's template puts before and after a text.
+
+    The text that shows them is a single known token.
+    """
     encoding = tokenizer.encode(tokenizer.id_to_token(inner_id))
     inner = encoding.special_tokens_mask.index(0)
     return tuple(encoding.ids[:inner]), tuple(encoding.ids[inner + 1 :])

@@ -1,5 +1,4 @@
-"""SegmentInputs and writing the files of a tokenizer directory, and what they say about special
-tokens."""
+"""Reads and writes the files of a tokenizer directory, special tokens among them."""
 
 import hashlib
 import json
@@ -10,7 +9,7 @@ from typing import Any
 from longsum_jax.errors import InputError
 
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-# In the order in which transformers adds those that a vocabulary lacks.
+# In this order transformers adds special tokens that a vocabulary lacks.
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -20,11 +19,11 @@ SPECIAL_NAMES = (
     "cls_token",
     "mask_token",
 )
-FURTHER_SPECIAL = ("extra_special_tokens", "additional_special_tokens")  # the newer name first
+ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")  # the newer name first
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, or an InputError that names it."""
+    """Returns the content of a file; an InputError names one that cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -34,7 +33,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file with any line ends, or an InputError that names it."""
+    """Returns the text of a UTF-8 file with line ends `\\n`; InputError as ``read_bytes``."""
     try:
         return read_bytes(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -42,7 +41,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an absent file is an empty one."""
+    """Returns the JSON object in a file, empty for a file that does not exist."""
     if not path.exists():
         return {}
     try:
@@ -57,7 +56,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def whole_number(config: Mapping[str, Any], name: str, default: int, where: Path) -> int:
-    """``config[name]``, which must be a whole number, or ``default``."""
+    """Returns ``config[name]`` or ``default``; other than whole numbers are InputErrors."""
     value = config.get(name, default)
     if type(value) is not int or value < 0:
         raise InputError(f"{where}: {name} must be a whole number, got {value!r}")
@@ -65,13 +64,13 @@ def whole_number(config: Mapping[str, Any], name: str, default: int, where: Path
 
 
 def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Special tokens by name: text, or text and flags ({"content": ...}) as older files have; lists
-    of further ones.
+    """Returns special tokens by name, and lists of additional ones.
 
-    special_tokens_map.json counts where tokenizer_config.json has no ``added_tokens_decoder``, as
-    in transformers.
+    A token is its text or, as in older files, text with flags ({"content": ...}). As in
+    transformers, special_tokens_map.json is read where tokenizer_config.json has no
+    ``added_tokens_decoder``.
     """
-    found = {name: config.get(name) for name in (*SPECIAL_NAMES, *FURTHER_SPECIAL)}
+    found = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
     if "added_tokens_decoder" not in config:
         given = read_json(directory / SPECIAL_MAP)
         found |= {name: given[name] for name in found if name in given}
@@ -82,13 +81,15 @@ def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str,
 
 
 def token_text(token: Any) -> Any:
-    """The text of a token that may come as {"content": text, ...}."""
+    """Returns the text of a token, which may be written {"content": text, ...}."""
     return token.get("content") if isinstance(token, dict) else token
 
 
 def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tokens that the files add to a vocabulary, as {"content": text, ...} in the order of their
-    ids."""
+    """Returns the tokens that the files add to a vocabulary, in the order of their ids.
+
+    Each is {"content": text, ...}.
+    """
     given = config.get("added_tokens_decoder")
     if given is None:
         by_text = read_json(directory / ADDED)
@@ -102,18 +103,21 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def unused_rows(num_ids: int, vocab_size: int, where: str | Path) -> int:
-    """How many rows of the checkpoint's embedding no token has; fewer rows than ids are an
-    InputError."""
+    """Returns the number of rows of a checkpoint's embedding that belong to no token.
+
+    Raises:
+        InputError: fewer rows than ids.
+    """
     if vocab_size < num_ids:
         raise InputError(
-            f"{where}: the tokenizer has {num_ids} pieces but the checkpoint {vocab_size} embedding rows; "
-            "give the tokenizer that belongs to the checkpoint"
+            f"{where}: the tokenizer has {num_ids} pieces but the checkpoint {vocab_size} "
+            "embedding rows; give the tokenizer that belongs to the checkpoint"
         )
     return vocab_size - num_ids
 
 
 def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    """``ids`` as Python integers; one outside [0, vocab_size) is an InputError."""
+    """Returns ``ids`` as Python integers; one outside [0, vocab_size) is an InputError."""
     ids = [int(index) for index in ids]
     for index in ids:
         if not 0 <= index < vocab_size:
@@ -123,8 +127,8 @@ def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
     return ids
 
 
-def fingerprint(kind: str, content: bytes, *numbers: int) -> str:
-    """A short hash of a tokenizer's content and of the numbers that decide its ids."""
-    digest = hashlib.sha256(f"{kind} {' '.join(map(str, numbers))}\n".encode())
+def fingerprint(name: str, content: bytes, *numbers: int) -> str:
+    """Returns a short hash of a tokenizer: its class, its files, and the numbers of its ids."""
+    digest = hashlib.sha256(f"{name} {' '.join(map(str, numbers))}\n".encode())
     digest.update(content)
     return digest.hexdigest()[:16]

@@ -1,5 +1,4 @@
-"""Builds a tokenizer.json from the older vocabulary files: vocab.json with merges.txt, and
-vocab.txt."""
+"""Builds a tokenizer.json from vocab.json with merges.txt, or from vocab.txt."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import (
-    FURTHER_SPECIAL,
+    ADDITIONAL_SPECIAL,
     SPECIAL_NAMES,
     added_tokens,
     read_json,
@@ -59,14 +58,15 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
 
 
 def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Reads BERT's WordPiece vocabulary from vocab.txt; arguments, results and errors as
-    ``byte_pair_json``."""
+    """Reads BERT's WordPiece vocabulary from vocab.txt.
+
+    Arguments, results and errors are those of ``byte_pair_json``.
+    """
     where = directory / WORD_PIECES
     library = tokenizers_library(where)
     config = _with_defaults(config, _BERT)
-    vocabulary = {
-        piece: index for index, piece in enumerate(read_text(where).removesuffix("\n").split("\n"))
-    }
+    pieces = read_text(where).removesuffix("\n").split("\n")
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
     unknown = token_text(config["unk_token"])
     tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=unknown))
     tokenizer.normalizer = library.normalizers.BertNormalizer(
@@ -88,7 +88,7 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
 
 
 def tokenizers_library(where: str | Path) -> ModuleType:
-    """The `tokenizers` package, or an InputError that says how to get it."""
+    """Returns the `tokenizers` package; an InputError says how to install it."""
     try:
         import tokenizers
     except ImportError:
@@ -99,24 +99,23 @@ def tokenizers_library(where: str | Path) -> ModuleType:
 
 
 def make_token(token: str | Mapping[str, Any]) -> Any:
-    """A token of the library from its text, or from {"content": text, "lstrip": ...}."""
+    """Makes a token of the library from its text, or from {"content": text, "lstrip": ...}."""
     import tokenizers
 
     if isinstance(token, str):
         return tokenizers.AddedToken(token, normalized=False, special=True)
-    flags = {
-        name: token[name]
-        for name in ("single_word", "lstrip", "rstrip", "normalized")
-        if name in token
-    }
+    names = ("single_word", "lstrip", "rstrip", "normalized")
+    flags = {name: token[name] for name in names if name in token}
     return tokenizers.AddedToken(token["content"], special=token.get("special", True), **flags)
 
 
-def _with_defaults(config: Mapping[str, Any], usual: tuple[str | None, ...]) -> dict[str, Any]:
-    named = {
-        name: config.get(name) or text for name, text in zip(SPECIAL_NAMES, usual, strict=True)
-    }
-    return {**config, **{name: token for name, token in named.items() if token is not None}}
+def _with_defaults(config: Mapping[str, Any], defaults: tuple[str | None, ...]) -> dict[str, Any]:
+    config = dict(config)
+    for name, text in zip(SPECIAL_NAMES, defaults, strict=True):
+        token = config.get(name) or text
+        if token is not None:
+            config[name] = token
+    return config
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -138,14 +137,14 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
-    """Adds what the vocabulary lacks, at the ids that follow it, and marks the special tokens as
-    such."""
+    """Adds tokens that the vocabulary lacks, at the ids that follow it, and marks special ones."""
     tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
-    further = next(
-        (config[name] for name in FURTHER_SPECIAL if isinstance(config.get(name), list)), []
-    )
-    named = [config[name] for name in SPECIAL_NAMES if config.get(name)]
-    tokenizer.add_special_tokens([make_token(token) for token in named + further])
+    special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
+    for name in ADDITIONAL_SPECIAL:
+        if isinstance(config.get(name), list):
+            special += config[name]
+            break
+    tokenizer.add_special_tokens([make_token(token) for token in special])
 
 
 def _with_id(tokenizer: Any, token: str | Mapping[str, Any]) -> tuple[str, int]:

@@ -1,12 +1,15 @@
-"""Tokenizers of the model families, by the files that a checkpoint comes with.
+"""Opens the tokenizer of a checkpoint by the files that come with it.
 
-T5, LongT5, LOCOST: spiece.model, ids 0 pads, 1 ends a text, 2 stands for what the vocabulary lacks,
-    `<extra_id_n>`
-after the pieces. ByT5: no file. PEGASUS, PEGASUS-X, BigBird-PEGASUS: spiece.model, special ids
-before the pieces.
-BART, LED, RoBERTa: vocab.json with merges.txt; BERT, DistilBERT: vocab.txt. All of them:
-    tokenizer.json.
-A checkpoint with more rows than its tokenizer has ids has unused rows at the end.
+    family                               files
+    T5, LongT5, LOCOST                   spiece.model; ids 0 pad, 1 end, 2 unknown, and
+                                         `<extra_id_n>` after the pieces
+    PEGASUS, PEGASUS-X, BigBird-PEGASUS  spiece.model; special ids before the pieces
+    BART, LED, RoBERTa                   vocab.json with merges.txt
+    BERT, DistilBERT                     vocab.txt
+    ByT5                                 none
+    any of these                         tokenizer.json
+
+A checkpoint with more embedding rows than its tokenizer has ids has unused rows at the end.
 """
 
 import re
@@ -72,7 +75,7 @@ TOKENIZER_FILES = (
     ADDED,
 )
 
-# Values of tokenizer_class whose older files are read; a tokenizer.json is read under any.
+# Values of tokenizer_class for which vocabulary files are read; tokenizer.json is read for any.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
 _BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "RobertaTokenizer")
 _WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer")
@@ -84,14 +87,14 @@ _CLASSES = (
     *_JSON_CLASSES,
     "ByT5Tokenizer",
 )
-# What model_type of config.json says where tokenizer_config.json names no class or no offset, as in
-# older checkpoints.
+# Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
+# no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 
 def has_tokenizer(directory: str | Path) -> bool:
-    """Whether a directory holds files of a tokenizer, be they complete or not."""
+    """Returns whether a directory holds any file of a tokenizer."""
     names = (SENTENCE_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
     return any((Path(directory) / name).exists() for name in names)
 
@@ -100,11 +103,12 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     """Opens a tokenizer.
 
     Args:
-        path: a directory as transformers or `save` write it, a SentencePiece .model file in T5's
-            manner, or "bytes".
+        path: a directory that transformers or ``save`` wrote, a SentencePiece .model file with T5's
+            special pieces, or "bytes".
         vocab_size: rows of the checkpoint's embedding. Rows beyond T5's pieces become extra ids, at
-            most as many as the directory says (100 when it does not; 125 for bytes); the rest are
-            unused. None: what the directory says; a bare file and "bytes" have none.
+            most as many as the directory says (by default 100, for bytes 125); the others are
+            unused. None takes the numbers of the directory; a bare file and "bytes" have no extra
+            ids then.
 
     Raises:
         InputError: nothing there, unsupported or corrupt files, or fewer rows than pieces.
@@ -119,12 +123,12 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     if name == "ByT5Tokenizer":
         return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
     if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
-        return _of_sentence_pieces(path, config, name, vocab_size)
-    return _of_library(path, config, name, vocab_size)
+        return _open_sentencepiece_directory(path, config, name, vocab_size)
+    return _open_json_tokenizer(path, config, name, vocab_size)
 
 
 def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
-    """tokenizer_class without its "Fast"; a class that is not known needs a tokenizer.json."""
+    """Returns tokenizer_class without "Fast"; an unknown class needs a tokenizer.json."""
     name = config.get("tokenizer_class")
     if name is None:
         return None
@@ -144,46 +148,48 @@ def _bytes(
     return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
 
 
-def _of_sentence_pieces(
+def _open_sentencepiece_directory(
     directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
 ) -> Tokenizer:
     path, where = directory / SENTENCE_PIECES, directory / CONFIG
     offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type"))
-    if name == "PegasusTokenizer" or (name is None and (offset is not None or "offset" in config)):
-        offset = whole_number(config, "offset", PEGASUS_OFFSET if offset is None else offset, where)
+    is_pegasus = offset is not None or "offset" in config
+    if name == "PegasusTokenizer" or (name is None and is_pegasus):
+        default = PEGASUS_OFFSET if offset is None else offset
+        offset = whole_number(config, "offset", default, where)
         tokenizer = _pegasus(path, offset, whole_number(config, "unused_ids", 0, where), vocab_size)
     else:
         tokenizer = _t5(
             read_bytes(path), *_id_counts(config, T5_EXTRA_IDS, where), vocab_size, path
         )
-    added = [
-        *added_tokens(directory, config),
-        *(read_json(directory / JSON).get("added_tokens") or []),
-    ]
-    texts = map(token_text, added)
-    unknown = [
-        text for text in texts if not tokenizer.has_token(text) and not _EXTRA_ID.fullmatch(text)
-    ]
-    if unknown and not (directory / JSON).exists():
-        raise InputError(
-            f'{directory}: "{unknown[0]}" was added to {SENTENCE_PIECES}; save the tokenizer as {JSON}'
-        )
-    return _of_library(directory, config, name, vocab_size) if unknown else tokenizer
+    added = added_tokens(directory, config)
+    added += read_json(directory / JSON).get("added_tokens") or []
+    for text in map(token_text, added):
+        if tokenizer.has_token(text) or _EXTRA_ID.fullmatch(text):
+            continue
+        # The SentencePiece model lacks this token, a tokenizer.json has it.
+        if not (directory / JSON).exists():
+            raise InputError(
+                f'{directory}: "{text}" was added to {SENTENCE_PIECES}; '
+                f"save the tokenizer as {JSON}"
+            )
+        return _open_json_tokenizer(directory, config, name, vocab_size)
+    return tokenizer
 
 
-def _of_library(
+def _open_json_tokenizer(
     directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
 ) -> Tokenizer:
-    """A tokenizer.json, or the older files that one can be built from."""
+    """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
     if where.exists():
         content = read_text(where)
         t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
         if t5 is not None:
-            return _t5(
-                *t5, whole_number(config, "unused_ids", 0, directory / CONFIG), vocab_size, where
-            )
+            model, extra_ids = t5
+            unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG)
+            return _t5(model, extra_ids, unused_ids, vocab_size, where)
     elif (directory / BYTE_PAIRS).exists() and name in (None, *_BYTE_PAIR_CLASSES, *_JSON_CLASSES):
         where = directory / BYTE_PAIRS
         content, config = byte_pair_json(directory, config)
@@ -196,8 +202,8 @@ def _of_library(
         content, config = word_piece_json(directory, config)
     else:
         raise InputError(
-            f"{directory}: no tokenizer there; put {SENTENCE_PIECES} or {JSON} (or {BYTE_PAIRS} with {MERGES}, "
-            f"or {WORD_PIECES}) into the directory"
+            f"{directory}: no tokenizer there; put {SENTENCE_PIECES} or {JSON} (or {BYTE_PAIRS} "
+            f"with {MERGES}, or {WORD_PIECES}) into the directory"
         )
     return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
 
@@ -218,7 +224,7 @@ def _pegasus(path: Path, offset: int, unused: int, vocab_size: int | None) -> Pe
 def _fit_rows(
     num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path
 ) -> tuple[int, int]:
-    """Returns how many extra and unused ids the rows of the checkpoint leave room for."""
+    """Returns the numbers of extra and of unused ids that fit the rows of the checkpoint."""
     if vocab_size is None:
         return extra, unused
     spare = unused_rows(num_pieces, vocab_size, where)
@@ -226,6 +232,5 @@ def _fit_rows(
 
 
 def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple[int, int]:
-    return whole_number(config, "extra_ids", default_extra, where), whole_number(
-        config, "unused_ids", 0, where
-    )
+    extra_ids = whole_number(config, "extra_ids", default_extra, where)
+    return extra_ids, whole_number(config, "unused_ids", 0, where)

@@ -1,5 +1,4 @@
-"""SentencePiece models as T5 numbers their pieces, with sentinels after them, and as PEGASUS does,
-with ids before."""
+"""SentencePiece tokenizers of T5 (sentinels after the pieces) and PEGASUS (ids before them)."""
 
 import functools
 import re
@@ -16,7 +15,7 @@ from longsum_jax.tokenizers.files import (
     read_bytes,
     write_json,
 )
-from longsum_jax.tokenizers.special_tokens import Closing, SpecialTokens
+from longsum_jax.tokenizers.special_tokens import SpecialTokens, SpecialTokenTemplate
 from longsum_jax.tokenizers.unigram_json import unigram_json
 
 PEGASUS_OFFSET = 103
@@ -24,13 +23,13 @@ _SPECIAL_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk
 _LINE_BREAK = re.compile(r" *<n> *")
 
 
-class SentencePieceTokenizer(Closing):
-    """A SentencePiece model with T5's extra ids after its pieces: `<extra_id_0>` is the last of
-    them.
+class SentencePieceTokenizer(SpecialTokenTemplate):
+    """A SentencePiece model with T5's extra ids after its pieces, `<extra_id_0>` last.
 
-    Long texts need no cutting: SentencePiece takes 10 MB on one line in about a second. Line breaks
-    are spaces to it, as to transformers. (transformers 5 cuts in float64 where SentencePiece counts
-    in float32: of two cuts that score alike it takes the other one about once in 300,000 tokens.)
+    Long texts are encoded in one call: SentencePiece takes 10 MB on one line in about a second.
+    Line breaks are spaces to it, as in transformers. (transformers 5 sums scores in float64,
+    SentencePiece in float32: between segmentations of equal score they choose differently about
+    once in 300,000 tokens.)
 
     Args:
         model: a .model file or its content.
@@ -64,7 +63,8 @@ class SentencePieceTokenizer(Closing):
         ):
             if index < 0:
                 raise InputError(
-                    f"{where}: the SentencePiece model has no {name} piece; train it with one, as T5's"
+                    f"{where}: the SentencePiece model has no {name} piece; "
+                    "train it with one, as T5's"
                 )
 
     def _finish(self, offset: int, unk_id: int, special: dict[str, int]) -> None:
@@ -78,9 +78,7 @@ class SentencePieceTokenizer(Closing):
         return fingerprint("t5", self._model_bytes, self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
-        return self._special.encode(
-            text, lambda part: self._shifted(self._model.encode(self._prepared(part)))
-        )
+        return self._special.encode(text, self._encode_plain)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if any(map(self._special.occur_in, texts)):
@@ -89,10 +87,8 @@ class SentencePieceTokenizer(Closing):
         return [self._shifted(ids) for ids in batch]
 
     def decode(self, ids: Iterable[int]) -> str:
-        ids = [
-            index for index in checked_ids(ids, self.vocab_size) if index not in self._special.ids
-        ]
-        pieces = (index - self._offset for index in ids)
+        ids = checked_ids(ids, self.vocab_size)
+        pieces = [index - self._offset for index in ids if index not in self._special.ids]
         return self._model.decode([piece for piece in pieces if 0 <= piece < self.num_pieces])
 
     def save(self, directory: str | Path) -> None:
@@ -100,10 +96,13 @@ class SentencePieceTokenizer(Closing):
         (directory / "spiece.model").write_bytes(self._model_bytes)
 
     def has_token(self, text: str) -> bool:
-        """Whether one id stands for the whole text."""
-        return (
-            text in self._special.by_text or self._model.piece_to_id(text) != self._model.unk_id()
-        )
+        """Returns whether a single token stands for the text."""
+        if text in self._special.by_text:
+            return True
+        return self._model.piece_to_id(text) != self._model.unk_id()
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self._shifted(self._model.encode(self._prepared(text)))
 
     def _prepared(self, text: str) -> str:
         return text.replace("\x85", " ")  # the one line break that SentencePiece does not know
@@ -113,12 +112,11 @@ class SentencePieceTokenizer(Closing):
 
 
 class PegasusTokenizer(SentencePieceTokenizer):
-    """A SentencePiece model whose pieces, pad and end aside, start at id ``offset`` + 2.
+    """A SentencePiece model whose pieces, except pad and end, start at id ``offset`` + 2.
 
-    The ids between are `<mask_1>` (a sentence, in pre-training), `<mask_2>` (a token) and `<unk_2>`
-    to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0) and masks with a piece of its own,
-    `[MASK]`. `<n>`, with which the published models break lines, becomes a line break in
-    ``decode``.
+    The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>` (masks a token)
+    and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0); its mask is the piece
+    `[MASK]`. The published models write line breaks as `<n>`, which ``decode`` undoes.
 
     Args:
         model: a .model file or its content.
@@ -144,11 +142,13 @@ class PegasusTokenizer(SentencePieceTokenizer):
             )
         self.unused_ids = unused_ids
         self.vocab_size = self.num_pieces + offset + unused_ids
-        masks = {"<mask_1>": 2, "<mask_2>": 3} | {
-            f"<unk_{index}>": index + 2 for index in range(2, offset)
-        }
-        special = masks if offset else self._own_special_pieces()
-        self.mask_id = special.get("<mask_2>" if offset else "[MASK]")
+        if offset:
+            special = {"<mask_1>": 2, "<mask_2>": 3}
+            special |= {f"<unk_{index}>": index + 2 for index in range(2, offset)}
+            self.mask_id = special["<mask_2>"]
+        else:
+            special = self._special_pieces()
+            self.mask_id = special.get("[MASK]")
         self._finish(offset, self._model.unk_id() + offset, special)
 
     @functools.cached_property
@@ -159,11 +159,10 @@ class PegasusTokenizer(SentencePieceTokenizer):
         return break_lines(super().decode(ids))
 
     def save(self, directory: str | Path) -> None:
-        # transformers puts a named mask_token at id 2, where <mask_1> belongs; unnamed, each gets
-        # its own id.
-        config = {"offset": self._offset} | (
-            {} if self._offset else {"mask_token": None, "mask_token_sent": None}
-        )
+        config: dict[str, Any] = {"offset": self._offset}
+        if not self._offset:
+            # transformers would put a named mask_token at id 2, the place of <mask_1>.
+            config |= {"mask_token": None, "mask_token_sent": None}
         directory = _write_config(directory, "PegasusTokenizer", config, [], self.unused_ids)
         (directory / "spiece.model").write_bytes(self._model_bytes)
         content = unigram_json(
@@ -179,13 +178,13 @@ class PegasusTokenizer(SentencePieceTokenizer):
             (self._model.id_to_piece(index), self._model.get_score(index))
             for index in range(self.num_pieces)
         ]
+        if not self._offset:
+            return pieces
         special = sorted(self._special.by_text, key=self._special.by_text.get)
-        before = (
-            [(token, -100.0) for token in special[2 : self._offset + 2]] if self._offset else []
-        )
-        return [*pieces[:2], *before, *pieces[2:]]
+        inserted = [(token, -100.0) for token in special[2 : self._offset + 2]]
+        return [*pieces[:2], *inserted, *pieces[2:]]
 
-    def _own_special_pieces(self) -> dict[str, int]:
+    def _special_pieces(self) -> dict[str, int]:
         names = ("<s>", "[CLS]", "[SEP]", "[MASK]")
         ids = {name: self._model.piece_to_id(name) for name in names}
         return {name: index for name, index in ids.items() if index != self._model.unk_id()}
@@ -195,12 +194,12 @@ class PegasusTokenizer(SentencePieceTokenizer):
 
 
 def break_lines(text: str) -> str:
-    """Puts line breaks where PEGASUS writes `<n>`; ROUGE-Lsum takes each line as a sentence."""
+    """Replaces `<n>` by line breaks; each line is a sentence to ROUGE-Lsum."""
     return _LINE_BREAK.sub("\n", text)
 
 
 def open_sentencepiece(model: bytes, where: str) -> Any:
-    """A SentencePiece processor of the model, or an InputError that says where it came from."""
+    """Returns a SentencePiece processor; an InputError says ``where`` a damaged model came from."""
     import sentencepiece
 
     try:
@@ -214,8 +213,7 @@ def open_sentencepiece(model: bytes, where: str) -> Any:
 def write_config(
     directory: str | Path, tokenizer_class: str, extra_ids: int, unused_ids: int
 ) -> Path:
-    """Writes what transformers needs to know of a tokenizer with T5's special tokens; returns the
-    directory."""
+    """Writes the config files of a tokenizer with T5's special tokens; returns the directory."""
     sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
     return _write_config(
         directory, tokenizer_class, {"extra_ids": extra_ids}, sentinels, unused_ids

@@ -1,4 +1,4 @@
-"""Training a SentencePiece vocabulary with T5's special ids."""
+"""Trains SentencePiece vocabularies with T5's special ids."""
 
 import io
 import logging
@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
-_TRAINING_LINE = re.compile(
-    r"\S.{0,999}(?!\S)|\S{1,1000}"
-)  # SentencePiece skips lines beyond 4192 bytes
+# Lines of at most 1,000 characters: SentencePiece skips those of more than 4,192 bytes.
+_TRAINING_LINE = re.compile(r"\S.{0,999}(?!\S)|\S{1,1000}")
 _log = logging.getLogger(__name__)
 
 
@@ -24,18 +23,19 @@ def train_sentencepiece(
     max_sentences: int = 1_000_000,
     character_coverage: float = 0.9995,
 ) -> SentencePieceTokenizer:
-    """Trains a unigram model with byte fallback and T5's normalisation; equal arguments, equal
-    model bytes.
+    """Trains a unigram model with byte fallback and T5's normalization.
+
+    Equal arguments give equal model bytes.
 
     Args:
         texts: read once; cut into lines of at most 1,000 characters.
         vocab_size: pieces, special ones and 256 bytes included. A corpus too small for it gives a
             smaller vocabulary (`num_pieces` of the result), which is logged as a warning.
         extra_ids: sentinels on top of the pieces.
-        seed: of the sample that is drawn when there are more than ``max_sentences`` lines.
-        max_sentences: lines used.
-        character_coverage: part of the characters that get a piece; the others are spelt in bytes
-            (by SentencePiece; transformers' T5Tokenizer reads them as unknown).
+        seed: seeds the sample that is drawn from more than ``max_sentences`` lines.
+        max_sentences: the largest number of lines to train on.
+        character_coverage: fraction of the characters that get a piece. SentencePiece spells the
+            others in bytes; transformers' T5Tokenizer reads them as unknown.
 
     Raises:
         InputError: no text, or a vocabulary smaller than the characters need.

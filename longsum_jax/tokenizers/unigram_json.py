@@ -1,25 +1,21 @@
-"""From the tokenizer.json of T5 to a SentencePiece model, and from a SentencePiece model to
-PEGASUS's tokenizer.json.
+"""Converts tokenizer.json files to SentencePiece unigram models, and models to such files.
 
-transformers 5 saves T5 tokenizers as tokenizer.json alone. The file holds what a SentencePiece
-unigram model holds (pieces, scores, the compiled normalisation table), so the model is rebuilt from
-it. The other way round, transformers 5 opens PEGASUS-X and BigBird-PEGASUS by their tokenizer.json
-alone. Field numbers are those of sentencepiece_model.proto.
+transformers 5 saves T5 tokenizers as tokenizer.json alone. That file holds all of a SentencePiece
+unigram model (pieces, scores, the compiled normalization table), so the model is rebuilt from it.
+In the other direction, transformers 5 opens PEGASUS-X and BigBird-PEGASUS by their tokenizer.json
+alone, which is written from the model.
 """
 
 import base64
 import binascii
 import json
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError
 
-_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
-_UNIGRAM = 1
 _T5_PIECES = ["<pad>", "</s>", "<unk>"]
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -33,9 +29,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         where: its path, for error messages.
 
     Returns:
-        A serialised SentencePiece model and the number of extra ids after its pieces. None if the
-        file is another kind of tokenizer: not Unigram, other special tokens than T5's, or tokens
-        added to it.
+        A serialized SentencePiece model and the number of extra ids after its pieces. None for
+        other tokenizers: not Unigram, other special tokens than T5's, or added tokens.
 
     Raises:
         InputError: the file is no tokenizer.json.
@@ -46,7 +41,7 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         if model.get("type") != "Unigram":
             return None
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
-        table = _normalisation_table(tokenizer.get("normalizer"))
+        table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
         added = {token["content"] for token in tokenizer.get("added_tokens") or []}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -59,52 +54,52 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         num_pieces -= 1
     if pieces[:3] != _T5_PIECES or not added <= {*_T5_PIECES, *pieces[num_pieces:]}:
         return None
-    return _model(vocabulary[:num_pieces], table, byte_fallback), len(pieces) - num_pieces
+    return _serialize(vocabulary[:num_pieces], table, byte_fallback), len(pieces) - num_pieces
 
 
 def unigram_json(
     vocabulary: Sequence[tuple[str, float]], special: Mapping[str, int], unk_id: int, model: bytes
 ) -> str:
-    """Writes a tokenizer.json that cuts texts as a SentencePiece unigram model does, and ends them
-    with `</s>`.
+    """Returns the content of a tokenizer.json equal to a SentencePiece unigram model.
+
+    Texts end with `</s>`.
 
     Args:
         vocabulary: pieces and scores by id.
         special: special tokens and their ids.
         unk_id: of the unknown piece.
-        model: the serialised SentencePiece model, for its normalisation table.
+        model: the serialized SentencePiece model, for its normalization table.
     """
-    table = base64.b64encode(_field(_field(model, 3), 2)).decode()
-    squeeze = [
-        {"type": "Replace", "pattern": {"Regex": regex}, "content": content}
-        for regex, content in (("^ +| +$", ""), (" {2,}", " "))
+    import sentencepiece.sentencepiece_model_pb2 as messages
+
+    table = messages.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
+    normalizers = [
+        {"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     ]
-    steps = [{"type": "Precompiled", "precompiled_charsmap": table}] if table else []
+    if table:
+        encoded = base64.b64encode(table).decode()
+        normalizers.insert(0, {"type": "Precompiled", "precompiled_charsmap": encoded})
     spaces = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {
-        "special": True
-    }
-    text, end = (
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": "</s>", "type_id": 0}},
-    )
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags["special"] = True
+    by_id = sorted(special, key=special.get)
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    second_text = {"Sequence": {"id": "B", "type_id": 0}}
+    end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
+    end_ids = {"id": "</s>", "ids": [special["</s>"]], "tokens": ["</s>"]}
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": special[token], "content": token, **flags}
-            for token in sorted(special, key=special.get)
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": [*steps, *squeeze]},
+        "added_tokens": [{"id": special[token], "content": token, **flags} for token in by_id],
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": spaces,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, end],
-            "pair": [text, {"Sequence": {"id": "B", "type_id": 0}}, end],
-            "special_tokens": {
-                "</s>": {"id": "</s>", "ids": [special["</s>"]], "tokens": ["</s>"]}
-            },
+            "pair": [text, second_text, end],
+            "special_tokens": {"</s>": end_ids},
         },
         "decoder": spaces,
         "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocabulary, "byte_fallback": False},
@@ -112,9 +107,11 @@ def unigram_json(
     return json.dumps(content)
 
 
-def _normalisation_table(normalizer: dict[str, Any] | None) -> bytes:
-    """Returns the compiled character map; other steps squeeze white space, as SentencePiece
-    does."""
+def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
+    """Returns the compiled character map of a tokenizer.json, empty if it has none.
+
+    The other normalizers of such files squeeze white space, as SentencePiece always does.
+    """
     if normalizer is None:
         return b""
     for step in normalizer.get("normalizers", [normalizer]):
@@ -126,59 +123,27 @@ def _normalisation_table(normalizer: dict[str, Any] | None) -> bytes:
     return b""
 
 
-def _model(vocabulary: list[tuple[str, float]], table: bytes, byte_fallback: bool) -> bytes:
-    pieces = b"".join(
-        _bytes(1, _piece(index, piece, score)) for index, (piece, score) in enumerate(vocabulary)
-    )
-    trainer = _int(3, _UNIGRAM) + _int(4, len(vocabulary)) + _int(35, byte_fallback)
-    trainer += _int(40, 2) + _int(41, -1) + _int(42, 1) + _int(43, 0)  # unk, bos, eos, pad
-    return pieces + _bytes(2, trainer) + _bytes(3, _bytes(1, b"nmt_nfkc") + _bytes(2, table))
+def _serialize(vocabulary: Sequence[tuple[str, float]], table: bytes, byte_fallback: bool) -> bytes:
+    """Returns a serialized unigram model whose first pieces are pad, end and unknown."""
+    import sentencepiece.sentencepiece_model_pb2 as messages
 
-
-def _piece(index: int, piece: str, score: float) -> bytes:
-    kind = _BYTE if _BYTE_PIECE.fullmatch(piece) else _NORMAL
-    kind = (_CONTROL, _CONTROL, _UNKNOWN)[index] if index < 3 else kind
-    return (
-        _bytes(1, piece.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _int(3, kind)
-    )
-
-
-def _field(message: bytes, field: int) -> bytes:
-    """The content of a length-delimited field, empty if there is none."""
-    place = 0
-    while place < len(message):
-        tag, place = _read_varint(message, place)
-        size = {1: 8, 5: 4}.get(tag & 7, 0)
-        if tag & 7 in (0, 2):
-            value, place = _read_varint(message, place)
-            size = value if tag & 7 == 2 else 0
-        if tag == field << 3 | 2:
-            return message[place : place + size]
-        place += size
-    return b""
-
-
-def _read_varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while message[place] > 127:
-        value |= (message[place] & 127) << shift
-        place, shift = place + 1, shift + 7
-    return value | message[place] << shift, place + 1
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _int(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(
-        value % 2**64
-    )  # protobuf writes negative numbers as 64 bits
-
-
-def _varint(value: int) -> bytes:
-    digits = []
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*digits, value])
+    model = messages.ModelProto()
+    types = messages.ModelProto.SentencePiece
+    for index, (piece, score) in enumerate(vocabulary):
+        if index < 2:
+            piece_type = types.CONTROL
+        elif index == 2:
+            piece_type = types.UNKNOWN
+        elif _BYTE_PIECE.fullmatch(piece):
+            piece_type = types.BYTE
+        else:
+            piece_type = types.NORMAL
+        model.pieces.add(piece=piece, score=score, type=piece_type)
+    trainer = model.trainer_spec
+    trainer.model_type = messages.TrainerSpec.UNIGRAM
+    trainer.vocab_size = len(vocabulary)
+    trainer.byte_fallback = byte_fallback
+    trainer.unk_id, trainer.bos_id, trainer.eos_id, trainer.pad_id = 2, -1, 1, 0
+    model.normalizer_spec.name = "nmt_nfkc"
+    model.normalizer_spec.precompiled_charsmap = table
+    return model.SerializeToString()

@@ -19,7 +19,7 @@ def texts(minilm, topics):
 
 
 def closed(model, texts, length):
-    return np.array([model.tokenizer.close(text, length) for text in texts])
+    return np.array([model.tokenizer.add_special_tokens(text, length) for text in texts])
 
 
 def embed(model, ids):

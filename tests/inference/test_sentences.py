@@ -53,7 +53,7 @@ def test_sentence_vectors_are_means_of_states(make):
     model = make()
     vectors = sentence_encoder(model, max_sentence_length=20, batch_size=2)(SENTENCES)
     for sentence, found in zip(SENTENCES, vectors, strict=True):
-        ids = model.tokenizer.close(model.tokenizer.encode(sentence), 20)
+        ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(sentence), 20)
         states = np.asarray(model.encode(np.array([ids]), np.ones((1, len(ids)))))
         np.testing.assert_allclose(found, states[0].mean(0), atol=1e-5)
     text = " ".join(SENTENCES * 4)
@@ -66,7 +66,9 @@ def test_extract_is_what_the_module_scores(extractor, tmp_path):
     text = " ".join(SENTENCES)
     assert split_sentences(text) == SENTENCES
     found = extractor.extract([text, SENTENCES[:2]], batch_size=3)
-    parts = [extractor.tokenizer.close(extractor.tokenizer.encode(s), 24) for s in SENTENCES]
+    parts = [
+        extractor.tokenizer.add_special_tokens(extractor.tokenizer.encode(s), 24) for s in SENTENCES
+    ]
     mask = np.arange(24) < np.array(list(map(len, parts)))[:, None]
     ids = np.zeros(mask.shape, np.int32)
     ids[mask] = np.concatenate(parts)

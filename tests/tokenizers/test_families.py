@@ -111,7 +111,7 @@ def pegasus_processor(pegasus_model):
 def test_byte_pairs(byte_pairs, text, ids):
     tokenizer = load_tokenizer(byte_pairs())
     assert tokenizer.encode(text) == ids
-    assert tokenizer.close(ids) == [0, *ids, 2]
+    assert tokenizer.add_special_tokens(ids) == [0, *ids, 2]
     assert tokenizer.decode([1, 0, *ids, 2, 1]) == text.replace("<mask>", "").replace("</s>", "")
     assert tokenizer.encode_batch([text, "x"]) == [ids, [91]]
 
@@ -169,7 +169,7 @@ def test_word_pieces(word_pieces, config, text, ids):
         word_pieces(tokenizer_config__json={"tokenizer_class": "BertTokenizer", **config})
     )
     assert tokenizer.encode(text) == ids
-    assert tokenizer.close(ids) == [2, *ids, 3]
+    assert tokenizer.add_special_tokens(ids) == [2, *ids, 3]
 
 
 def test_ids_of_word_pieces(word_pieces):
@@ -189,7 +189,9 @@ def test_save_and_load(request, family, tmp_path):
     assert loaded.fingerprint == tokenizer.fingerprint
     assert (loaded.vocab_size, loaded.mask_id) == (300, tokenizer.mask_id)
     text = "Hello wo<mask>[MASK] é"
-    assert loaded.close(loaded.encode(text)) == tokenizer.close(tokenizer.encode(text))
+    assert loaded.add_special_tokens(loaded.encode(text)) == tokenizer.add_special_tokens(
+        tokenizer.encode(text)
+    )
     assert load_tokenizer(tmp_path / "new" / "folder", vocab_size=310).vocab_size == 310
 
 
@@ -280,7 +282,7 @@ def test_pegasus_counts_from_its_offset(pegasus, pegasus_processor, topics):
     assert pegasus.encode_batch(topics[:3]) == [pegasus.encode(text) for text in topics[:3]]
     assert (pegasus.pad_id, pegasus.eos_id, pegasus.unk_id, pegasus.mask_id) == (0, 1, 105, 3)
     assert pegasus.vocab_size == 703
-    assert pegasus.close([9, 9]) == [9, 9, 1]
+    assert pegasus.add_special_tokens([9, 9]) == [9, 9, 1]
 
 
 def test_special_tokens_of_pegasus(pegasus, pegasus_processor):
@@ -368,20 +370,20 @@ def test_models_that_pegasus_cannot_use(pegasus_model, topics):
         PegasusTokenizer(other)
 
 
-# Closing
+# Special tokens around a text
 
 
 def test_truncation_keeps_the_special_tokens(byte_pairs, pegasus):
     bart = load_tokenizer(byte_pairs())
-    assert bart.close([5, 6, 7], 5) == [0, 5, 6, 7, 2]
-    assert bart.close([5, 6, 7], 4) == [0, 5, 6, 2]
-    assert bart.close([5, 6, 7], 2) == [0, 2]
-    assert pegasus.close([5, 6, 7], 3) == [5, 6, 1]
-    assert ByteTokenizer().close([5], 1) == [1]
+    assert bart.add_special_tokens([5, 6, 7], 5) == [0, 5, 6, 7, 2]
+    assert bart.add_special_tokens([5, 6, 7], 4) == [0, 5, 6, 2]
+    assert bart.add_special_tokens([5, 6, 7], 2) == [0, 2]
+    assert pegasus.add_special_tokens([5, 6, 7], 3) == [5, 6, 1]
+    assert ByteTokenizer().add_special_tokens([5], 1) == [1]
     with pytest.raises(
         InputError, match="length 1 leaves no room for the 2 special tokens; give at least 2"
     ):
-        bart.close([5], 1)
+        bart.add_special_tokens([5], 1)
 
 
 # Files

@@ -139,4 +139,4 @@ def add_special_tokens(
         ids: of a text.
         max_length: cuts ``ids``, so that no more tokens come out.
     """
-    return np.array(tokenizer.close(ids, max_length), np.int32)
+    return np.array(tokenizer.add_special_tokens(ids, max_length), np.int32)

@@ -84,7 +84,8 @@ def test_examples(run):
         assert example["labels"].tolist() == ([-100, *labels] if "query" in row else labels)
         parts = np.split(example["input_ids"], example["segment_lengths"].cumsum()[:-1])
         assert [part.tolist() for part in parts] == [
-            experiment.tokenizer.close(experiment.tokenizer.encode(text), 16) for text in read
+            experiment.tokenizer.add_special_tokens(experiment.tokenizer.encode(text), 16)
+            for text in read
         ]
         assert example["source_tokens"] == sum(len(text) + 1 for text in read)
     assert experiment.store.counts.too_short == 1
