@@ -1,5 +1,4 @@
-"""Documents from files: JSON lines and plain text, plain or compressed. Bad input names its file
-and line."""
+"""Reads documents from JSON lines and text files, plain or compressed."""
 
 import contextlib
 import glob
@@ -15,12 +14,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 from longsum_jax.errors import InputError, did_you_mean
 
-MAX_BYTES = 64 * 2**30  # of one file, after decompression
-MAX_LINE_BYTES = 2**30  # of one line: what must fit in memory
+MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
+MAX_LINE_BYTES = 2**30  # largest size of a line, which must fit in memory
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
-Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple where several may be right
+Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several labels
 
 
 class Document(NamedTuple):
@@ -44,28 +43,26 @@ def read_json_lines(
     require_summary: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
-    """Reads documents from JSON lines, plain, .gz or .xz, in the order of the paths; a glob in
-    sorted order.
+    """Reads documents from JSON lines, plain, .gz or .xz.
 
-    Blank lines are passed over. A row without an id is called "<file stem>:<line>"; an id that is
-    no string becomes its JSON text. A query may be absent or blank.
+    Files are read in the order of ``paths``, those of a glob pattern in sorted order. Blank lines
+    are skipped. The default id of a row is "<file stem>:<line>"; an id other than a string becomes
+    its JSON text. A query may be absent or blank.
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: where the text is; "text|document" stands for the first of these that a row
-            has.
-        summary_key: where the summary is.
-        query_key: where the query is.
-        id_key: where the id is.
-        label_key: where the label is, a whole number from 0 on, a string, or a list of either; ""
-            reads none.
-        require_summary: whether a row without a summary, or a blank one, is an error; if not, it is
-            None.
-        max_bytes: what one file may hold or expand to.
+        document_key: the key of the text; "text|document" is the first of these keys in a row.
+        summary_key: the key of the summary.
+        query_key: the key of the query.
+        id_key: the key of the id.
+        label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
+            either; "" reads no labels.
+        require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
+        max_bytes: the largest size of a file, after decompression.
 
     Raises:
-        InputError: at the first row that does not fit, naming file and line; a missing, unreadable,
-            empty or damaged file; a file or line beyond its cap.
+        InputError: an invalid row (the message names file and line); a missing, unreadable, empty
+            or damaged file; a file or line that is too large.
     """
     keys = {
         "document": document_key,
@@ -86,12 +83,13 @@ def read_json_lines(
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
-    """Reads one plain UTF-8 text, plain, .gz or .xz; "-" is standard input. A byte order mark is
-    dropped.
+    """Reads a UTF-8 text file, plain, .gz or .xz; "-" is standard input.
+
+    A byte order mark is removed.
 
     Raises:
-        InputError: missing, unreadable, empty or damaged file, NUL bytes, another encoding, more
-            than ``max_bytes``.
+        InputError: a missing, unreadable, empty or damaged file, NUL bytes, another encoding, or
+            more than ``max_bytes``.
     """
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
@@ -107,7 +105,7 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 
 
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Returns the files that paths and glob patterns name.
+    """Returns the files of paths and glob patterns.
 
     Raises:
         InputError: a path that does not exist or is a directory, a pattern that matches nothing.
@@ -134,7 +132,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 
 def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number from 1, line) of the lines that are not blank."""
+    """Yields (line number from 1, line) for the lines that are not blank."""
     left = max_bytes
     number = 0
     with _opened(path, lambda: f"{path}:{number + 1}") as stream:
@@ -155,8 +153,7 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes; what goes wrong in reading becomes an InputError at
-    ``where()``."""
+    """Opens a file for reading bytes; errors of reading become InputErrors at ``where()``."""
     opener = _OPENERS.get(Path(path).suffix, open)
     try:
         with opener(path, "rb") as stream:
@@ -191,9 +188,11 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
 def _document(
     row: dict[str, Any], keys: dict[str, str], where: str, default_id: str, require_summary: bool
 ) -> Document:
-    document_key = next(
-        (key for key in keys["document"].split("|") if key in row), keys["document"]
-    )
+    document_key = keys["document"]
+    for key in document_key.split("|"):
+        if key in row:
+            document_key = key
+            break
     document = _text(row, document_key, where, "--document_key")
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
@@ -202,9 +201,9 @@ def _document(
     if name is None:
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
-    return Document(
-        name if isinstance(name, str) else json.dumps(name), document, summary, query, label
-    )
+    if not isinstance(name, str):
+        name = json.dumps(name)
+    return Document(name, document, summary, query, label)
 
 
 def _label(row: dict[str, Any], key: str, where: str) -> Label:
@@ -215,10 +214,12 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
         )
     value = row[key]
     each = value if isinstance(value, list) else [value]
-    whole = all(type(label) is int and label >= 0 for label in each)
-    if not whole and not all(isinstance(label, str) and label.strip() for label in each):
+    are_numbers = all(type(label) is int and label >= 0 for label in each)
+    are_names = all(isinstance(label, str) and label.strip() for label in each)
+    if not are_numbers and not are_names:
         raise InputError(
-            f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, a name, or a list of either'
+            f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '
+            "a name, or a list of either"
         )
     return tuple(value) if isinstance(value, list) else value
 
@@ -232,7 +233,7 @@ def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str 
 
 
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
-    """Returns the text under ``key``, which must be a string with something in it."""
+    """Returns the text under ``key``, which must be a string that is not blank."""
     if key not in row:
         raise InputError(
             f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}'
@@ -272,7 +273,10 @@ def _decode(content: bytes, where: str) -> str:
 
 
 def _beyond(path: str | Path, max_bytes: int) -> str:
-    return f"{path}: the file holds or expands to more than {max_bytes} bytes; raise max_bytes if it is genuine"
+    return (
+        f"{path}: the file holds or expands to more than {max_bytes} bytes; "
+        "raise max_bytes if it is genuine"
+    )
 
 
 def _stem(path: str | Path) -> str:

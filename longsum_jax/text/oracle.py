@@ -1,4 +1,4 @@
-"""The sentences of a document that a perfect extractor would choose (AWESOME, appendix D)."""
+"""Chooses sentences of a document by a greedy search for ROUGE (AWESOME, appendix D)."""
 
 from collections.abc import Sequence
 
@@ -6,32 +6,31 @@ import numpy as np
 
 from longsum_jax.text.ngrams import NgramCounts, count_ngrams
 
-_EQUAL = 1e-12  # what two ways to compute the same score may differ by
+_TOLERANCE = 1e-12  # equal scores may differ by rounding
 
 
 def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
-    """Adds the sentence that raises ROUGE-1 + ROUGE-2 F1 against the summary most, until none
-    raises it.
+    """Returns the sentences whose greedy addition raises ROUGE-1 + ROUGE-2 F1 the most.
 
-    The chosen sentences are a bag: their bigrams end at their ends, so that the order in which they
-    are added or put does not matter. Bigrams of the summary go over the ends of its sentences. No
-    stemming.
+    Each step adds the best sentence; the search ends when none raises the score. Bigrams do not
+    cross the ends of chosen sentences, so their order does not matter; bigrams of the summary do
+    cross the ends of its sentences. Words are not stemmed.
 
     Args:
-        sentences: of the document.
-        summary: the whole reference.
+        sentences: the sentences of a document.
+        summary: the reference.
 
     Returns:
-        Indices in document order; none where no sentence shares a word with the summary.
+        Indices in document order, none if no sentence shares a word with the summary.
     """
-    grams = [_Growing(*count_ngrams(sentences, [summary], n)) for n in (1, 2)]
+    grams = [_IncrementalRouge(*count_ngrams(sentences, [summary], n)) for n in (1, 2)]
     chosen: list[int] = []
     best = 0.0
     while len(chosen) < len(sentences):
-        scores = sum(gram.scores_with_each() for gram in grams)
+        scores = sum(gram.scores_after_adding() for gram in grams)
         scores[chosen] = -1
-        sentence = int((scores >= scores.max() - _EQUAL).argmax())
-        if scores[sentence] <= best + _EQUAL:
+        sentence = int((scores >= scores.max() - _TOLERANCE).argmax())
+        if scores[sentence] <= best + _TOLERANCE:
             break
         best = float(scores[sentence])
         chosen.append(sentence)
@@ -40,8 +39,8 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     return sorted(chosen)
 
 
-class _Growing:
-    """ROUGE-n F1 of a growing bag of texts against one reference."""
+class _IncrementalRouge:
+    """ROUGE-n F1 of a growing collection of texts against one reference."""
 
     def __init__(self, texts: NgramCounts, reference: NgramCounts):
         self._texts = texts
@@ -50,18 +49,19 @@ class _Growing:
         self._held = np.zeros_like(self._wanted)
         self._overlap = self._total = 0
 
-    def scores_with_each(self) -> np.ndarray:
-        """Returns float64 [n], the score with each of the texts added."""
+    def scores_after_adding(self) -> np.ndarray:
+        """Returns float64 [n]: the score after adding each of the texts."""
         texts, room = self._texts, np.maximum(self._wanted - self._held, 0)
         gains = np.minimum(texts.count, room[texts.ngram])
         overlap = self._overlap + np.bincount(texts.text, gains, len(texts.total))
         return 2 * overlap / np.maximum(self._total + texts.total + self._reference_total, 1)
 
     def add(self, index: int) -> None:
-        own = slice(*np.searchsorted(self._texts.text, [index, index + 1]))
-        ngrams, count = self._texts.ngram[own], self._texts.count[own]
-        self._overlap += int(
-            np.minimum(count, np.maximum(self._wanted - self._held, 0)[ngrams]).sum()
-        )
+        """Adds a text to the collection."""
+        start, stop = np.searchsorted(self._texts.text, [index, index + 1])
+        ngrams = self._texts.ngram[start:stop]
+        count = self._texts.count[start:stop]
+        room = np.maximum(self._wanted - self._held, 0)
+        self._overlap += int(np.minimum(count, room[ngrams]).sum())
         self._held[ngrams] += count
         self._total += int(self._texts.total[index])

@@ -1,8 +1,9 @@
-"""What a model reads with a segment: a query, and important sentences of the rest of the document
-(AWESOME, section 4).
+"""Builds the source of a segment: a query, the segment, and important sentences of other segments.
 
-Sources are made of the tokens that the document was cut into, so their lengths are exact and
-nothing is cut off.
+Source: AWESOME (Cao & Wang 2023), section 4.
+
+Sources consist of the tokens of the segmented document, so that their lengths are exact and nothing
+is cut off.
 """
 
 import bisect
@@ -20,12 +21,12 @@ Order = Literal["document", "current_first"]
 
 @dataclasses.dataclass(frozen=True)
 class SalientTextOptions:
-    """How important sentences stand beside a segment.
+    """The layout of a segment and important sentences of other segments.
 
     Attributes:
-        order: "document": earlier sentences, the segment, later ones; "current_first": the segment
-            before both.
-        past, current, future: what is said before each of them; an empty group has no label.
+        order: "document" puts earlier sentences, the segment, later sentences; "current_first" puts
+            the segment first.
+        past, current, future: the label before each group; an empty group has no label.
     """
 
     order: Order = "document"
@@ -36,13 +37,13 @@ class SalientTextOptions:
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
             raise InputError(
-                f'salient.order: "{self.order}" is not allowed; {did_you_mean(self.order, get_args(Order))}'
+                f'salient.order: "{self.order}" is not allowed; '
+                f"{did_you_mean(self.order, get_args(Order))}"
             )
 
 
 class TokenSpan(NamedTuple):
-    """Tokens [start, stop) of the source of a segment, as ``segment_sources`` gives it without
-    salient text."""
+    """Tokens [start, stop) in the source of a segment without salient text."""
 
     segment: int
     start: int
@@ -52,12 +53,12 @@ class TokenSpan(NamedTuple):
 def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     """Returns the important sentences outside a segment, outermost first.
 
-    Earliest past, last future, second earliest past, second last future and so on; where one side
-    ends the other goes on.
+    The order is earliest past, last future, second earliest past, second last future and so on.
+    When one side is used up, the other continues.
 
     Args:
-        salient: numbers of sentences, ascending.
-        segment: whose sentences are left out.
+        salient: numbers of important sentences, ascending.
+        segment: the segment, whose own sentences are omitted.
     """
     past = salient[: bisect.bisect_left(salient, segment.first)]
     future = salient[bisect.bisect_left(salient, segment.end) :][::-1]
@@ -74,12 +75,12 @@ def room_for_text(
     query: str | None = None,
     salient: SalientTextOptions | None = None,
 ) -> int:
-    """Returns how many tokens a segment may have: give it as ``SegmentOptions.max_segment_tokens``.
+    """Returns the largest length of a segment, for ``SegmentOptions.max_segment_tokens``.
 
     Args:
-        limit: tokens of a source, special ones included.
-        min_tokens: of a segment.
-        prefix, query, salient: what stands before it, see ``segment_sources``.
+        limit: the length of a source in tokens, special tokens included.
+        min_tokens: the smallest length of a segment.
+        prefix, query, salient: the text before a segment, see ``segment_sources``.
 
     Raises:
         InputError: fewer than ``min_tokens`` are left.
@@ -89,8 +90,8 @@ def room_for_text(
     if room < min_tokens:
         what = f'the query "{query[:60]}"' if query else "the text before a segment"
         raise InputError(
-            f"{what} leaves {max(room, 0)} of {limit} tokens, fewer than segments.min_tokens={min_tokens}; shorten it "
-            "or lower min_tokens"
+            f"{what} leaves {max(room, 0)} of {limit} tokens, fewer than "
+            f"segments.min_tokens={min_tokens}; shorten it or lower min_tokens"
         )
     return room
 
@@ -105,17 +106,16 @@ def segment_sources(
     salient: Sequence[int] | None = None,
     options: SalientTextOptions = SalientTextOptions(),
 ) -> list[list[int]]:
-    """Returns what is read of every segment, as token ids between the tokenizer's special ones.
+    """Returns the source of every segment as token ids, special tokens included.
 
-    Prefix, query and a line break stand before every segment. Important sentences of other segments
-    join it in their ``inclusion_order`` until one does not fit, and are put in document order under
-    their labels.
+    Prefix, query and a line break come before every segment. Important sentences of other segments
+    are added in their ``inclusion_order`` until one does not fit, and appear in document order
+    under their labels.
 
     Args:
-        document: cut with the same tokenizer into segments of at most ``room_for_text``.
-        limit: tokens of a source, labels and special ones included.
-        salient: numbers of the important sentences, ascending; None for the segment alone, without
-            a label.
+        document: a document that the same tokenizer cut into segments of at most ``room_for_text``.
+        limit: the largest length of a source in tokens, labels and special tokens included.
+        salient: numbers of the important sentences, ascending; None for segments without labels.
 
     Raises:
         InputError: a segment that does not fit.
@@ -134,8 +134,8 @@ def segment_sources(
         ]
         if len(current) > room:
             raise InputError(
-                f"segment {index + 1} needs {len(current)} tokens, but {room} of {limit} are left for it; cut the "
-                "document with max_segment_tokens=room_for_text(...)"
+                f"segment {index + 1} needs {len(current)} tokens, but {room} of {limit} are left "
+                "for it; cut the document with max_segment_tokens=room_for_text(...)"
             )
         parts = {"past": [], "current": current, "future": []}
         if salient:
@@ -160,14 +160,15 @@ def salient_spans(
     prefix: str = "",
     query: str | None = None,
 ) -> list[list[TokenSpan]]:
-    """Returns for every segment where the important sentences of the others stand, for key-value
-    vectors.
+    """Returns for every segment the token spans of important sentences in other segments.
+
+    The encoder states of these spans become key-value vectors.
 
     Args:
         salient: numbers of the important sentences, ascending.
-        budget: tokens for one segment; sentences are taken whole, in their ``inclusion_order``,
-            until one does not fit.
-        prefix, query: what stands before every segment in its source.
+        budget: the largest number of tokens for one segment. Sentences are added whole, in their
+            ``inclusion_order``, until one does not fit.
+        prefix, query: the text before every segment in its source.
     """
     offset = len(tokenizer.prefix_ids) + len(_lead(tokenizer, prefix, query))
     where = _sentence_spans(document, offset)
@@ -191,7 +192,7 @@ def _important(
     labels: dict[str, list[int]],
     room: int,
 ) -> dict[str, list[int]]:
-    """Labelled tokens of the sentences of ``order`` that fit into ``room``, "past" and "future"."""
+    """Returns the tokens of "past" and "future" sentences that fit into ``room``, with labels."""
     chosen: dict[str, list[int]] = {"past": [], "future": []}
     for sentence in order:
         side = "past" if sentence < segment.first else "future"
@@ -208,8 +209,7 @@ def _important(
 
 
 def _sentence_spans(document: SegmentedDocument, offset: int) -> list[TokenSpan]:
-    """Where each sentence stands in the source of its segment, ``offset`` tokens before the
-    first."""
+    """Returns the span of each sentence in its segment's source, which starts at ``offset``."""
     spans = []
     for index, segment in enumerate(document.segments):
         start = offset

@@ -1,5 +1,4 @@
-"""How a model reads a document segment by segment: cut, with important sentences of elsewhere,
-within its limits."""
+"""Builds the inputs of a model that reads a document segment by segment."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -33,24 +32,25 @@ Extract = Callable[[Sequence[str], str | None], list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class SegmentInputOptions:
-    """What makes segments of a document; a model that was trained so keeps them in its config.json.
+    """Options of segment inputs; a model that was trained with them keeps them in its config.json.
 
     Attributes:
-        segment_length: tokens of a segment as it is read: special tokens, query and important
-            sentences included. For tasks it is their ``max_source_length``.
+        segment_length: the length of a segment's source in tokens: special tokens, query and
+            important sentences included. Tasks set it to their ``max_source_length``.
         min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
             ``text.segmentation.SegmentOptions``.
         target_metric: see ``text.segment_targets.assign_sentences``.
-        train_tokens: of a document that are read in training, whole segments; 0 for all.
-        train_empty: segments that no sentence of the summary belongs to are trained to say nothing;
-            else they are read and no loss is taken.
-        salient: what is read besides of important sentences in other segments: nothing, their
-            "text", or their "vectors" (for models with ``salient_vectors``).
+        train_tokens: the number of tokens of a document to read in training, in whole segments; 0
+            for all.
+        train_empty: whether a segment without a sentence of the summary is trained to produce the
+            empty text; otherwise it is read without a loss.
+        salient: the form in which a segment reads important sentences of other segments: not at all
+            ("none"), as "text", or as "vectors" (for models with ``salient_vectors``).
         salient_order: see ``text.salient_text.SalientTextOptions``.
-        salient_source: who says in training which sentences are important: the extractor
-            ("predicted", as it is when summarising) or the summary ("oracle").
-        num_vectors: how many tokens of important sentences a segment sees as vectors;
-            ``salient_vectors`` of the model.
+        salient_source: the source of important sentences in training: the extractor ("predicted",
+            as at inference) or the summary ("oracle").
+        num_vectors: the number of tokens of important sentences that a segment reads as vectors;
+            equal to ``salient_vectors`` of the model.
         extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
             empty for ``central_sentences``.
         sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF.
@@ -75,7 +75,8 @@ class SegmentInputOptions:
     def __post_init__(self) -> None:
         if self.salient == "none" and self.extractor:
             raise InputError(
-                f'segments.extractor is {self.extractor}, but segments.salient is "none"; give "text" or "vectors"'
+                f'segments.extractor is {self.extractor}, but segments.salient is "none"; '
+                'give "text" or "vectors"'
             )
         self.cutting(None)
 

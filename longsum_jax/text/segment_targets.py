@@ -1,4 +1,4 @@
-"""Which part of a summary belongs to which segment of its document (AWESOME, appendix A.2)."""
+"""Assigns the sentences of a summary to the segments of its document (AWESOME, appendix A.2)."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -15,16 +15,15 @@ TargetMetric = Literal["precision", "f1"]
 def segment_targets(
     segments: Sequence[str], summary: str, *, metric: TargetMetric = "precision"
 ) -> list[str]:
-    """Returns the target of each segment: the sentences of the summary that it covers best, in
-    their order.
+    """Returns the target of each segment: the sentences of the summary that it covers best.
 
     Args:
-        segments: texts.
-        summary: of the document; its sentences are joined by spaces.
+        segments: the texts of a document's segments.
+        summary: the summary of the document. Sentences keep their order and are joined by spaces.
         metric: see ``assign_sentences``.
 
     Returns:
-        A text for each segment, "" for one without.
+        A text for each segment, "" for a segment without a sentence.
     """
     sentences = split_sentences(summary)
     chosen = assign_sentences(segments, sentences, metric=metric)
@@ -37,14 +36,15 @@ def segment_targets(
 def assign_sentences(
     segments: Sequence[str], sentences: Sequence[str], *, metric: TargetMetric = "precision"
 ) -> np.ndarray:
-    """Returns int [R], for each sentence the segment with the largest ROUGE-1 + ROUGE-2, the
-    earliest among equals.
+    """Returns int [R]: for each sentence the segment of the largest ROUGE-1 + ROUGE-2.
+
+    The earliest of equal segments wins.
 
     Args:
-        segments: texts, the references.
-        sentences: of a summary, the predictions.
-        metric: "precision" is the share of the sentence that the segment covers; "f1" favours short
-            segments.
+        segments: S texts, the references.
+        sentences: R sentences of a summary, the predictions.
+        metric: "precision" is the fraction of the sentence that the segment covers; "f1" favors
+            short segments.
 
     Raises:
         InputError: no segments, or an unknown metric.
@@ -57,18 +57,21 @@ def assign_sentences(
         known = did_you_mean(metric, get_args(TargetMetric))
         raise InputError(f'segments.target_metric: "{metric}" is not allowed; {known}')
     scores = sum(_rouge_n(segments, sentences, n, metric) for n in (1, 2))
-    return scores.round(12).argmax(0)  # equal fractions may differ in the last digit
+    # Equal fractions may differ in the last digit.
+    return scores.round(12).argmax(0)
 
 
 def _rouge_n(
     segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric
 ) -> np.ndarray:
-    """ROUGE-n of each sentence against each segment, float64 [S, R]."""
-    whole, parts = count_ngrams(segments, sentences, n)
-    shared = np.minimum(whole.dense()[:, parts.ngram], parts.count)  # [S, P]
-    starts = np.searchsorted(parts.text, np.arange(len(sentences) + 1))
+    """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
+    segment_counts, sentence_counts = count_ngrams(segments, sentences, n)
+    # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
+    # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
+    shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.count)
+    starts = np.searchsorted(sentence_counts.text, np.arange(len(sentences) + 1))
     sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
     overlap = sums[:, starts[1:]] - sums[:, starts[:-1]]
     if metric == "precision":
-        return overlap / np.maximum(parts.total, 1)
-    return 2 * overlap / np.maximum(whole.total[:, None] + parts.total, 1)
+        return overlap / np.maximum(sentence_counts.total, 1)
+    return 2 * overlap / np.maximum(segment_counts.total[:, None] + sentence_counts.total, 1)

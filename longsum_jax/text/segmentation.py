@@ -1,5 +1,13 @@
-"""Segments of a document: whole sentences, cut where the topic changes (AWESOME, appendix A.1,
-algorithm 1; Se3)."""
+"""Cuts documents into segments of whole sentences where the topic changes.
+
+Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
+
+    sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
+                |-- segment grows --|          up to min_tokens: every sentence joins
+                                    s4 ?       up to max_tokens: s4 joins if it is more similar to
+                                               s0..s3 than to the window of min_tokens after it
+                [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
+"""
 
 import dataclasses
 import itertools
@@ -17,25 +25,25 @@ from longsum_jax.tokenizers.base import Tokenizer
 
 SentenceEncoder = Callable[[Sequence[str]], np.ndarray]  # sentences -> float [n, d], of any length
 SplitMoves = Literal["sentence", "window"]
-_EQUAL = 1e-6  # what float32 means of the same cosines may differ by
+_TOLERANCE = 1e-6  # equal means of float32 cosines may differ by rounding
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentOptions:
-    """How a document is cut; tokens are counted without special ones.
+    """Options of segmentation; tokens are counted without special ones.
 
     Attributes:
-        min_tokens: a segment grows by whole sentences to at least this length.
-        max_tokens: at this length a segment is over; in between, the sentence goes where it is more
-            similar. As in algorithm 1 the length is looked at before a sentence is added, so that
-            segments exceed it by up to one.
-        max_segment_tokens: what no segment exceeds; None for no such limit. A sentence longer than
-            this, or than ``max_tokens``, is cut between words, a word where it must be.
-        strict: no segment exceeds ``max_tokens`` (the rule of Se3's code).
-        next_includes_sentence: what follows includes the sentence to be placed, which is like
-            itself.
-        split_moves: what begins a new segment, the "sentence" alone (algorithm 1) or with it the
-            "window" of sentences that it was compared with (Se3's code).
+        min_tokens: smallest length of a segment, reached by adding whole sentences.
+        max_tokens: length at which a segment ends. Between the two a sentence joins the more
+            similar side. As in algorithm 1 the length is checked before a sentence is added, so
+            that a segment may exceed it by one sentence.
+        max_segment_tokens: hard limit of a segment, None for none. A sentence longer than this, or
+            than ``max_tokens``, is cut between words, or inside a word if it has no space.
+        strict: makes ``max_tokens`` a hard limit, too (the rule of Se3's code).
+        next_includes_sentence: whether the window after a sentence, with which it is compared,
+            includes the sentence itself.
+        split_moves: the beginning of a new segment: the "sentence" alone (algorithm 1), or the
+            whole "window" that it was compared with (Se3's code).
     """
 
     min_tokens: int = 512
@@ -48,13 +56,13 @@ class SegmentOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.min_tokens <= self.max_tokens:
             raise InputError(
-                f"segments.min_tokens={self.min_tokens} and max_tokens={self.max_tokens} must be at least 1 and in "
-                "this order; change either"
+                f"segments.min_tokens={self.min_tokens} and max_tokens={self.max_tokens} must be "
+                "at least 1 and in this order; change either"
             )
         if self.max_segment_tokens is not None and self.max_segment_tokens < self.min_tokens:
             raise InputError(
-                f"segments.max_segment_tokens={self.max_segment_tokens} is below min_tokens={self.min_tokens}; raise "
-                "it or lower min_tokens"
+                f"segments.max_segment_tokens={self.max_segment_tokens} is below "
+                f"min_tokens={self.min_tokens}; raise it or lower min_tokens"
             )
         if self.split_moves not in get_args(SplitMoves):
             known = did_you_mean(self.split_moves, get_args(SplitMoves))
@@ -62,19 +70,24 @@ class SegmentOptions:
 
     @cached_property
     def limit(self) -> float:
-        """Tokens that no segment exceeds, infinite where there is no limit."""
+        """The hard limit of a segment in tokens; infinite without one."""
         hard = math.inf if self.max_segment_tokens is None else self.max_segment_tokens
         return min(hard, self.max_tokens) if self.strict else hard
 
     @property
     def longest_sentence(self) -> int:
-        """Tokens of the longest sentence that is left whole."""
+        """The length in tokens above which a sentence is cut."""
         return int(min(self.max_tokens, self.limit))
 
 
 class Segment(NamedTuple):
-    """Where a segment lies: its characters [start, stop) of the text, its sentences [first, end),
-    its tokens."""
+    """The bounds of a segment.
+
+    Attributes:
+        start, stop: its characters [start, stop) in the text.
+        first, end: its sentences [first, end).
+        num_tokens: its length in tokens.
+    """
 
     start: int
     stop: int
@@ -88,9 +101,10 @@ class SegmentedDocument(NamedTuple):
 
     Attributes:
         text: the document.
-        sentences: without surrounding white space; long ones in pieces, which may be blank.
-        token_ids: of each sentence (and the white space before it), without special tokens.
-        segments: in order; they hold every character and every sentence once.
+        sentences: texts without surrounding white space; long sentences in pieces, which may be
+            blank.
+        token_ids: ids of each sentence with the white space before it, without special tokens.
+        segments: in document order; every character and every sentence is in exactly one.
     """
 
     text: str
@@ -117,10 +131,10 @@ def segment_document(
     """Cuts a document into segments of similar sentences, in time linear in its length.
 
     Args:
-        text: of any length.
-        tokenizer: gives the tokens that lengths are counted in; called for all sentences at once.
-        options: lengths, and what algorithm 1 leaves open.
-        encoder: sentence vectors, compared by their cosines.
+        text: a document of any length.
+        tokenizer: defines the tokens; called once for all sentences.
+        options: lengths, and choices that algorithm 1 leaves open.
+        encoder: computes sentence vectors, which are compared by cosine.
 
     Raises:
         InputError: a blank text.
@@ -130,10 +144,11 @@ def segment_document(
         raise InputError(
             "a document to be cut into segments is empty; give it some text or leave it out"
         )
-    slices = _cut(text, sentence_ends(text, sentences))
+    bounds = [0, *sentence_ends(text, sentences).tolist()]
+    slices = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
     token_ids = tokenizer.encode_batch(slices)
     if max(map(len, token_ids)) > options.longest_sentence:
-        slices, token_ids = _shortened(slices, token_ids, options.longest_sentence, tokenizer)
+        slices, token_ids = _split_long(slices, token_ids, options.longest_sentence, tokenizer)
         sentences = [piece.strip() for piece in slices]
     lengths = [len(ids) for ids in token_ids]
     vectors = None if sum(lengths) <= options.longest_sentence else encoder(sentences)
@@ -148,21 +163,19 @@ def segment_document(
 def segment_ranges(
     lengths: Sequence[int], vectors: np.ndarray | None, options: SegmentOptions = SegmentOptions()
 ) -> list[tuple[int, int]]:
-    """Algorithm 1 on numbers alone.
+    """Returns the sentences [first, end) of each segment by algorithm 1.
+
+    A document of at most ``max_tokens`` (and the hard limit) is one segment.
 
     Args:
-        lengths: tokens of each sentence.
-        vectors: float [n, d], one a sentence, of any length; None where the document is one
+        lengths: number of tokens of each sentence.
+        vectors: float [n, d], a vector for each sentence, of any norm; None for a document of one
             segment.
-
-    Returns:
-        Sentences [first, end) of each segment, in order; a document of at most ``max_tokens`` (and
-        the limit) is one.
     """
     total = np.cumsum([0, *lengths]).tolist()
     if total[-1] <= options.longest_sentence:
         return [(0, len(lengths))]
-    vectors = _unit_rows(np.asarray(vectors, np.float32))
+    vectors = _normalize_rows(np.asarray(vectors, np.float32))
     ranges, first, position = [], 0, 0
     while position < len(lengths):
         end = _next_end(first, position, total, vectors, options)
@@ -177,10 +190,15 @@ def segment_ranges(
 def _next_end(
     first: int, position: int, total: list[int], vectors: np.ndarray, options: SegmentOptions
 ) -> int | None:
-    """Where to go on after a cut before the sentence at ``position``; None if it belongs to the
-    segment from ``first``.
+    """Decides whether the sentence at ``position`` begins a new segment.
 
-    ``total`` [n + 1] are the tokens before each sentence, ``vectors`` [n, d] of length 1.
+    Args:
+        first: the first sentence of the current segment.
+        total: [n + 1], the number of tokens before each sentence.
+        vectors: [n, d] of norm 1.
+
+    Returns:
+        The next sentence to decide on if a new segment begins, else None.
     """
     length = total[position] - total[first]
     if position > first and total[position + 1] - total[first] > options.limit:
@@ -194,70 +212,68 @@ def _next_end(
     if start == stop:  # the last sentence has nothing after it
         return None
     sentence = vectors[position]
-    before, after = (
-        (vectors[first:position] @ sentence).mean(),
-        (vectors[start:stop] @ sentence).mean(),
-    )
-    if after <= before + _EQUAL:
+    before = (vectors[first:position] @ sentence).mean()
+    after = (vectors[start:stop] @ sentence).mean()
+    if after <= before + _TOLERANCE:
         return None
     moves = options.split_moves == "window" and total[stop] - total[position] <= options.limit
     return stop if moves else position + 1
 
 
-def _unit_rows(table: np.ndarray) -> np.ndarray:
-    """The rows of [n, d] at length 1; rows of zeros stay."""
+def _normalize_rows(table: np.ndarray) -> np.ndarray:
+    """Returns the rows of [n, d] scaled to norm 1; rows of zeros stay zeros."""
     norms = np.sqrt(np.einsum("nd,nd->n", table, table))
     return table / np.where(norms > 0, norms, 1)[:, None]
 
 
 def _window_end(start: int, total: list[int], min_tokens: int) -> int:
-    """The end of the shortest run of sentences from ``start`` of at least ``min_tokens``, or of the
-    document."""
+    """Returns the end of the window: the fewest sentences from ``start`` with ``min_tokens``.
+
+    The window ends with the document at the latest.
+    """
     stop = start
     while stop < len(total) - 1 and total[stop] - total[start] < min_tokens:
         stop += 1
     return stop
 
 
-def _cut(text: str, ends: np.ndarray) -> list[str]:
-    return [text[start:stop] for start, stop in itertools.pairwise([0, *ends.tolist()])]
-
-
-def _shortened(
+def _split_long(
     slices: list[str], token_ids: list[list[int]], limit: int, tokenizer: Tokenizer
 ) -> tuple[list[str], list[list[int]]]:
-    """The slices and their tokens with those of more than ``limit`` tokens cut, again until all are
-    short enough."""
+    """Cuts slices of more than ``limit`` tokens into pieces, until all are short enough."""
     while max(map(len, token_ids)) > limit:
-        pieces = [
-            _pieces(part, -(-len(ids) // limit))
-            for part, ids in zip(slices, token_ids, strict=True)
-        ]
-        cut = [piece for parts in pieces if len(parts) > 1 for piece in parts]
-        if not cut:
+        pieces_of_slices = []
+        for text, ids in zip(slices, token_ids, strict=True):
+            pieces_of_slices.append(_pieces(text, -(-len(ids) // limit)))
+        changed = [pieces for pieces in pieces_of_slices if len(pieces) > 1]
+        if not changed:
             raise InputError(
                 f"one character takes more than segments.max_tokens={limit} tokens; raise it"
             )
-        new = iter(tokenizer.encode_batch(cut))
-        token_ids = [
-            ids
-            for old, parts in zip(token_ids, pieces, strict=True)
-            for ids in ([old] if len(parts) == 1 else itertools.islice(new, len(parts)))
-        ]
-        slices = list(itertools.chain.from_iterable(pieces))
+        # Only the pieces of slices that were cut are encoded again.
+        new_ids = iter(tokenizer.encode_batch(list(itertools.chain.from_iterable(changed))))
+        slices, old_ids, token_ids = [], token_ids, []
+        for pieces, ids in zip(pieces_of_slices, old_ids, strict=True):
+            slices += pieces
+            if len(pieces) == 1:
+                token_ids.append(ids)
+            else:
+                token_ids += itertools.islice(new_ids, len(pieces))
     return slices, token_ids
 
 
 def _pieces(text: str, count: int) -> list[str]:
-    """``text`` in at most ``count`` pieces of nearly equal length, cut before white space where
-    there is some near."""
-    goals = (len(text) * i // count for i in range(1, count))
-    bounds = sorted(
-        {0, *(_near_space(text, goal, len(text) // count) for goal in goals), len(text)}
-    )
-    return [text[start:stop] for start, stop in itertools.pairwise(bounds)]
+    """Cuts ``text`` into at most ``count`` pieces of nearly equal length, before spaces."""
+    reach = len(text) // count
+    bounds = {0, len(text)}
+    for i in range(1, count):
+        bounds.add(_space_before(text, len(text) * i // count, reach))
+    return [text[start:stop] for start, stop in itertools.pairwise(sorted(bounds))]
 
 
-def _near_space(text: str, goal: int, reach: int) -> int:
-    """The last position of white space among the ``reach`` up to ``goal``, or ``goal``."""
-    return next((i for i in range(goal, goal - reach, -1) if text[i].isspace()), goal)
+def _space_before(text: str, goal: int, reach: int) -> int:
+    """Returns the last position of white space among the ``reach`` up to ``goal``, or ``goal``."""
+    for position in range(goal, goal - reach, -1):
+        if text[position].isspace():
+            return position
+    return goal

@@ -1,4 +1,4 @@
-"""Sentence splitting: paragraphs first, then sentencex inside each, in time linear in the text."""
+"""Splits texts into sentences: into paragraphs first, then each by sentencex, in linear time."""
 
 import itertools
 import re
@@ -7,8 +7,8 @@ from importlib import metadata
 
 import numpy as np
 
-LONGEST_WRAPPED_LINE = 100  # characters; text with longer lines was not wrapped by hand
-WINDOW = 8192  # characters that sentencex sees at a time
+LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
+WINDOW = 8192  # characters that sentencex reads at a time
 # sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone
 # surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
@@ -19,34 +19,36 @@ _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
 def split_sentences(text: str) -> list[str]:
     """Splits English text into sentences.
 
-    Blank lines end a sentence. Within a block of lines a line break is white space when every line
-    of the block is short (hard-wrapped prose), except before a list item; otherwise every line
-    stands alone (one speaker's turn or one paragraph a line). No character is lost but white space
-    around line breaks and sentences.
+    Blank lines end a sentence. If all lines of a block are short (hard-wrapped prose), a line break
+    in it is a space, except before a list item. Otherwise every line is a paragraph (or a speaker's
+    turn). All characters are kept except white space around line breaks and sentences.
 
     Args:
-        text: any length, any line ends.
+        text: a text of any length, with any line ends.
 
     Returns:
-        Sentences without surrounding white space, none empty; text without punctuation is one
-        sentence.
+        Sentences without surrounding white space, none of them empty. A text without punctuation is
+        one sentence.
     """
     found = []
     for paragraph in _paragraphs(text):
         marker = _LIST_ITEM.match(paragraph)
-        start = (
-            marker.end() if marker else 0
-        )  # sentencex would make a sentence of the number of a list item
+        # sentencex would take the number of a list item as a sentence.
+        start = marker.end() if marker else 0
         first, *others = _split_paragraph(paragraph[start:])
         found.extend(sentence.strip() for sentence in (paragraph[:start] + first, *others))
     return [sentence for sentence in found if sentence]
 
 
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
-    """Returns int [n], where each of the ``split_sentences`` of ``text`` ends in it.
+    """Returns int [n], the position in ``text`` at which each of its sentences ends.
 
-    SequenceSharding there, the text falls into one slice a sentence; white space belongs to the sentence that
-    follows it, and what is left at the end to the last one.
+    The ends cut the text into one slice a sentence. White space belongs to the sentence after it,
+    at the end of the text to the last one.
+
+    Args:
+        text: a text.
+        sentences: ``split_sentences`` of the text.
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     letters = np.flatnonzero(~_SPACES[np.minimum(codes, len(_SPACES) - 1)])
@@ -57,12 +59,12 @@ def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
 
 
 def splitter_name() -> str:
-    """Returns what split the sentences, with its version, for reports."""
+    """Returns the name and version of the sentence splitter, for reports."""
     return f"sentencex {metadata.version('sentencex')}"
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Returns the paragraphs of ``text``, each on one line."""
+    """Returns the paragraphs of ``text``, each as one line."""
     paragraphs, block = [], []
     for line in [*map(str.strip, text.splitlines()), ""]:
         if line:
@@ -88,9 +90,9 @@ def _unwrap(lines: list[str]) -> list[str]:
 def _split_paragraph(paragraph: str) -> list[str]:
     """Splits one line, window by window.
 
-    sentencex takes a time that grows with the square of a long line, and one unbalanced quotation
-    mark hides every later boundary from it. A window bounds both. Its last sentence may be cut, so
-    the next window starts there.
+    The time of sentencex is quadratic in the length of a line, and an unbalanced quotation mark
+    hides all later boundaries. Windows bound both. The last sentence of a window may be incomplete,
+    so the next window starts with it.
     """
     if len(paragraph) <= WINDOW:
         return _segment(paragraph)
@@ -98,25 +100,25 @@ def _split_paragraph(paragraph: str) -> list[str]:
     sentence_start = start = 0
     while start < len(paragraph):
         stop = min(start + WINDOW, len(paragraph))
-        parts = _segment(paragraph[start:stop])
-        complete = parts if stop == len(paragraph) else parts[:-1]
-        for part in complete:
-            start += len(part)
+        slices = _segment(paragraph[start:stop])
+        complete = slices if stop == len(paragraph) else slices[:-1]
+        for sentence in complete:
+            start += len(sentence)
             sentences.append(paragraph[sentence_start:start])
             sentence_start = start
-        if not complete:  # one sentence fills the window: read on, without a second look
+        if not complete:  # one sentence fills the window: go on after it
             start = stop
     sentences.append(paragraph[sentence_start:])
     return sentences
 
 
 def _segment(line: str) -> list[str]:
-    """Returns consecutive slices of ``line``, one a sentence."""
+    """Returns consecutive slices of ``line``, one for each sentence."""
     from sentencex import segment
 
     safe = _UNSAFE_CHARACTER.sub(" ", line)
-    parts = segment("en", safe)
+    slices = segment("en", safe)
     if safe == line:
-        return parts
-    ends = list(itertools.accumulate(map(len, parts)))
+        return slices
+    ends = list(itertools.accumulate(map(len, slices)))
     return [line[start:end] for start, end in itertools.pairwise([0, *ends])]

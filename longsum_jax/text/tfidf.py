@@ -12,12 +12,12 @@ WIDTH = 1024  # columns: documents with at most as many distinct words are exact
 
 
 def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
-    """Returns a vector for each sentence of a document; cosines between them compare their words.
+    """Returns TF-IDF vectors of the sentences of a document, to be compared by cosine.
 
-    A word weighs its count in the sentence times ln((1 + n) / (1 + df)) + 1, with df of the n
-    sentences holding it (smoothed inverse document frequency). Words are numbered as they come and
-    share columns modulo ``width``, so the table stays narrow for a whole book; the words of one
-    passage hardly ever meet.
+    The weight of a word is its count in the sentence times ln((1 + n) / (1 + df)) + 1, where df of
+    the n sentences hold it (smoothed inverse document frequency). Words are numbered in order of
+    appearance and share columns modulo ``width``, which bounds the table for whole books; words of
+    one passage rarely collide.
 
     Returns:
         float32 [n, width or fewer]; zeros for a sentence without words.

@@ -1,0 +1,115 @@
+"""Sphinx configuration: python -m sphinx -W --keep-going -b html docs docs/_build"""
+
+import importlib
+import pkgutil
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+from docstrings import tidy  # noqa: E402
+from make_results import write_pages  # noqa: E402
+
+import longsum_jax  # noqa: E402
+
+project = "longsum_jax"
+copyright = "the longsum_jax authors"
+release = version = longsum_jax.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "jupyter_execute"]
+html_theme = "sphinx_book_theme"
+html_title = "longsum_jax"
+
+myst_enable_extensions = ["deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks train a model; tests/notebooks runs their cells
+
+autosummary_generate = True
+autodoc_default_options = {"members": True, "special-members": "__call__"}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+# Rooms with a public API, in the order of their ranks, and what each page says first.
+ROOMS = {
+    "ops": "Pure functions of arrays.",
+    "tokenizers": "Tokenizers of all families, and training of new ones.",
+    "layers": "Flax modules: attentions, state-space layers, encoder and decoder stacks.",
+    "text": "Sentences, segments, gap sentences and important sentences, in plain Python.",
+    "models": "Model families: configs, modules and names in checkpoints.",
+    "data": "Tasks, examples, batches and prepared shards.",
+    "training": "The training loop, its step, optimizers, meshes and checkpoints.",
+    "evaluation": "ROUGE, classification scores, baselines and files of predictions.",
+    "conversion": "Longer inputs and other attentions for pretrained parameters.",
+    "inference": "Loaded models: encode, generate and summarize.",
+}
+
+# Registers its tasks when it is imported, and needs TensorFlow for that.
+NOT_IMPORTABLE = {"longsum_jax.data.seqio_tasks"}
+
+
+def write_api_pages() -> None:
+    """Writes api/ROOM.md, a table of the room's modules that autosummary turns into pages."""
+    for room, text in ROOMS.items():
+        package = importlib.import_module(f"longsum_jax.{room}")
+        found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        modules = [
+            module.name
+            for module in found
+            if not module.ispkg and module.name not in NOT_IMPORTABLE
+        ]
+        names = "\n".join(f"   {name}" for name in sorted(modules))
+        page = (
+            f"# {room}\n\n{text}\n\n```{{eval-rst}}\n.. autosummary::\n   :toctree: generated\n\n"
+            f"{names}\n```\n"
+        )
+        _write(DOCS / "api" / f"{room}.md", page)
+
+
+def copy_notebooks() -> None:
+    """Copies the notebooks, since Sphinx reads sources below docs/ alone."""
+    target = DOCS / "notebooks"
+    target.mkdir(exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        shutil.copyfile(path, target / path.name)
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes only what has changed, so that a second build is quick."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def tidy_docstring(app, what, name, obj, options, lines):
+    """Rewrites a docstring so that reStructuredText reads it as it is meant."""
+    lines[:] = tidy(lines)
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Leaves out the fields of NamedTuples, which their class describes."""
+    text = getattr(obj, "__doc__", None) or ""
+    return True if text.startswith("Alias for field number") else None
+
+
+def setup(app):
+    write_pages()
+    write_api_pages()
+    copy_notebooks()
+    app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
+    app.connect("autodoc-skip-member", skip_member)

@@ -1,0 +1,80 @@
+"""Docstrings of this library, made safe for reStructuredText.
+
+They are plain text with ``code`` and Google sections. Drawings and tables in them are indented, a
+star is a star, and a bar is a bar.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?|Notes?):\s*(\S.*)?$")
+_RESULTS = ("Returns", "Yields")
+_NAMED = re.compile(r"^    \w+: ")
+_ITEM = re.compile(r"^(- |\* |\d+\. )")
+_CODE = re.compile(r"(``.+?``|`[^`\n]+`)")
+_SPECIAL = re.compile(r"([*|\\])|_(?![A-Za-z0-9_])|(?<![`])`")
+
+
+def tidy(lines: Sequence[str]) -> list[str]:
+    """Returns ``lines`` with escapes, drawings as literal blocks, and even indents in sections."""
+    result: list[str] = []
+    section, block, item = "", False, False
+    for line in _joined_code(lines):
+        indent = len(line) - len(line.lstrip())
+        if not line.strip():
+            result.append("")
+            item = False
+            continue
+        if not indent:
+            found = _SECTION.match(line)
+            section = found[1] if found else ""
+            if block:
+                result.append("")
+            block, item = False, bool(_ITEM.match(line))
+            if found and found[2]:  # "Attributes: name: text" in one line
+                result += [f"{found[1]}:", f"    {escape(found[2])}"]
+            else:
+                result.append(line if section else escape(line))
+        elif section in _RESULTS:
+            if _NAMED.match(line) and result[-1].strip() != f"{section}:":
+                result.append("")  # one paragraph for each named result
+            result.append("    " + escape(line.strip()))
+        elif section:
+            result.append(" " * min(indent, 8) + escape(line.strip()))
+        elif item and not block:
+            result.append("  " + escape(line.strip()))
+        else:
+            if not block:
+                result += ["", "::", ""]
+            block = True
+            result.append(line)
+    return [*result, ""]
+
+
+def escape(text: str) -> str:
+    """Returns ``text`` with markup characters escaped outside code."""
+    pieces = _CODE.split(text)
+    for i, piece in enumerate(pieces):
+        if i % 2 == 0:
+            pieces[i] = _SPECIAL.sub(lambda found: "\\" + found[0], piece)
+        elif not piece.startswith("``"):
+            pieces[i] = f"`{piece}`"
+    return "".join(pieces)
+
+
+def _joined_code(lines: Iterable[str]) -> list[str]:
+    """Returns ``lines`` with code that runs over the end of a line moved to the next line."""
+    result: list[str] = []
+    carried = ""
+    for line in lines:
+        if carried and line.strip():
+            line = line[: len(line) - len(line.lstrip())] + carried + " " + line.lstrip()
+            carried = ""
+        if line.count("``") % 2:
+            start = line.rindex("``")
+            carried = line[start:].rstrip()
+            line = line[:start].rstrip()
+            if not line:
+                continue
+        result.append(line)
+    return [*result, carried] if carried else result

@@ -1,0 +1,559 @@
+"""Writes docs/results/*.md: one page of tables for every file of benchmarks/results.
+
+    python docs/make_results.py            # docs/conf.py runs it at every build
+
+Every number on these pages comes from a JSON file that a script of benchmarks/ wrote. Text here
+says what a table shows and never repeats a number.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = ROOT / "docs" / "results"
+
+Row = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """One column: heading, key of the rows, and how a value is printed."""
+
+    heading: str
+    key: str
+    show: Callable[[Any], str] = str
+
+
+class Table(NamedTuple):
+    """One table of a page: heading, columns, and the rows that belong to it."""
+
+    heading: str
+    columns: Sequence[Column]
+    rows: Callable[[list[Row]], list[Row]] = lambda rows: rows
+
+
+class Page(NamedTuple):
+    """One page.
+
+    Attributes:
+        title: of the page.
+        text: what was measured and how to read the tables.
+        tables: see ``Table``.
+    """
+
+    title: str
+    text: str
+    tables: Sequence[Table]
+
+
+def count(value: int) -> str:
+    """Returns an integer with separators of thousands."""
+    return f"{value:,}"
+
+
+def digits(places: int) -> Callable[[Any], str]:
+    """Returns a printer of numbers with ``places`` decimal places."""
+    return lambda value: f"{value:,.{places}f}"
+
+
+def small(value: float) -> str:
+    """Returns a small number in scientific notation."""
+    return f"{value:.1e}"
+
+
+def yes(value: bool) -> str:
+    """Returns yes or no."""
+    return "yes" if value else "no"
+
+
+def with_peers(rows: list[Row]) -> list[Row]:
+    """Returns one row per peer, with the figures of this library's row for the same case in front.
+
+    A peer that was not measured has a note in place of its seconds.
+    """
+    ours: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        if row["by"].startswith("longsum_jax"):
+            ours[_case(row)] = ours.get(_case(row), {}) | row  # Model.encode, where there is one
+    paired = []
+    for row in rows:
+        if row["by"].startswith("longsum_jax"):
+            continue
+        here = {f"our_{key}": value for key, value in ours[_case(row)].items()}
+        # Rows of Model.encode are what a user calls, so its ratio goes before the module's.
+        times = {"times": row.get("public_ratio", row.get("ratio"))}
+        paired.append(here | row | times | {"by": row["by"].removeprefix("PyTorch ")})
+    return paired
+
+
+def _case(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in ("model", "length", "beams"))
+
+
+def where(**values: Any) -> Callable[[list[Row]], list[Row]]:
+    """Returns a filter of rows by equal values."""
+    return lambda rows: [
+        row for row in rows if all(row.get(key) == value for key, value in values.items())
+    ]
+
+
+def pivot(key: str, across: str, value: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that turns rows into one row per ``key`` with a column per ``across``."""
+
+    def turn(rows: list[Row]) -> list[Row]:
+        turned: dict[Any, Row] = {}
+        for row in rows:
+            if value in row:
+                turned.setdefault(row[key], {key: row[key]})[str(row[across])] = row[value]
+        return list(turned.values())
+
+    return turn
+
+
+MODEL = Column("model", "model")
+TOKENS = Column("tokens", "length", count)
+LENGTHS = [16384, 65536, 262144, 524288]
+GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
+SPEED = [
+    MODEL,
+    TOKENS,
+    Column("s", "our_seconds", digits(2)),
+    Column("tokens/s", "our_tokens_per_second", digits(0)),
+    Column("roofline", "our_roofline", digits(2)),
+    Column("peer (PyTorch)", "by"),
+    Column("s", "seconds", digits(2)),
+    Column("times as fast", "times", digits(2)),
+    Column("GiB", "our_gib", digits(2)),
+    Column("peer's GiB", "gib", digits(2)),
+    Column("note", "note"),
+]
+SPEED_TEXT = (
+    "Ours and the peer take turns in one process and the fastest turn counts. *Roofline* is the "
+    "share of the model's own operations in what a large matrix product reaches in the same "
+    "time. *GiB* is all that is held, parameters included."
+)
+SCORES = [
+    Column("bits/token", "bits", digits(3)),
+    Column("bits, another source", "bits_other", digits(3)),
+    Column("ROUGE-1", "rouge1", digits(2)),
+    Column("ROUGE-2", "rouge2", digits(2)),
+    Column("ROUGE-Lsum", "rougeLsum", digits(2)),
+    Column("mean", "mean_rouge", digits(2)),
+    Column("lead", "lead", digits(2)),
+    Column("MiB of a step", "step_mib", digits(0)),
+    Column("parameters", "parameters", count),
+    Column("steps", "steps", count),
+]
+STUDY_TEXT = (
+    "*Bits/token* are of the references of the validation set. *Bits, another source* are of the"
+    " same references with the source of another document: where both are equal, the model does "
+    "not use its source and the row compares nothing. *Lead* is the mean ROUGE of the first "
+    "sentences."
+)
+LAYER_TIMES = [
+    Column("forward, s", "forward_seconds", digits(3)),
+    Column("MiB", "forward_mib", digits(0)),
+    Column("training, s", "training_seconds", digits(3)),
+    Column("MiB", "training_mib", digits(0)),
+]
+KIND = Column("attention", "kind")
+
+PAGES_BY_FILE: Mapping[str, Page] = {
+    "encode": Page(
+        "Encoders",
+        f"Time and memory of `Model.encode`, base models, one document. {SPEED_TEXT}",
+        [Table("", SPEED, with_peers)],
+    ),
+    "train_step": Page(
+        "Training steps",
+        f"One step with AdamW: forward, backward, update. {SPEED_TEXT}",
+        [Table("", SPEED, with_peers)],
+    ),
+    "decode": Page(
+        "Decoding",
+        "Tokens per second of decoding alone; *whole call* includes the encoder. The peer is the"
+        " `generate` of transformers.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    TOKENS,
+                    Column("beams", "beams"),
+                    Column("tokens/s", "our_tokens_per_second", digits(1)),
+                    Column("peer (PyTorch)", "by"),
+                    Column("tokens/s", "tokens_per_second", digits(1)),
+                    Column("times as fast", "decode_ratio", digits(2)),
+                    Column("whole call", "ratio", digits(2)),
+                ],
+                with_peers,
+            )
+        ],
+    ),
+    "encode_memory": Page(
+        "Memory of encoders",
+        "GiB that a pass of the encoder holds, by tokens of the document, from compiled "
+        "programs; nothing was run.",
+        [Table("", GIB_BY_LENGTH, pivot("model", "length", "gib"))],
+    ),
+    "train_step_memory": Page(
+        "Memory of training steps",
+        "GiB that a training step holds, by tokens of the document, with AdamW and "
+        "checkpointing, from compiled programs; nothing was run.",
+        [Table("", GIB_BY_LENGTH, pivot("model", "length", "gib"))],
+    ),
+    "million_tokens": Page(
+        "A pass over a million tokens",
+        "Gigabytes of arguments, results and temporary arrays of compiled programs, and of a "
+        "run. Programs compiled on a CPU hold float32 copies of bfloat16 arrays, so that they "
+        "are an upper estimate for accelerators.",
+        [
+            Table(
+                "",
+                [
+                    TOKENS,
+                    Column("cross-attention", "cross_attention"),
+                    Column("stride", "stride"),
+                    Column("program", "program"),
+                    Column("total GB", "total_gb", digits(2)),
+                    Column("temporary GB", "temp_gb", digits(2)),
+                    Column("s", "seconds", digits(0)),
+                    Column("peak GB of the process", "peak_gb", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "fit_length": Page(
+        "Training memory by document length",
+        "GiB of a training step from compiled programs. Models that read segment by segment hold"
+        " the same for every length.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    Column("6,144 tokens", "6,144", digits(3)),
+                    Column("49,152 tokens", "49,152", digits(3)),
+                ],
+            )
+        ],
+    ),
+    "parity": Page(
+        "Parity with transformers",
+        "Small random models of every family against the PyTorch class, float32, rows of unequal"
+        " length. Errors are relative to the largest value. The same is tested in "
+        "`tests/parity`.",
+        [
+            Table(
+                "",
+                [
+                    Column("family", "family"),
+                    Column("states", "states_error", small),
+                    Column("logits", "logits_error", small),
+                    Column("greedy ids equal", "greedy", yes),
+                    Column("beam ids equal", "beam", yes),
+                    Column("round trip equal", "round_trip", yes),
+                ],
+            )
+        ],
+    ),
+    "ssm": Page(
+        "State-space operation",
+        "The bidirectional state-space convolution of LOCOST.",
+        [
+            Table(
+                "Kernels",
+                [
+                    Column("form", "what"),
+                    Column("channels", "channels"),
+                    TOKENS,
+                    Column("s", "seconds", digits(3)),
+                    Column("ratio", "ratio", digits(1)),
+                ],
+                where(table="kernel"),
+            ),
+            Table(
+                "Temporary memory",
+                [
+                    Column("pass", "what"),
+                    Column("channels", "channels"),
+                    TOKENS,
+                    Column("GiB", "temp_gib", digits(3)),
+                ],
+                where(table="memory"),
+            ),
+            Table(
+                "Relative error of kernels against float64",
+                [
+                    Column("decay", "what"),
+                    Column("channels", "channels"),
+                    TOKENS,
+                    Column("L2", "relative_l2", small),
+                ],
+                where(table="error"),
+            ),
+            Table(
+                "Time",
+                [
+                    Column("pass", "what"),
+                    Column("channels", "channels"),
+                    TOKENS,
+                    Column("s", "seconds", digits(2)),
+                ],
+                where(table="time"),
+            ),
+        ],
+    ),
+    "ssm_backends": Page(
+        "State-space operation: FFT or matrix products",
+        "Processor seconds of both backends. *Ratio* is the FFT's time over that of the "
+        'products: below 1 the FFT is faster. `ssm_backend="auto"` looks devices up in this '
+        "table.",
+        [
+            Table(
+                "",
+                [
+                    Column("device", "platform"),
+                    Column("pass", "what"),
+                    Column("batch", "batch"),
+                    TOKENS,
+                    Column("channels", "channels"),
+                    Column("FFT, s", "fft_cpu_seconds", digits(2)),
+                    Column("products, s", "matmul_cpu_seconds", digits(2)),
+                    Column("ratio", "ratio", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "encoder_attentions": Page(
+        "Encoder attentions at equal cost",
+        "One layer of each encoder attention by length. *Slope* is the exponent with which "
+        "processor time grows between the two longest inputs; *expected* follows from the "
+        "complexity that Table 1 of the Hepos paper gives, plus the layer's own maps.",
+        [
+            Table("", [KIND, TOKENS, *LAYER_TIMES]),
+            Table(
+                "Growth with length",
+                [
+                    KIND,
+                    Column("complexity", "complexity"),
+                    Column("forward slope", "forward_slope", digits(2)),
+                    Column("expected", "forward_expected", digits(2)),
+                    Column("training slope", "training_slope", digits(2)),
+                    Column("expected", "training_expected", digits(2)),
+                ],
+                lambda rows: [row for row in rows if "forward_slope" in row],
+            ),
+        ],
+    ),
+    "lsg": Page(
+        "LSG beside its peers",
+        "One layer of each attention at one length. LSG settings are written as block size / "
+        "sparsity factor and selection.",
+        [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES])],
+    ),
+    "lsg_lengths": Page(
+        "LSG by length",
+        "One layer of each attention by length, forward pass; the slope of time and memory is "
+        "what to look at.",
+        [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES[:2]])],
+    ),
+    "lsg_embeddings": Page(
+        "Converted to LSG: embeddings",
+        "A pretrained sentence encoder with 512 positions, converted and not trained: cosine of "
+        "its mean state to the mean over chunks of 512 tokens read by the original. *Another "
+        "document* is the level of chance.",
+        [
+            Table(
+                "",
+                [
+                    Column("variant", "variant"),
+                    TOKENS,
+                    Column("mean cosine", "cosine", digits(4)),
+                    Column("lowest", "lowest", digits(4)),
+                    Column("documents", "documents"),
+                ],
+            )
+        ],
+    ),
+    "lsg_masked_lm": Page(
+        "Converted to LSG: masked language model",
+        "Bits per hidden token of a masked language model trained at 512 tokens and then "
+        "converted, and after a few training steps at the longer length.",
+        [
+            Table(
+                "",
+                [
+                    Column("variant", "variant"),
+                    TOKENS,
+                    Column("bits", "bits", digits(3)),
+                    Column("bits after training", "bits_fine_tuned", digits(3)),
+                ],
+            )
+        ],
+    ),
+    "hepos": Page(
+        "Hepos: memory of decoding",
+        "Gigabytes that the decoder of the base LOCOST holds, by source length and stride. "
+        "*Kept* says whether keys and values or the encoder states stay in the cache.",
+        [
+            Table(
+                "",
+                [
+                    TOKENS,
+                    Column("stride", "stride"),
+                    Column("kept", "kept"),
+                    Column("cache GB", "cache_gb", digits(2)),
+                    Column("temporary GB, fill", "fill_temp_gb", digits(2)),
+                    Column("temporary GB, step", "step_temp_gb", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "attention_study": Page(
+        "Encoder attentions and cross-attentions on real text",
+        "Every encoder attention with cross-attentions, continued from one small start. "
+        f"{STUDY_TEXT}",
+        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+    ),
+    "reading_study": Page(
+        "More input for the same model",
+        f"The same start, reading longer inputs. {STUDY_TEXT}",
+        [
+            Table(
+                "",
+                [
+                    Column("encoder", "encoder"),
+                    Column("cross-attention", "cross"),
+                    Column("tokens read", "tokens", count),
+                    *SCORES,
+                ],
+            )
+        ],
+    ),
+    "s4d_hepos_study": Page(
+        "A state-space encoder with Hepos",
+        f"A small LOCOST encoder with full and with Hepos cross-attention. {STUDY_TEXT}",
+        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+    ),
+    "segment_study": Page(
+        "Segments and memories compared",
+        f"Variants of AWESOME on real documents, continued from one small start. {STUDY_TEXT}",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    Column("variant", "variant"),
+                    Column("memory in the decoder", "decoder_memory"),
+                    *SCORES,
+                ],
+            )
+        ],
+    ),
+    "input": Page(
+        "Input pipeline",
+        "Documents per second of one core.",
+        [
+            Table(
+                "",
+                [
+                    Column("stage", "stage"),
+                    Column("documents", "documents", count),
+                    Column("documents/s", "documents_per_second", digits(0)),
+                ],
+            )
+        ],
+    ),
+    "segments": Page(
+        "Segmentation",
+        "Documents per second of processor time: cutting documents into segments and dealing out"
+        " their summaries.",
+        [
+            Table(
+                "",
+                [
+                    Column("stage", "part"),
+                    Column("words of a document", "words", count),
+                    Column("documents", "documents", count),
+                    Column("documents/s", "documents_per_second", digits(2)),
+                ],
+            )
+        ],
+    ),
+}
+
+SETTINGS = ("size", "dtype", "batch", "new_tokens", "beams", "summary", "layers", "budget_gib")
+
+
+def write_pages(out: Path = PAGES) -> list[Path]:
+    """Writes one page per file of results and returns their paths.
+
+    Raises:
+        SystemExit: a file of results that no page describes.
+    """
+    paths = sorted(RESULTS.glob("*.json"))
+    if unknown := [path.name for path in paths if path.stem not in PAGES_BY_FILE]:
+        raise SystemExit(f"docs/make_results.py describes no page for {', '.join(unknown)}")
+    written = []
+    for path in paths:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        target = out / f"{path.stem}.md"
+        text = render(PAGES_BY_FILE[path.stem], result, path.name)
+        if not target.exists() or target.read_text(encoding="utf-8") != text:
+            target.write_text(text, encoding="utf-8")
+        written.append(target)
+    return written
+
+
+def render(page: Page, result: Mapping[str, Any], name: str) -> str:
+    """Returns one page as Markdown."""
+    lines = [f"# {page.title}", "", page.text, "", *_origin(result, name)]
+    for table in page.tables:
+        rows = table.rows(result["rows"])
+        columns = [
+            column
+            for column in table.columns
+            if any(row.get(column.key) is not None for row in rows)
+        ]
+        if table.heading:
+            lines += [f"## {table.heading}", ""]
+        lines += ["| " + " | ".join(column.heading for column in columns) + " |"]
+        lines += ["|" + "---|" * len(columns)]
+        for row in rows:
+            cells = [_cell(column, row) for column in columns]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(column: Column, row: Row) -> str:
+    value = row.get(column.key)
+    return "" if value is None else column.show(value)
+
+
+def _origin(result: Mapping[str, Any], name: str) -> list[str]:
+    """Returns lines that say where the numbers come from."""
+    machine = result["machine"]
+    packages = machine["packages"]
+    shown = ("jax", "torch", "transformers")
+    versions = ", ".join(f"{name} {packages[name]}" for name in shown if name in packages)
+    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    accelerators = sorted({device for device in machine["devices"] if device != "cpu"})
+    if accelerators:
+        hardware += ", " + ", ".join(accelerators)
+    settings = [f"{key} {result[key]}" for key in SETTINGS if result.get(key) is not None]
+    lines = [f"- Machine: {hardware}; Python {machine['python']}, {versions}"]
+    if settings:
+        lines.append(f"- Settings: {', '.join(settings)}")
+    lines += [f"- {key.capitalize()}: {result[key]}" for key in ("start", "note") if key in result]
+    lines += [f"- File: `benchmarks/results/{name}`, written by", ""]
+    commands = [command.strip() for command in result["command"].split(";")]
+    return [*lines, "```bash", *commands, "```", ""]
+
+
+if __name__ == "__main__":
+    print(f"{len(write_pages())} pages in {PAGES}", file=sys.stderr)

@@ -1,0 +1,204 @@
+"""What README and docs name exists: modules, files, links, config keys, flags, pages of results."""
+
+import dataclasses
+import importlib
+import importlib.util
+import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ("docs/api/generated", "docs/_build", "docs/jupyter_execute")
+SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mesh", "loss", "mlm")
+
+
+def pages():
+    """Returns all texts that users read, generated pages left out."""
+    names = ["README.md", "BUILD_NOTES.md", "benchmarks/README.md", "launch/README.md"]
+    docs = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/**/*.md"))]
+    written = [name for name in docs if not name.startswith(GENERATED) and not is_generated(name)]
+    return names + written
+
+
+def is_generated(name):
+    """Tells whether the build writes this page."""
+    folder, _, file = name.rpartition("/")
+    return folder in ("docs/results", "docs/api") and file != "index.md"
+
+
+@cache
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def resolves(name):
+    """Tells whether a dotted name is a module or an attribute of one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+                return False
+            found = getattr(found, part, None)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", pages())
+def test_modules_and_names_resolve(name):
+    named = set(re.findall(r"\blongsum_jax(?:\.[A-Za-z_]\w*)+", text_of(name)))
+    assert [found for found in sorted(named) if not resolves(found)] == []
+
+
+@pytest.mark.parametrize("name", pages())
+def test_files_exist(name):
+    pattern = r"(?<![\w/.-])((?:configs|benchmarks|docs|launch|notebooks|tests)/[\w/.-]*\w)"
+    named = set(re.findall(pattern, text_of(name)))
+    missing = [path for path in sorted(named) if not exists(path)]
+    assert [path for path in missing if not is_generated(path) and "_build" not in path] == []
+
+
+def exists(path):
+    """Tells whether a file is there; a page of a toctree is named without its ending."""
+    return (ROOT / path).exists() or (ROOT / f"{path}.ipynb").exists()
+
+
+def test_rooms_hold_the_files_that_are_named():
+    """Paths such as `ops/attention/lsg.py` are below the package."""
+    rooms = "|".join(p.name for p in (ROOT / "longsum_jax").iterdir() if p.is_dir())
+    for name in pages():
+        for path in re.findall(rf"`((?:{rooms})/[\w/]+\.py)`", text_of(name)):
+            assert (ROOT / "longsum_jax" / path).exists(), f"{name}: {path}"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_relative_links(name):
+    missing = []
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text_of(name)):
+        if "://" in link:
+            continue
+        target = (ROOT / name).parent.joinpath(link).resolve().relative_to(ROOT).as_posix()
+        if target.startswith("docs/results/") and is_generated(target):
+            found = (ROOT / "benchmarks/results" / Path(target).name).with_suffix(".json").exists()
+        else:
+            found = is_generated(target) or (ROOT / target).exists()
+        if not found:
+            missing.append(link)
+    assert missing == []
+
+
+@cache
+def known_keys():
+    """Returns the keys of every section of a run's config; of models, those of all families."""
+    from longsum_jax.experiment.config_files import read_config
+    from longsum_jax.models.registry import FAMILIES
+    from longsum_jax.text.segment_inputs import SegmentInputOptions
+
+    config = read_config("configs/finetune.py", {})
+    keys = {f"{section}.{key}" for section in SECTIONS for key in config[section]}
+    for family in FAMILIES.values():
+        keys |= {f"model.{field.name}" for field in dataclasses.fields(family.config_class)}
+    segments = dataclasses.fields(SegmentInputOptions)
+    return keys | {f"task.segments.{field.name}" for field in segments} | {"task.segments"}
+
+
+@pytest.mark.parametrize("name", pages())
+def test_config_keys(name):
+    pattern = rf"`(?:--config\.)?((?:{'|'.join(SECTIONS)})\.[\w.]+)(?:\s?=[^`]*)?`"
+    named = {
+        key
+        for key in re.findall(pattern, text_of(name))
+        if not key.endswith((".md", ".py", ".safetensors"))
+    }
+    assert sorted(named - known_keys()) == []
+
+
+@pytest.mark.parametrize("name", pages())
+def test_flags_of_commands(name, capsys):
+    from longsum_jax.commands import COMMANDS
+
+    text = text_of(name).replace("\\\n", " ")
+    for command, rest in re.findall(r"^longsum (\w+)(.*)$", text, re.MULTILINE):
+        assert command in COMMANDS, f"{name}: longsum {command}"
+        words = rest.partition("#")[0].split()
+        subcommand = [word for word in words[:1] if word.isalpha()]
+        help_text = _help(command, (), capsys)
+        if subcommand and subcommand[0] in help_text and command in ("corpus", "plots"):
+            help_text += _help(command, subcommand, capsys)
+        for word in words:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in help_text, f"{name}: longsum {command} {word}"
+
+
+def _help(command, subcommand, capsys):
+    module = importlib.import_module(f"longsum_jax.commands.{command}")
+    with pytest.raises(SystemExit):
+        module.main([*subcommand, "--help"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", pages())
+def test_configs_have_the_modes_that_are_named(name):
+    """`FILE:mode,key=value` names a mode or argument of the config file."""
+    for file, rest in re.findall(r"--config=(configs/\w+\.py)(?::(\S+))?", text_of(name)):
+        source = text_of(file)
+        mode = rest.partition(",")[0]
+        if mode and "=" not in mode and mode.isidentifier():
+            assert f'"{mode}"' in source, f"{name}: {file}:{mode}"
+        for key in re.findall(r"(?:^|,)(\w+)=", rest):
+            assert f'"{key}"' in source, f"{name}: {file} takes no {key}"
+
+
+def test_lengths_of_readme_and_notes():
+    assert len(text_of("README.md").splitlines()) <= 150
+    assert len(text_of("BUILD_NOTES.md").splitlines()) <= 250
+
+
+def load(name):
+    """Imports a script of docs/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_file_of_results_has_a_page(tmp_path):
+    written = load("make_results").write_pages(tmp_path)
+    names = {path.stem for path in (ROOT / "benchmarks/results").glob("*.json")}
+    assert {path.stem for path in written} == names
+    for path in written:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        tables = [line for line in lines if line.startswith("|")]
+        assert len(tables) > 2, path.name
+        assert any(line.startswith("- Machine:") for line in lines), path.name
+
+
+def test_tidy_docstrings():
+    tidy = load("docstrings").tidy
+    assert tidy(["A * b, x_ and ``c*``."]) == ["A \\* b, x\\_ and ``c*``.", ""]
+    drawing = ["Text.", "", "    [ a * b ]", "", "More."]
+    assert tidy(drawing) == ["Text.", "", "", "::", "", "    [ a * b ]", "", "", "More.", ""]
+    section = ["Args:", "    x: [B, *],", "            more.", "", "End."]
+    expected = ["Args:", "    x: [B, \\*],", "        more.", "", "End.", ""]
+    assert tidy(section) == expected
+    results = ["Returns:", "    a: one,", "        or two.", "    b: three."]
+    assert tidy(results) == ["Returns:", "    a: one,", "    or two.", "", "    b: three.", ""]
+    assert tidy(["see ``a", "b`` here"]) == ["see", "``a b`` here", ""]
+
+
+def test_api_pages_cover_every_public_room():
+    import longsum_jax
+
+    source = text_of("docs/conf.py")
+    rooms = re.findall(r'^    "(\w+)": "', source, re.MULTILINE)
+    found = {module.name for module in pkgutil.iter_modules(longsum_jax.__path__) if module.ispkg}
+    assert set(rooms) <= found
+    namespaces = set(longsum_jax.__all__) & found
+    assert namespaces <= set(rooms)
