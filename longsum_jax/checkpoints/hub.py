@@ -1,7 +1,9 @@
 """Model directories from the Hugging Face hub, by name, through the local cache of
 huggingface_hub."""
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from longsum_jax.errors import InputError
@@ -12,7 +14,8 @@ _DESCRIPTION = ["config.json", "generation_config.json"]
 _TOKENIZER = list(TOKENIZER_FILES)
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
 _TORCH_BIN = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
-_SUBFOLDERS = ["*/*"]  # further formats and checkpoints of a repository
+_SUBFOLDERS = ("*/*",)  # other formats and checkpoints of a repository
+_SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
@@ -41,25 +44,45 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Description, tokenizer and safetensors; pickles only from repositories without
-    safetensors."""
-    directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _SAFETENSORS)
-    if any(directory.glob("*.safetensors")):
-        return directory
-    return _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+    """Fetches description, tokenizer and safetensors, and models in subdirectories it needs.
+
+    Pickles are fetched only from repositories without safetensors.
+    """
+    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS
+    directory = _snapshot(name, revision, patterns)
+    if not any(directory.glob("*.safetensors")):
+        directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
+    for model in _auxiliary_models(directory):
+        wanted = [f"{model}/{pattern}" for pattern in patterns]
+        _snapshot(name, revision, wanted, ignored=[f"{model}/*/*"])
+    return directory
 
 
-def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
+def _auxiliary_models(directory: Path) -> list[str]:
+    """Returns the subdirectories of models that config.json names for reading in segments."""
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        segments = config["task_specific_params"]["summarization"]["segments"]
+        names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # none, or a file that is refused when the model is made
+    return [name for name in names if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)]
+
+
+def _snapshot(
+    name: str, revision: str | None, patterns: list[str], ignored: Sequence[str] = _SUBFOLDERS
+) -> Path:
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError:
         raise InputError(
-            f"{name}: no such directory; to fetch it from the Hugging Face hub, pip install 'longsum_jax[hf]'"
+            f"{name}: no such directory; to fetch it from the Hugging Face hub, "
+            "pip install 'longsum_jax[hf]'"
         ) from None
     at = "" if revision is None else f" at revision {revision}"
     try:
         found = snapshot_download(
-            name, revision=revision, allow_patterns=patterns, ignore_patterns=_SUBFOLDERS
+            name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
         )
         return Path(found)
     except errors.GatedRepoError as error:  # before the next, of which it is one
@@ -79,8 +102,8 @@ def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
     except errors.LocalEntryNotFoundError as error:
         remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
-            f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face hub "
-            f"is not reached; {remedy}"
+            f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face "
+            f"hub is not reached; {remedy}"
         ) from error
     except Exception as error:  # of the several transports that huggingface_hub uses
         reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -8,6 +8,7 @@ weights-only loader; entries of config.json that name code are ignored.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -135,6 +136,7 @@ def write_model(
     generation_config: Mapping[str, Any],
     tokenizer: Any = None,
     summarization: Mapping[str, Any] | None = None,
+    subdirectories: Mapping[str, Callable[[Path], None]] = MappingProxyType({}),
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
 
@@ -146,6 +148,7 @@ def write_model(
             checkpoints).
         tokenizer: whose files are added, if not None.
         summarization: as ``read_summarization`` gives it.
+        subdirectories: functions that write one each, by name: models that this one needs.
 
     Raises:
         InputError: the directory is not empty, or cannot be written.
@@ -164,6 +167,8 @@ def write_model(
                 _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
             if params is not None:
                 write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
+            for name, write in subdirectories.items():
+                write(work / name)
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); nothing was left there"

@@ -1,13 +1,20 @@
-"""longsum evaluate: ROUGE of a model's summaries, beside the lead and random baselines."""
+"""longsum evaluate: scores of a model's summaries, beside the lead and random baselines."""
 
+import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.metric import Metric
+    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
+    from longsum_jax.inference.model import Model
 
 EXAMPLES = """\
   # documents and summaries of your own, one JSON object per line
@@ -17,8 +24,8 @@ EXAMPLES = """\
   longsum evaluate --model=locost-base --data='test-*.jsonl.gz' --out=results \\
       --document_key=article --summary_key=abstract --num_beams=4 --examples=500
 
-Writes OUT/predictions.jsonl, a line as soon as each summary is there, and OUT/metrics.json at the end. Run again, it
-skips the documents whose ids are in predictions.jsonl already.
+Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/metrics.json at the
+end. Started again, it skips the documents whose ids are in predictions.jsonl already.
 """
 
 
@@ -47,7 +54,22 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--batch_size", type=int, default=1, help="documents decoded together; default: 1"
     )
-    parser.add_argument("--stemmer", action="store_true", help="Porter stemmer in ROUGE")
+    parser.add_argument(
+        "--metrics",
+        default="rouge",
+        metavar="NAME[,NAME]",
+        help="of longsum_jax.evaluation.registry.METRICS; default: rouge",
+    )
+    parser.add_argument(
+        "--metric_option",
+        action="append",
+        default=[],
+        metavar="NAME.KEY=VALUE",
+        help="an option of a metric; may be given several times",
+    )
+    parser.add_argument(
+        "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
+    )
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     args = parser.parse_args(argv)
@@ -55,80 +77,117 @@ def main(argv: Sequence[str]) -> None:
     _evaluate(args)
 
 
-def _evaluate(args: Any) -> None:
-    from tqdm import tqdm
-
+def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.predictions import (
         PredictionsFile,
         baseline_scores,
-        predict,
         summary_of,
     )
     from longsum_jax.inference.loading import load
 
+    metrics = _metrics(args)
     pairs = _read_pairs(args)
     model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
-    settings = _settings(args, model)
+    settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
-    wanted = {pair.id for pair in pairs}
-    finished = {row["id"] for row in predictions.rows}
-    with tqdm(total=len(pairs), initial=len(wanted & finished), unit="document") as bar:
+    _predict(args, model, list(pairs.values()), metrics, predictions)
+    rows = [row for row in predictions.rows if row["id"] in pairs]
+    result = summary_of(rows, [pairs[row["id"]] for row in rows], metrics)
+    result["baselines"] = baseline_scores(list(pairs.values()), metrics)
+    _write(out / "metrics.json", result | settings)
+    _print(result, metrics, out)
 
-        def keep(row: dict[str, Any]) -> None:
+
+def _predict(
+    args: argparse.Namespace,
+    model: "Model",
+    pairs: list["Pair"],
+    metrics: "Metrics",
+    predictions: "PredictionsFile",
+) -> None:
+    """Predicts what the file does not hold yet, with a progress bar."""
+    from tqdm import tqdm
+
+    from longsum_jax.evaluation.predictions import predict
+
+    finished = {row["id"] for row in predictions.rows}
+    missing = [pair for pair in pairs if pair.id not in finished]
+    with tqdm(total=len(pairs), initial=len(pairs) - len(missing), unit="document") as bar:
+
+        def on_row(row: dict[str, Any]) -> None:
             predictions.append(row)
             bar.update()
 
         predict(
             model,
-            [pair for pair in pairs if pair.id not in finished],
+            missing,
+            metrics,
             batch_size=args.batch_size,
-            stemmer=args.stemmer,
-            on_row=keep,
+            on_row=on_row,
             max_source_length=args.max_source_length,
             on_overflow=args.on_overflow,
             seed=args.seed,
             **console.generation_options(args),
         )
-    result = summary_of([row for row in predictions.rows if row["id"] in wanted])
-    result["baselines"] = baseline_scores(pairs, stemmer=args.stemmer)
-    _write(out / "metrics.json", result | settings)
-    _print(result, out)
 
 
-def _read_pairs(args: Any) -> list[Any]:
-    """Pairs of the documents that have a summary; ids must be there once."""
+def _metrics(args: argparse.Namespace) -> dict[str, "Metric"]:
+    """Returns the metrics that the flags ask for."""
+    from longsum_jax.evaluation.registry import make_metrics
+
+    options: dict[str, dict[str, Any]] = {}
+    for text in args.metric_option:
+        path, equals, value = text.partition("=")
+        name, dot, key = path.partition(".")
+        if not (equals and dot):
+            raise InputError(f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true")
+        options.setdefault(name, {})[key] = _parsed(value)
+    if args.stemmer:
+        options.setdefault("rouge", {})["stemmer"] = True
+    names = [name for name in args.metrics.split(",") if name]
+    return make_metrics(names, options)
+
+
+def _parsed(value: str) -> Any:
+    """Returns numbers, true and false as such, all other values as text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _read_pairs(args: argparse.Namespace) -> dict[str, "Pair"]:
+    """Returns the documents with their summaries by id, which must be unique."""
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.text.documents import read_json_lines
 
     pairs: dict[str, Pair] = {}
-    for document in read_json_lines(
-        args.data, document_key=args.document_key, summary_key=args.summary_key
-    ):
+    keys = {"document_key": args.document_key, "summary_key": args.summary_key}
+    for document in read_json_lines(args.data, **keys):
         if document.id in pairs:
             raise InputError(
-                f'{args.data}: the id "{document.id}" is there twice; ids tell finished documents apart'
+                f'{args.data}: the id "{document.id}" is there twice; ids tell finished documents '
+                "apart"
             )
         pairs[document.id] = Pair(document.id, document.document, document.summary, document.query)
         if len(pairs) == args.examples:
             break
-    return list(pairs.values())
+    return pairs
 
 
-def _settings(args: Any, model: Any) -> dict[str, Any]:
-    """Everything that the predictions and scores depend on."""
-    import dataclasses
-
+def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
+    """Returns everything that the predictions and scores depend on."""
     from longsum_jax import __version__
-    from longsum_jax.evaluation.rouge import describe
 
+    flags = {name: getattr(args, name) for name in ("model", "data", "dtype", "max_source_length")}
     generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))
     return {
-        **{name: getattr(args, name) for name in ("model", "data", "dtype", "max_source_length")},
+        **flags,
         "weights": model.fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
         "generation": json.loads(json.dumps(generation)) | {"seed": args.seed},
-        "rouge": describe(args.stemmer),
+        **{name: metric.describe() for name, metric in metrics.items()},
         "longsum_jax": __version__,
     }
 
@@ -157,11 +216,14 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     atomic.write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def _print(result: dict[str, Any], out: Path) -> None:
-    print(f"{'':>8} {'ROUGE-1':>8} {'ROUGE-2':>8} {'Lsum':>8} {'mean':>8}")
-    for name, scores in {"model": result["scores"], **result["baselines"]}.items():
-        values = (scores[key] for key in ("rouge1", "rouge2", "rougeLsum", "mean_rouge"))
-        print(f"{name:>8} " + " ".join(f"{value:8.2f}" for value in values))
+def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:
+    from longsum_jax.evaluation.predictions import columns_of
+    from longsum_jax.evaluation.tables import score_table
+
+    columns = columns_of(metrics)
+    scores = {"model": result["scores"], **result["baselines"]}
+    rows = {name: [values[key] for key in columns] for name, values in scores.items()}
+    print(score_table(columns, rows))
     print(
         f"{result['examples']} documents, {result['read_tokens_per_second']} tokens/s, "
         f"{result['dropped_tokens']} of {result['document_tokens']} tokens not read, "

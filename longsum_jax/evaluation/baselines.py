@@ -1,9 +1,9 @@
 """Extractive baselines: the beginning of a document, and random sentences of it.
 
-Both take whole sentences until the wanted length is reached: the last sentence is the one with
-which the number of words (separated by white space) reaches ``num_words``. So at least one sentence
-is taken, and a short document is taken whole. Give the mean length of the reference summaries to
-compare like with like.
+Both take sentences until the wanted length is reached: the last sentence is the one with which the
+number of words (separated by white space) reaches ``num_words``. So at least one sentence is taken,
+and all of a short document. Give the mean length of the reference summaries to compare like with
+like.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,15 +20,14 @@ def lead(document: str, *, num_words: int | None = None, num_sentences: int | No
     Args:
         document: the text.
         num_words: length to reach, in words; or
-        num_sentences: how many sentences.
+        num_sentences: number of sentences.
 
     Raises:
         InputError: not exactly one of the two, or less than 1.
     """
     sentences = split_sentences(document)
-    return "\n".join(
-        sentences[i] for i in _take(sentences, range(len(sentences)), num_words, num_sentences)
-    )
+    taken = _take(sentences, range(len(sentences)), num_words, num_sentences)
+    return "\n".join(sentences[i] for i in taken)
 
 
 def random_sentences(
@@ -43,7 +42,7 @@ def random_sentences(
     Args:
         document: the text.
         num_words: length to reach, in words; or
-        num_sentences: how many sentences.
+        num_sentences: number of sentences.
         seed: one number, or several such as (seed, number of the example).
 
     Raises:
@@ -51,9 +50,8 @@ def random_sentences(
     """
     sentences = split_sentences(document)
     order = np.random.default_rng(seed).permutation(len(sentences)).tolist()
-    return "\n".join(
-        sentences[i] for i in sorted(_take(sentences, order, num_words, num_sentences))
-    )
+    taken = sorted(_take(sentences, order, num_words, num_sentences))
+    return "\n".join(sentences[i] for i in taken)
 
 
 def _take(
@@ -65,7 +63,8 @@ def _take(
     limit = num_words if num_sentences is None else num_sentences
     if limit < 1:
         raise InputError(f"the length of a baseline must be at least 1, got {limit}")
-    taken, length = [], 0
+    taken = []
+    length = 0
     for index in order:
         if length >= limit:
             break

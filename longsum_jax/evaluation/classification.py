@@ -23,31 +23,34 @@ def classification_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str
     Raises:
         InputError: no documents, or arrays that do not agree.
     """
-    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
+    predicted = np.asarray(predicted, bool)
+    labels = np.asarray(labels, bool)
     if predicted.shape != labels.shape or labels.ndim != 2 or not len(labels):
         raise InputError(
-            f"predictions of shape {predicted.shape} and labels of shape {labels.shape}; give two arrays "
-            "[documents, classes] of at least one document"
+            f"predictions of shape {predicted.shape} and labels of shape {labels.shape}; give two "
+            "arrays [documents, classes] of at least one document"
         )
     hits = (predicted & labels).sum(0)
     sizes = predicted.sum(0) + labels.sum(0)  # 2 TP + FP + FN of each class
-    each = 2 * hits[sizes > 0] / sizes[sizes > 0]
+    f1_of_classes = 2 * hits[sizes > 0] / sizes[sizes > 0]
     scores = {
         "accuracy": (predicted == labels).all(1).mean(),
         "micro_f1": 2 * hits.sum() / sizes.sum() if sizes.any() else 0.0,
-        "macro_f1": each.mean() if each.size else 0.0,
+        "macro_f1": f1_of_classes.mean() if f1_of_classes.size else 0.0,
     }
     return {name: 100 * float(value) for name, value in scores.items()}
 
 
 def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns f1, precision and recall of the positives, from 0 to 100; 0 where nothing is
-    predicted or wanted.
+    """Returns f1, precision and recall of the positives, from 0 to 100.
+
+    They are 0 where nothing is predicted or labeled.
 
     Args:
         predicted, labels: bool [n].
     """
-    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
+    predicted = np.asarray(predicted, bool)
+    labels = np.asarray(labels, bool)
     hits = (predicted & labels).sum()
     sizes = {
         "f1": (predicted.sum() + labels.sum()) / 2,
@@ -58,8 +61,7 @@ def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]
 
 
 def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
-    """Returns the best constant prediction, bool [documents, classes]: what to compare a classifier
-    with.
+    """Returns the best constant prediction, bool [documents, classes]: a baseline.
 
     Args:
         labels: bool [documents, classes].
@@ -67,5 +69,6 @@ def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
     """
     labels = np.asarray(labels, bool)
     shares = labels.mean(0)
-    chosen = shares > 0.5 if multi_label else np.arange(labels.shape[1]) == shares.argmax()
+    frequent = np.arange(labels.shape[1]) == shares.argmax()
+    chosen = shares > 0.5 if multi_label else frequent
     return np.broadcast_to(chosen, labels.shape)

@@ -1,24 +1,23 @@
-"""Predictions with their scores: what evaluation during training and the evaluate command share."""
+"""Predictions with their scores, for evaluation during training and the evaluate command."""
 
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
-from longsum_jax.evaluation.rouge import corpus_rouge, mean_scores, rouge
-from longsum_jax.inference.model import Model
+from longsum_jax.evaluation.metric import Metric, Scores
 
 Row = dict[str, Any]  # one line of predictions.jsonl
+Metrics = Mapping[str, Metric]  # by name
 
 
 class Pair(NamedTuple):
-    """A document, the summary it should give, and what that is to be about, if it is not
-    everything."""
+    """A document and its reference summary, with a query where the summary answers one."""
 
     id: str
     source: str
@@ -26,12 +25,27 @@ class Pair(NamedTuple):
     query: str | None = None
 
 
+class ModelSummary(Protocol):
+    """The attributes of ``inference.summary.Summary`` that are used here."""
+
+    text: str
+
+    def report(self) -> dict[str, Any]: ...
+
+
+class Summarizer(Protocol):
+    """The method of ``inference.model.Model`` that is used here."""
+
+    def summaries(self, texts: Sequence[str], **options: Any) -> Sequence[ModelSummary]: ...
+
+
 class PredictionsFile:
-    """predictions.jsonl: rows appended as they are made, so that an evaluation continues where it
-    stopped.
+    """The file predictions.jsonl: rows are appended as they are made.
+
+    An evaluation that stopped continues after the last row.
 
     Attributes:
-        rows: what the file holds; a line cut short by a crash is dropped.
+        rows: of the file; a line cut short by a crash is dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,8 +57,8 @@ class PredictionsFile:
             content = path.read_bytes()
             # Not splitlines: a prediction may hold other characters that it takes for the end of a
             # line.
-            *whole, cut_short = content.split(b"\n")
-            self.rows = [_parsed(line, f"{path}:{i}") for i, line in enumerate(whole, 1)]
+            *lines, cut_short = content.split(b"\n")
+            self.rows = [_parsed(line, f"{path}:{i}") for i, line in enumerate(lines, 1)]
             if cut_short:
                 os.truncate(path, len(content) - len(cut_short))
         except OSError as error:
@@ -53,51 +67,50 @@ class PredictionsFile:
             ) from error
 
     def append(self, row: Row) -> None:
-        """Writes one row to the disk; InputError when that fails, the rows before are kept."""
+        """Writes one row to the disk; InputError when that fails, earlier rows stay."""
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         except OSError as error:
-            problem = f"cannot be written ({error.strerror}); make room and start again, finished rows are kept"
-            raise InputError(f"{self._path}: {problem}") from error
+            raise InputError(
+                f"{self._path}: cannot be written ({error.strerror}); make room and start again, "
+                "finished rows are kept"
+            ) from error
         self.rows.append(row)
 
 
 def predict(
-    model: Model,
+    model: Summarizer,
     pairs: Sequence[Pair],
+    metrics: Metrics,
     *,
     batch_size: int = 1,
-    stemmer: bool = False,
     on_row: Callable[[Row], None] = lambda row: None,
     **options: Any,
 ) -> list[Row]:
-    """Summarises every pair's source and scores it; ``on_row`` is called as soon as each row is
-    there.
+    """Summarizes the source of every pair and scores the summary.
 
-    ``options`` are those of ``Model.summaries``.
+    Args:
+        model: that summarizes.
+        pairs: documents and references.
+        metrics: by name.
+        batch_size: documents decoded together.
+        on_row: called with every row as soon as it is made.
+        **options: of ``Model.summaries``.
     """
     rows = []
     for start in range(0, len(pairs), batch_size):
         batch = pairs[start : start + batch_size]
         began = time.perf_counter()
-        sources, names = (
-            [pair.source for pair in batch],
-            [f'document "{pair.id}"' for pair in batch],
-        )
-        queries = (
-            {"queries": [pair.query for pair in batch]} if any(pair.query for pair in batch) else {}
-        )
-        summaries = model.summaries(
-            sources, names=names, batch_size=batch_size, **queries, **options
-        )
+        summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
-        for pair, summary in zip(batch, summaries, strict=True):
+        scores = example_scores(metrics, [summary.text for summary in summaries], batch)
+        for pair, summary, values in zip(batch, summaries, scores, strict=True):
             row = {
                 "id": pair.id,
                 "prediction": summary.text,
                 "reference": pair.reference,
-                "scores": rouge(summary.text, pair.reference, stemmer=stemmer),
+                "scores": values,
                 **summary.report(),
                 "seconds": round(seconds, 4),
             }
@@ -106,14 +119,71 @@ def predict(
     return rows
 
 
-def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Mean scores, lengths and throughput of ``rows``."""
+def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequence[ModelSummary]:
+    sources = [pair.source for pair in pairs]
+    names = [f'document "{pair.id}"' for pair in pairs]
+    if any(pair.query for pair in pairs):
+        options["queries"] = [pair.query for pair in pairs]
+    return model.summaries(sources, names=names, **options)
+
+
+def columns_of(metrics: Metrics) -> tuple[str, ...]:
+    """Returns the names of the values of all metrics, in the order of tables."""
+    return tuple(name for metric in metrics.values() for name in metric.columns)
+
+
+def example_scores(
+    metrics: Metrics, predictions: Sequence[str], pairs: Sequence[Pair]
+) -> list[Scores]:
+    """Returns the scores of every prediction by all metrics, in one dictionary for each."""
+    references = [pair.reference for pair in pairs]
+    sources = [pair.source for pair in pairs]
+    scores: list[Scores] = [{} for _ in pairs]
+    for metric in metrics.values():
+        found = metric.score(predictions, references, sources)
+        for values, more in zip(scores, found, strict=True):
+            values.update(more)
+    return scores
+
+
+def corpus_scores(
+    metrics: Metrics,
+    scores: Sequence[Scores],
+    predictions: Sequence[str],
+    pairs: Sequence[Pair],
+) -> Scores:
+    """Returns the values of all predictions together by all metrics.
+
+    Args:
+        metrics: by name.
+        scores: of every prediction, as ``example_scores`` gives them.
+        predictions: summaries.
+        pairs: their documents and references.
+    """
+    references = [pair.reference for pair in pairs]
+    sources = [pair.source for pair in pairs]
+    values: Scores = {}
+    for metric in metrics.values():
+        found = [{key: example[key] for key in metric.columns} for example in scores]
+        values |= metric.corpus_values(found, predictions, references, sources)
+    return values
+
+
+def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
+    """Returns scores, lengths and throughput of all rows together.
+
+    Args:
+        rows: of ``predict``.
+        pairs: that the rows were made of, in the same order.
+        metrics: by name.
+    """
     lengths = [row["summary_tokens"] for row in rows]
     seconds = sum(row["seconds"] for row in rows)
-    read = sum(row["read_tokens"] for row in rows)
+    read_tokens = sum(row["read_tokens"] for row in rows)
+    predictions = [row["prediction"] for row in rows]
     return {
         "examples": len(rows),
-        "scores": mean_scores([row["scores"] for row in rows]),
+        "scores": corpus_scores(metrics, [row["scores"] for row in rows], predictions, pairs),
         "summary_tokens": {
             "mean": round(statistics.fmean(lengths), 1),
             "min": min(lengths),
@@ -121,29 +191,26 @@ def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
         },
         "ended_by_limit": sum(row["ended"] == "limit" for row in rows),
         "document_tokens": sum(row["document_tokens"] for row in rows),
-        "read_tokens": read,
+        "read_tokens": read_tokens,
         "dropped_tokens": sum(row["dropped_tokens"] for row in rows),
         "seconds": round(seconds, 2),
-        "read_tokens_per_second": round(read / max(seconds, 1e-9), 1),
+        "read_tokens_per_second": round(read_tokens / max(seconds, 1e-9), 1),
     }
 
 
-def baseline_scores(
-    pairs: Sequence[Pair], *, stemmer: bool = False, seed: int = 0
-) -> dict[str, dict[str, float]]:
-    """ROUGE of the lead and of random sentences, as many words of each document as references have
-    on average."""
+def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
+    """Returns the scores of the lead and of random sentences of every document.
+
+    They have as many words as references have on average.
+    """
     words = max(1, round(statistics.fmean(len(pair.reference.split()) for pair in pairs)))
-    texts = {
-        "lead": [lead(pair.source, num_words=words) for pair in pairs],
-        "random": [
-            random_sentences(pair.source, num_words=words, seed=(seed, i))
-            for i, pair in enumerate(pairs)
-        ],
-    }
-    references = [pair.reference for pair in pairs]
+    random = [
+        random_sentences(pair.source, num_words=words, seed=(seed, i))
+        for i, pair in enumerate(pairs)
+    ]
+    texts = {"lead": [lead(pair.source, num_words=words) for pair in pairs], "random": random}
     return {
-        name: corpus_rouge(zip(made, references, strict=True), stemmer=stemmer)
+        name: corpus_scores(metrics, example_scores(metrics, made, pairs), made, pairs)
         for name, made in texts.items()
     }
 

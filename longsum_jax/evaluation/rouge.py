@@ -1,19 +1,43 @@
 """ROUGE by the rouge-score package, with our sentence splitter for ROUGE-Lsum."""
 
+import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
 from longsum_jax.text.sentences import split_sentences, splitter_name
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 
 
-def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> dict[str, float]:
+class Rouge(Metric):
+    """F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean; see ``rouge``."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: stemmer: stems words (Porter) first."""
+
+        stemmer: bool = False
+
+    columns = (*ROUGE_TYPES, "mean_rouge")
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        stemmer = self.options.stemmer
+        pairs = zip(predictions, references, strict=True)
+        return [rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs]
+
+    def describe(self) -> dict[str, Any]:
+        return describe(self.options.stemmer)
+
+
+def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     """Returns the F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean, from 0 to 100.
 
     ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every line of either text is
@@ -23,7 +47,7 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> dict[str
     Args:
         prediction: the generated summary; may be empty.
         reference: the summary to compare with.
-        stemmer: whether words are stemmed (Porter) first.
+        stemmer: stems words (Porter) first.
 
     Returns:
         Keys rouge1, rouge2, rougeLsum, mean_rouge.
@@ -35,26 +59,14 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> dict[str
     return values | {"mean_rouge": float(np.mean(list(values.values())))}
 
 
-def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> dict[str, float]:
-    """Returns the mean of `rouge` over pairs of (prediction, reference).
+def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> Scores:
+    """Returns the mean of ``rouge`` over pairs of (prediction, reference).
 
     Raises:
         InputError: there are no pairs.
     """
-    return mean_scores(
-        [rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs]
-    )
-
-
-def mean_scores(scores: list[dict[str, float]]) -> dict[str, float]:
-    """Returns the mean of each value over examples that all have the same keys.
-
-    Raises:
-        InputError: there are no examples.
-    """
-    if not scores:
-        raise InputError("ROUGE of no examples: give at least one pair of prediction and reference")
-    return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
+    scores = [rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs]
+    return mean_scores(scores)
 
 
 def describe(stemmer: bool = False) -> dict[str, Any]:
@@ -71,4 +83,5 @@ def _scorer(stemmer: bool) -> Any:
 
 
 def _one_sentence_a_line(text: str) -> str:
-    return "\n".join(sentence for line in text.splitlines() for sentence in split_sentences(line))
+    sentences = [sentence for line in text.splitlines() for sentence in split_sentences(line)]
+    return "\n".join(sentences)

@@ -23,7 +23,8 @@ from longsum_jax.experiment.objectives.masked_lm import MaskingOptions
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.warm_start import WarmStart
-from longsum_jax.inference.loading import TRAINING_MODEL
+from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.layer_groups import kinds_of
 from longsum_jax.models.family import Family
@@ -273,7 +274,13 @@ class Experiment:
         summarization = {"prefix": self.task.prefix} if self.task.prefix else {}
         summarization |= self.objective.summarization()
         return Model(
-            self.family, self.config, params, self.tokenizer, self.generation_config, summarization
+            self.family,
+            self.config,
+            params,
+            self.tokenizer,
+            self.generation_config,
+            summarization,
+            self.auxiliary,
         )
 
     def write_model_directory(self) -> None:
@@ -283,12 +290,18 @@ class Experiment:
         if jax.process_index() or (target.exists() and has_checkpoint(self.workdir)):
             return
         shutil.rmtree(target, ignore_errors=True)  # of a run that never came to a checkpoint
-        generation = self.model(None).generation_config
+        model = self.model(None)
         summarization = {} if self.start is None else dict(self.start.summarization)
         summarization |= {"prefix": self.task.prefix} if self.task.prefix or summarization else {}
-        summarization |= self.objective.summarization()
-        parts = self.family, self.config, None, generation, self.tokenizer, summarization
-        huggingface.write_model(target, *parts)
+        model.summarization = summarization | self.objective.summarization()
+        model.save(target)
+
+    @cached_property
+    def auxiliary(self) -> AuxiliaryModels:
+        """The extractor and the sentence encoder that the task names."""
+        if self.task.objective != "summarize_segments":
+            return AuxiliaryModels()
+        return load_auxiliary(self.task.segments)
 
     @cached_property
     def store(self) -> ExampleStore:
@@ -298,9 +311,20 @@ class Experiment:
             return PreparedExamples(data.prepared, self.tokenizer.fingerprint)
         if data.reader == "stream":
             return ExampleStream(
-                self.task, self.tokenizer, data.split, data.shuffle_block, seed=self.training.seed
+                self.task,
+                self.tokenizer,
+                data.split,
+                data.shuffle_block,
+                seed=self.training.seed,
+                auxiliary=self.auxiliary.functions(),
             )
-        return load_examples(self.task, self.tokenizer, data.split, seed=self.training.seed)
+        return load_examples(
+            self.task,
+            self.tokenizer,
+            data.split,
+            seed=self.training.seed,
+            auxiliary=self.auxiliary.functions(),
+        )
 
     @property
     def source_lengths(self) -> tuple[int, ...]:

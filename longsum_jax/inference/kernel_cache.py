@@ -1,8 +1,8 @@
-"""Kernels of a loaded model's state-space layers, computed once for every length."""
+"""A cache of state-space kernels, which a loaded model computes once for every length."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,58 +12,69 @@ from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.typing import Params
 
 
-class KernelCache:
-    """What ``Model`` gives its module besides parameters: state-space kernels, which depend on
-    parameters and length.
+class _Entry(NamedTuple):
+    variables: Mapping[str, Any]
+    num_bytes: int
 
-    Lengths that were not used for longest are dropped first, and all of them when parameters are
-    replaced. Kernels of 12 layers of 768 channels take 74 KB for every token of the length.
+
+class KernelCache:
+    """State-space kernels by length, which a module is applied to besides its parameters.
+
+    Kernels depend on parameters and length alone. The least recently used lengths are dropped
+    first, and all of them when parameters are replaced. Kernels of 12 layers of 768 channels take
+    74 KB for every token of the length.
 
     Args:
         module: with the methods of ``models.encoder_decoder``.
-        limit: bytes that are kept; kernels of a length that takes more are computed anew in every
-            call.
+        limit: bytes to keep; kernels of a length that takes more are computed anew in every call.
     """
 
     def __init__(self, module: Any, limit: int) -> None:
         self.limit = limit
         self._module = module
         self._make = jax.jit(self._kernels, static_argnums=1)
-        self._there = any(kind == "s4d" for kind, _ in kinds_of(module.config.encoder_attention))
-        self._params: list[Any] = []
-        self._kept: OrderedDict[int, tuple[Mapping[str, Any], int]] = (
-            OrderedDict()
-        )  # length -> variables, bytes
+        attentions = [name for name, _ in kinds_of(module.config.encoder_attention)]
+        self._has_kernels = "s4d" in attentions
+        self._leaves: list[Any] = []  # of the parameters that the entries belong to
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()  # by length
 
     def __call__(self, params: Params, length: int) -> Mapping[str, Any]:
-        """Variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or nothing where none
-        are to be kept."""
-        # On a mesh, every device computes the kernels of its own channels.
-        if not self._there or not self.limit or not jax.sharding.get_abstract_mesh().empty:
-            return {}
-        leaves = jax.tree.leaves(params)
-        if len(leaves) != len(self._params) or any(
-            a is not b for a, b in zip(leaves, self._params, strict=True)
-        ):
-            self._params, self._kept = leaves, OrderedDict()
-        if length not in self._kept:
-            self._keep(params, length)
-        self._kept.move_to_end(length)
-        return self._kept[length][0]
+        """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {} for none.
 
-    def _keep(self, params: Params, length: int) -> None:
+        There are none for models without state-space layers, kernels beyond the limit, and on a
+        mesh, where every device computes the kernels of its own channels.
+        """
+        on_mesh = not jax.sharding.get_abstract_mesh().empty
+        if not self._has_kernels or not self.limit or on_mesh:
+            return {}
+        self._forget_other_params(params)
+        if length not in self._entries:
+            self._add(params, length)
+        self._entries.move_to_end(length)
+        return self._entries[length].variables
+
+    def _forget_other_params(self, params: Params) -> None:
+        leaves = jax.tree.leaves(params)
+        same = len(leaves) == len(self._leaves) and all(
+            new is old for new, old in zip(leaves, self._leaves, strict=True)
+        )
+        if not same:
+            self._leaves = leaves
+            self._entries = OrderedDict()
+
+    def _add(self, params: Params, length: int) -> None:
         traced = self._make.trace(params, length)
-        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(traced.out_info))
-        if not 0 < size <= self.limit:
-            self._kept[length] = {}, 0
+        num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(traced.out_info))
+        if not 0 < num_bytes <= self.limit:
+            self._entries[length] = _Entry({}, 0)
             return
-        while sum(kept for _, kept in self._kept.values()) + size > self.limit:
-            self._kept.popitem(last=False)
-        self._kept[length] = traced.lower().compile()(params), size
+        while sum(entry.num_bytes for entry in self._entries.values()) + num_bytes > self.limit:
+            self._entries.popitem(last=False)
+        kernels = traced.lower().compile()(params)
+        self._entries[length] = _Entry(kernels, num_bytes)
 
     def _kernels(self, params: Params, length: int) -> Mapping[str, Any]:
-        """Runs the encoder for the sake of its kernels; nothing of the rest is left in the compiled
-        program."""
+        """Returns the kernels that the encoder computes; XLA drops the rest of the encoder."""
         ids = jnp.zeros((1, length), jnp.int32)
         _, kernels = self._module.apply(
             {"params": params}, ids, ids, method="encode", mutable=[KERNELS]

@@ -1,7 +1,9 @@
 """Loads models from directories, training runs and the Hugging Face Hub."""
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import flax.traverse_util
 import jax.numpy as jnp
@@ -9,19 +11,16 @@ import jax.numpy as jnp
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.errors import InputError
+from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.model import Model
 from longsum_jax.models.family import Family
+from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
 from longsum_jax.typing import Params
 
-if TYPE_CHECKING:
-    pass
-
-from longsum_jax.inference.model import Model
-
-TRAINING_MODEL = (
-    "model"  # inside a training workdir: the model directory, its weights being in checkpoints/
-)
+# Inside a training workdir: the model directory, without weights, which are in checkpoints/.
+TRAINING_MODEL = "model"
 
 
 def load(
@@ -53,39 +52,87 @@ def load(
             f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"'
         )
     path = local_directory(path, revision)
-    run = path / TRAINING_MODEL
-    directory = run if (run / huggingface.CONFIG).exists() else path
+    trained = path / TRAINING_MODEL
+    is_run = (trained / huggingface.CONFIG).exists()
+    directory = trained if is_run else path
     family, config = huggingface.read_config(directory, dtype=dtype)
-    if directory is run:
+    if is_run:
         params = _trained_params(path, family, config, which, param_dtype)
     else:
         config, params = huggingface.read_params(directory, family, config, dtype=param_dtype)
+    summarization = huggingface.read_summarization(directory)
     return Model(
         family,
         config,
         params,
         _tokenizer(tokenizer, directory, config.vocab_size),
         huggingface.read_generation_config(directory),
-        huggingface.read_summarization(directory),
+        summarization,
+        _auxiliary_of(directory, summarization),
     )
+
+
+def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
+    """Returns the models that a user's ``options`` name, each loaded once, at its first use.
+
+    Args:
+        options: ``extractor`` and ``sentence_encoder`` are whatever ``load`` takes.
+    """
+    paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
+    loaders = {name: functools.partial(_load_once, path) for name, path in paths.items() if path}
+    return AuxiliaryModels(**loaders)
+
+
+def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> AuxiliaryModels:
+    """Returns the models that a model directory's config.json names."""
+    segments = summarization.get("segments") or {}
+    paths = {name: segments.get(name) for name in AuxiliaryModels._fields}
+    loaders = {
+        name: functools.partial(_load_named, directory, name, path)
+        for name, path in paths.items()
+        if path
+    }
+    return AuxiliaryModels(**loaders)
+
+
+def _load_named(directory: Path, name: str, path: str) -> Model:
+    """Loads a model that config.json names, never from the hub: nobody asked for it.
+
+    Paths are relative to the model directory, or as older files have them to the working one.
+    """
+    for found in (directory / path, Path(path)):
+        if found.is_dir():
+            return _load_once(found.resolve())
+    raise InputError(
+        f'{directory / huggingface.CONFIG}: segments.{name} names "{path}", and there is no such '
+        f"directory in {directory} or here; copy that model to {directory / path}"
+    )
+
+
+@functools.cache
+def _load_once(path: str | Path) -> Model:
+    return load(path)
 
 
 def _trained_params(
     workdir: Path, family: Family, config: Any, which: Literal["best", "latest"], dtype: str
 ) -> Params:
-    """Parameters of a training run, which must be those of the config beside them."""
+    """Returns the parameters of a training run, which must be those of the config beside them."""
+    # Here, because orbax takes a second to import.
     from longsum_jax.training.checkpointing import check_names, describe, restore_params
 
     params = restore_params(workdir, which=which)
-    wanted = {name: [list(shape), ""] for name, shape in family.parameter_shapes(config).items()}
-    check_names(wanted, describe(params), str(workdir), "parameters of the checkpoint")
-    table = family.weight_map(config)
+    shapes = family.parameter_shapes(config)
+    expected = {name: [list(shape), ""] for name, shape in shapes.items()}
+    check_names(expected, describe(params), str(workdir), "parameters of the checkpoint")
+    weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
-    flat = {name: jnp.asarray(value, table.dtype(name, dtype)) for name, value in flat.items()}
+    for name, value in flat.items():
+        flat[name] = jnp.asarray(value, weight_map.dtype(name, dtype))
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _tokenizer(given: str | Path | None, directory: Path, vocab_size: int) -> Tokenizer | None:
-    if given is not None:
-        return load_tokenizer(given, vocab_size=vocab_size)
-    return load_tokenizer(directory, vocab_size=vocab_size) if has_tokenizer(directory) else None
+def _tokenizer(path: str | Path | None, directory: Path, vocab_size: int) -> Tokenizer | None:
+    if path is None and not has_tokenizer(directory):
+        return None
+    return load_tokenizer(directory if path is None else path, vocab_size=vocab_size)

@@ -1,50 +1,153 @@
-"""Pads inputs to one of a few lengths, so that few programs are compiled."""
+"""Checks inputs, and pads them to one of a few lengths, so that few programs are compiled."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.models.registry import max_input_length
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
-if TYPE_CHECKING:
-    pass
+
+class PaddedInputs(NamedTuple):
+    """Inputs as a module takes them, padded.
+
+    Attributes:
+        ids: int32 [batch, length].
+        mask: bool [batch, length], True on real tokens.
+        extra: what some encoders take besides, by the names of the module's arguments.
+    """
+
+    ids: np.ndarray
+    mask: np.ndarray
+    extra: Mapping[str, np.ndarray]
 
 
 def bucket_length(length: int) -> int:
-    """The padded length of ``length`` tokens: multiples of 64, above 512 at most an eighth
-    longer."""
+    """Returns a multiple of 64 from ``length`` on, above 512 at most an eighth longer."""
     step = max(64, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
 
 def padded_length(length: int, limit: int | None, multiple: int) -> int:
-    """To which length an input is padded: a multiple that the model asks for, or a bucket within
-    its limit."""
+    """Returns the length to which an input is padded.
+
+    Args:
+        length: of the input, in tokens.
+        limit: longest input of the model; None for no limit.
+        multiple: that the model asks for; 0 for a bucket.
+    """
     padded = -(-length // multiple) * multiple if multiple else bucket_length(length)
     return padded if limit is None else max(length, min(padded, limit))
 
 
+def pad_inputs(
+    ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any], *, config: Any, family: str
+) -> PaddedInputs:
+    """Pads ids, mask and further inputs to a length that is compiled once.
+
+    Args:
+        ids: int32 [batch, length].
+        mask: bool [batch, length].
+        inputs: under Hugging Face names, "global_attention_mask" or "token_type_ids".
+        config: of the model.
+        family: its name, for errors.
+
+    Raises:
+        InputError: an input that this model does not take, or of another shape.
+    """
+    attention = get_encoder_attention(config)
+    multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
+    length = ids.shape[1]
+    padding = padded_length(length, max_input_length(config), multiple) - length
+    widths = ((0, 0), (0, padding))
+    extra = {}
+    for name, value in inputs.items():
+        if name == "global_attention_mask" and "global_indices" in attention.inputs:
+            extra["global_indices"] = global_indices(like_ids(ids, value, name))
+        elif name == "token_type_ids" and config.has_token_types:
+            extra[name] = np.pad(like_ids(ids, value, name), widths)
+        else:
+            raise InputError(
+                f"{name} is given, but {family} with this attention does not take it; leave it out"
+            )
+    padded_ids = np.pad(ids, widths, constant_values=config.pad_token_id)
+    return PaddedInputs(padded_ids, np.pad(mask, widths), extra)
+
+
 def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
-    """Positions of the nonzero entries: [B, L] -> int32 [B, G], filled up with -1; G is a power of
-    two."""
-    chosen = [np.flatnonzero(row) for row in global_attention_mask]
-    width = 1 << max(max(map(len, chosen)) - 1, 0).bit_length()
-    indices = np.full((len(chosen), width), -1, np.int32)
-    for row, positions in enumerate(chosen):
-        indices[row, : len(positions)] = positions
+    """Returns the positions of nonzero entries, in ascending order, filled up with -1.
+
+    Args:
+        global_attention_mask: [batch, length].
+
+    Returns:
+        int32 [batch, num_globals]; num_globals is a power of two.
+    """
+    positions = [np.flatnonzero(row) for row in global_attention_mask]
+    most = max(map(len, positions))
+    num_globals = 1 << max(most - 1, 0).bit_length()
+    indices = np.full((len(positions), num_globals), -1, np.int32)
+    for row, found in zip(indices, positions, strict=True):
+        row[: len(found)] = found
     return indices
 
 
 def like_ids(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
+    """Returns ``value`` as int32, or raises InputError if its shape is not that of ``ids``."""
     value = np.asarray(value)
     if value.shape != ids.shape:
         raise InputError(f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree")
     return value.astype(np.int32)
 
 
+def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
+    """Returns ``ids`` as int32 [batch, length].
+
+    Raises:
+        InputError: another shape or type, or ids outside the vocabulary.
+    """
+    ids = np.asarray(ids)
+    if ids.ndim != 2 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError(
+            f"{name} has shape {ids.shape} and type {ids.dtype}; give integers [batch, length]"
+        )
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        outside = ids.min() if ids.min() < 0 else ids.max()
+        raise InputError(
+            f"{name} holds {outside}, outside the vocabulary of {vocab_size}; "
+            "was it made with another tokenizer?"
+        )
+    return ids.astype(np.int32)
+
+
 def check_length(length: int, limit: int | None, name: str) -> None:
+    """Raises InputError for more tokens than a model has positions for."""
     if limit is not None and length > limit:
         raise InputError(
-            f"{name}: {length} tokens, but this model has positions for {limit}; shorten it, or extend the model with "
-            f"longsum convert SRC DST --max_source_length={length}"
+            f"{name}: {length} tokens, but this model has positions for {limit}; shorten it, or "
+            f"extend the model with longsum convert SRC DST --max_source_length={length}"
+        )
+
+
+def kernel_limit(config: Any) -> int | None:
+    """Returns how many tokens the state-space kernels are exact for; None without such layers.
+
+    Pages are read one at a time, so that a model with pages has no limit.
+    """
+    attentions = [name for name, _ in kinds_of(config.encoder_attention)]
+    if "s4d" not in attentions or getattr(config, "page_length", 0):
+        return None
+    return MAX_LENGTH
+
+
+def check_kernel_length(length: int, config: Any, name: str, remedy: str) -> None:
+    """Raises InputError for more tokens than the state-space kernels are exact for."""
+    limit = kernel_limit(config)
+    if limit is not None and length > limit:
+        raise InputError(
+            f"{name} has {length:,} tokens, but state-space layers read at most {limit:,}; {remedy}"
         )

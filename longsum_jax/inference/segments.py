@@ -1,8 +1,20 @@
-"""Summaries of documents of any length in constant device memory: segment by segment, as the model
-was trained."""
+"""Summaries of documents of any length in constant device memory, segment by segment.
 
-from collections.abc import Sequence
+Every segment goes through the same compiled program, ``_summarize_segment``:
+
+    memory 0          memory 1                  memory 2
+       |      +----------+        +----------------+
+       v      |          v        |
+    segment 0 +       segment 1   +     segment 2 ...      read with the memory so far
+       v                 v                 v
+    summary 0         summary 1         summary 2          searched for, then remembered
+
+The summaries of a document's segments are joined (AWESOME, appendix A).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,42 +24,64 @@ from jax.sharding import PartitionSpec
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate
 from longsum_jax.errors import InputError
-from longsum_jax.inference.model import Model
-from longsum_jax.inference.sentences import encoder_at, extractor_at
-from longsum_jax.inference.summary import Overflow, Summary
+from longsum_jax.inference.padding import PaddedInputs
+from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
-from longsum_jax.schema import from_dict
-from longsum_jax.text.segment_inputs import SegmentInputOptions, SegmentInputs, read_segment_inputs
+from longsum_jax.text.segment_inputs import (
+    Auxiliary,
+    SegmentInputOptions,
+    SegmentInputs,
+    read_segment_inputs,
+)
+from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
+
+# (ids [batch, length], mask) -> the same at a length that is compiled once
+Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
 
 class SegmentSummarizer:
-    """Reads and summarises with a model whose config.json says how it reads segments.
+    """Summarizes with a model that was trained to read documents segment by segment.
 
-    Every segment goes through the same compiled program: it is encoded with what is remembered, its
-    summary is searched for with the decoder's memory as it is, and the summary that was found goes
-    through the decoder once more, to be remembered. Summaries of segments are joined (AWESOME,
-    appendix A).
+    Args:
+        module: of the model; its parameters come with every call.
+        tokenizer: of the model.
+        options: how documents become segments.
+        prefix: text before every segment.
+        pad: pads ids and masks.
+        auxiliary: compares sentences and finds important ones.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model, self._module = model, model.module
-        self._options = from_dict(
-            SegmentInputOptions, model.summarization["segments"], "config.json: segments"
-        )
-        self._start = jax.jit(partial(_start, self._module), static_argnums=(1, 2, 3))
+    def __init__(
+        self,
+        module: EncoderDecoder,
+        tokenizer: Tokenizer,
+        options: SegmentInputOptions,
+        *,
+        prefix: str,
+        pad: Pad,
+        auxiliary: Auxiliary,
+    ) -> None:
+        self._config = module.config
+        self._tokenizer = tokenizer
+        self._options = options
+        self._prefix = prefix
+        self._pad = pad
+        self._auxiliary = auxiliary
+        self._start = jax.jit(partial(_start, module), static_argnums=(1, 2, 3))
         self._step = jax.jit(
-            partial(_step, self._module), static_argnames="options", donate_argnames="memory"
+            partial(_summarize_segment, module),
+            static_argnames="options",
+            donate_argnames="memory",
         )
-        self._keep = jax.jit(partial(_keep, self._module), donate_argnames="kept")
+        self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
     def summaries(
         self,
-        texts: Sequence[str],
-        names: Sequence[str],
-        queries: Sequence[str | None],
+        params: Params,
+        requests: Sequence[Request],
         generation: GenerationOptions,
         *,
         max_tokens: int | None,
@@ -55,122 +89,140 @@ class SegmentSummarizer:
         batch_size: int,
         seed: int,
     ) -> list[Summary]:
-        """As ``Model.summaries``; ``max_tokens`` of a document are read, in whole segments."""
-        given = list(zip(texts, names, queries, strict=True))
+        """Summarizes documents as ``Model.summaries`` does.
+
+        Args:
+            params: of the module.
+            requests: the documents.
+            generation: options of the search in every segment.
+            max_tokens: of a document that are read, in whole segments; None for all.
+            on_overflow, batch_size, seed: see ``Model.summaries``.
+        """
         results: list[Summary] = []
-        for start in range(0, len(given), batch_size):
-            readings = [
-                self._read(*each, max_tokens, on_overflow)
-                for each in given[start : start + batch_size]
-            ]
-            results += self._summarize(readings, batch_size, generation, seed)
+        for start in range(0, len(requests), batch_size):
+            batch = requests[start : start + batch_size]
+            documents = [self._read(request, max_tokens, on_overflow) for request in batch]
+            results += self._summarize(params, documents, batch_size, generation, seed)
         return results
 
-    def _read(
-        self, text: str, name: str, query: str | None, limit: int | None, on_overflow: Overflow
-    ) -> SegmentInputs:
-        if not text.strip():
-            raise InputError(f"{name} is empty; give it some text or leave it out")
-        reading = read_segment_inputs(
-            text,
-            self._model.tokenizer,
+    def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> SegmentInputs:
+        if not request.text.strip():
+            raise InputError(f"{request.name} is empty; give it some text or leave it out")
+        document = read_segment_inputs(
+            request.text,
+            self._tokenizer,
             self._options,
-            prefix=self._model.summarization.get("prefix", ""),
-            query=query,
+            prefix=self._prefix,
+            query=request.query,
             max_tokens=limit,
-            extract=partial(extractor_at(self._options.extractor), query=query),
-            encoder=encoder_at(self._options.sentence_encoder),
+            auxiliary=self._auxiliary,
         )
-        if on_overflow == "error" and limit is not None and reading.total_tokens > limit:
+        if on_overflow == "error" and limit is not None and document.total_tokens > limit:
             raise InputError(
-                f"{name} has {reading.total_tokens} tokens, more than max_source_length={limit}; "
-                "raise it, or allow on_overflow=truncate"
+                f"{request.name} has {document.total_tokens} tokens, more than "
+                f"max_source_length={limit}; raise it, or allow on_overflow=truncate"
             )
-        return reading
+        return document
 
     def _summarize(
-        self, readings: list[SegmentInputs], rows: int, generation: GenerationOptions, seed: int
+        self,
+        params: Params,
+        documents: list[SegmentInputs],
+        batch_size: int,
+        generation: GenerationOptions,
+        seed: int,
     ) -> list[Summary]:
-        params = self._model.params
-        count, given = max(len(reading.sources) for reading in readings), len(readings)
+        num_segments = max(len(document.sources) for document in documents)
         # The last batch is filled up with copies, so that it runs through the same compiled
         # programs.
-        readings = readings + readings[-1:] * (rows - given)
-        segments = [self._segment(readings, index) for index in range(count)]
-        memory, kept = self._start(
-            params, rows, segments[0]["ids"].shape[1], generation.max_new_tokens
-        )
+        filled = documents + documents[-1:] * (batch_size - len(documents))
+        segments = [self._segment(filled, index) for index in range(num_segments)]
+        length = segments[0]["ids"].shape[1]
+        memory, vectors = self._start(params, batch_size, length, generation.max_new_tokens)
         if self._options.salient == "vectors":
             for segment in segments:
-                kept = self._keep(params, kept, segment["ids"], segment["mask"], segment["slots"])
-        keys = jnp.broadcast_to(jax.random.key(seed), (rows,)) if generation.do_sample else None
-        found = []
+                arrays = segment["ids"], segment["mask"], segment["slots"]
+                vectors = self._keep(params, vectors, *arrays)
+        keys = None
+        if generation.do_sample:
+            keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
+        outputs = []
         for segment in segments:
-            salient = (kept, segment["reads"]) if "reads" in segment else None
-            inputs = segment["ids"], segment["mask"], memory, salient, keys
-            out, memory = self._step(params, *inputs, options=generation)
-            found.append(jax.device_get(out))
-        return [self._summary(reading, row, found) for row, reading in enumerate(readings[:given])]
+            salient = (vectors, segment["reads"]) if "reads" in segment else None
+            arrays = segment["ids"], segment["mask"], memory, salient, keys
+            out, memory = self._step(params, *arrays, options=generation)
+            outputs.append(jax.device_get(out))
+        return [self._summary(document, row, outputs) for row, document in enumerate(documents)]
 
-    def _segment(self, readings: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
-        """Arrays of segment ``index`` of all documents; rows of documents that have ended are
-        padding."""
-        options, rows = self._options, len(readings)
-        there = [
-            (row, reading) for row, reading in enumerate(readings) if index < len(reading.sources)
+    def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
+        """Returns the arrays of segment ``index`` of all documents.
+
+        Rows of documents that have ended are padding.
+
+        Returns:
+            ids int32 and mask bool [batch, length]; with vectors also slots int32 [batch, length]
+            and reads int32 [batch, num_vectors], see ``SegmentInputs.vectors``.
+        """
+        options = self._options
+        shape = len(documents), options.segment_length
+        ids = np.full(shape, self._config.pad_token_id, np.int32)
+        mask = np.zeros(shape, bool)
+        unfinished = [
+            (row, document)
+            for row, document in enumerate(documents)
+            if index < len(document.sources)
         ]
-        ids = np.full((rows, options.segment_length), self._model.config.pad_token_id, np.int32)
-        mask = np.zeros(ids.shape, bool)
-        for row, reading in there:
-            source = reading.sources[index]
-            ids[row, : len(source)], mask[row, : len(source)] = source, True
-        ids, mask, _ = self._model.padded(ids, mask, {})
-        segment = {"ids": ids, "mask": mask}
-        if options.salient == "vectors":
-            segment |= {"slots": np.full(ids.shape, -1, np.int32)}
-            segment |= {"reads": np.full((rows, options.num_vectors), -1, np.int32)}
-            for row, reading in there:
-                slots, reads = reading.vectors(options)
-                segment["slots"][row, : slots.shape[1]], segment["reads"][row] = (
-                    slots[index],
-                    reads[index],
-                )
+        for row, document in unfinished:
+            source = document.sources[index]
+            ids[row, : len(source)] = source
+            mask[row, : len(source)] = True
+        padded = self._pad(ids, mask)
+        segment = {"ids": padded.ids, "mask": padded.mask}
+        if options.salient != "vectors":
+            return segment
+        segment["slots"] = np.full(padded.ids.shape, -1, np.int32)
+        segment["reads"] = np.full((len(documents), options.num_vectors), -1, np.int32)
+        for row, document in unfinished:
+            slots, reads = document.vectors(options)
+            segment["slots"][row, : slots.shape[1]] = slots[index]
+            segment["reads"][row] = reads[index]
         return segment
 
-    def _summary(self, reading: SegmentInputs, row: int, found: Sequence[Generated]) -> Summary:
-        found = found[: len(reading.sources)]
-        lengths = [int(out.lengths[row]) for out in found]
-        ids = [
-            out.sequences[row, 1 : 1 + length].tolist()
-            for out, length in zip(found, lengths, strict=True)
-        ]
-        texts = [self._model.tokenizer.decode(part).strip() for part in ids]
-        ended = all(bool(out.ended[row]) for out in found)
+    def _summary(self, document: SegmentInputs, row: int, outputs: Sequence[Generated]) -> Summary:
+        outputs = outputs[: len(document.sources)]
+        lengths = [int(out.lengths[row]) for out in outputs]
+        texts = []
+        for out, length in zip(outputs, lengths, strict=True):
+            ids = out.sequences[row, 1 : 1 + length].tolist()
+            texts.append(self._tokenizer.decode(ids).strip())
+        ended = all(bool(out.ended[row]) for out in outputs)
         return Summary(
             text=" ".join(text for text in texts if text),
-            document_tokens=reading.total_tokens,
-            read_tokens=reading.read_tokens,
-            dropped_tokens=reading.total_tokens - reading.read_tokens,
+            document_tokens=document.total_tokens,
+            read_tokens=document.read_tokens,
+            dropped_tokens=document.total_tokens - document.read_tokens,
             summary_tokens=sum(lengths),
             ended="eos" if ended else "limit",
         )
 
 
 def _start(
-    module: EncoderDecoder, params: Params, rows: int, length: int, target_length: int
+    module: EncoderDecoder, params: Params, batch_size: int, length: int, target_length: int
 ) -> tuple[DocumentMemory, Array]:
-    """What is remembered, and what is kept of important tokens, before the first segment."""
-    memory = module.apply({"params": params}, rows, length, target_length, method="init_memory")
-    return memory, no_vectors(module.config, rows)
+    """Returns the memory, and the vectors of important tokens, before the first segment."""
+    sizes = batch_size, length, target_length
+    memory = module.apply({"params": params}, *sizes, method="init_memory")
+    return memory, no_vectors(module.config, batch_size)
 
 
 def _keep(
-    module: EncoderDecoder, params: Params, kept: Array, ids: Array, mask: Array, slots: Array
+    module: EncoderDecoder, params: Params, vectors: Array, ids: Array, mask: Array, slots: Array
 ) -> Array:
-    return module.apply({"params": params}, kept, ids, mask, slots, method=keep_vectors)
+    """Returns the vectors of important tokens, with those of one more segment."""
+    return module.apply({"params": params}, vectors, ids, mask, slots, method=keep_vectors)
 
 
-def _step(
+def _summarize_segment(
     module: EncoderDecoder,
     params: Params,
     ids: Array,
@@ -181,22 +233,31 @@ def _step(
     *,
     options: GenerationOptions,
 ) -> tuple[Generated, DocumentMemory]:
-    """One compiled program for every segment: what is generated, and what is remembered after it.
+    """Searches for the summary of a segment, and remembers both; one program for all segments.
 
-    ``salient`` are what was kept of important tokens and which of it this segment sees.
+    Args:
+        module, params: of the model.
+        ids, mask: of the segment, [batch, length].
+        memory: before the segment.
+        salient: vectors of important tokens of other segments, and which of them this segment
+            reads; None for models without.
+        keys: of sampling, one a row.
+        options: of the search.
     """
     apply = partial(module.apply, {"params": params})
-    inputs = {} if salient is None else {"salient": seen_vectors(*salient)}
+    inputs: Mapping[str, Any] = {} if salient is None else {"salient": seen_vectors(*salient)}
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
     cache = apply(
         states, mask, options.decoder_beams, options.max_new_tokens, memory, method="init_cache"
     )
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
     out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
-    written = (jnp.arange(options.max_new_tokens) < out.lengths[:, None]) & mask.any(
-        1, keepdims=True
+    # The summary that was found goes through the decoder once more, to be remembered.
+    is_written = jnp.arange(options.max_new_tokens) < out.lengths[:, None]
+    target_mask = is_written & mask.any(1, keepdims=True)
+    _, memory = apply(
+        out.sequences[:, :-1], target_mask, states, mask, memory, method="write_segment"
     )
-    _, memory = apply(out.sequences[:, :-1], written, states, mask, memory, method="write_segment")
     if not jax.sharding.get_abstract_mesh().empty:
-        out = jax.lax.with_sharding_constraint(out, PartitionSpec())  # whole on every host
+        out = jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
     return out, memory

@@ -1,36 +1,45 @@
-"""Encoders over sentences: their vectors for the segmenter, and which of them an extractor
-takes."""
+"""Models that read sentences: vectors of them, and the important ones of a document."""
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import Model
 from longsum_jax.inference.padding import bucket_length
 from longsum_jax.models.extraction_head import mean_state
-from longsum_jax.text.segment_inputs import central_sentences
+from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences
-from longsum_jax.text.tfidf import tfidf_vectors
-from longsum_jax.typing import Array
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.typing import Array, Params
 
 THRESHOLD = 0.5  # probability above which a sentence is taken
 TOP_K = 3  # sentences taken where none is above it
 
 
-def sentence_encoder(
-    model: Model, *, max_sentence_length: int = 128, batch_size: int = 64
-) -> SentenceEncoder:
-    """Returns a function from sentences to vectors float32 [n, D]: means of a model's encoder
-    states.
+class SentenceModel(Protocol):
+    """The attributes of ``inference.model.Model`` that are used here."""
 
-    What sentence transformers with mean pooling compute, before their normalisation. For
-    ``segment_document``.
+    family: Family
+    config: Any
+    module: Any
+    params: Params
+    tokenizer: Tokenizer | None
+    summarization: dict[str, Any]
+
+    def encode(self, input_ids: Any, attention_mask: Any = None) -> Array: ...
+
+
+def sentence_encoder(
+    model: SentenceModel, *, max_sentence_length: int = 128, batch_size: int = 64
+) -> SentenceEncoder:
+    """Returns a function from sentences to vectors float32 [n, d_model], for ``segment_document``.
+
+    The vectors are means of encoder states: what sentence transformers with mean pooling compute
+    before they normalize.
 
     Args:
         model: an encoder, or an encoder-decoder whose encoder is used.
@@ -40,8 +49,7 @@ def sentence_encoder(
     Raises:
         InputError: the model has no tokenizer.
     """
-    if model.tokenizer is None:
-        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+    _check_tokenizer(model)
     return functools.partial(
         _sentence_vectors,
         model,
@@ -51,26 +59,8 @@ def sentence_encoder(
     )
 
 
-@functools.cache
-def encoder_at(path: str) -> SentenceEncoder:
-    """The ``sentence_encoder`` of a model directory, loaded once; TF-IDF without a path."""
-    return sentence_encoder(load(path)) if path else tfidf_vectors
-
-
-@functools.cache
-def extractor_at(path: str) -> Callable[..., list[int]]:
-    """``extract`` of a model directory, loaded once, for a document's sentences and ``query``.
-
-    Without a path ``text.segment_inputs.central_sentences``, which heeds no query.
-    """
-    if not path:
-        return lambda sentences, query=None: central_sentences(sentences)
-    model = load(path)
-    return lambda sentences, query=None: extract(model, [sentences], queries=[query])[0]
-
-
 def extract(
-    model: Model,
+    model: SentenceModel,
     documents: Sequence[str | Sequence[str]] | str,
     *,
     queries: Sequence[str | None] | None = None,
@@ -78,20 +68,18 @@ def extract(
     top_k: int = TOP_K,
     batch_size: int = 64,
 ) -> list[list[int]]:
-    """Returns which sentences of each document an extractor takes, as ascending numbers; see
-    ``Model.extract``."""
+    """Returns the indices of each document's important sentences; see ``Model.extract``."""
     if model.config.head != "extraction":
         raise InputError(
-            f"this {model.family.name} model has no head that chooses sentences; train one with configs/extractor.py"
+            f"this {model.family.name} model has no head that chooses sentences; train one with "
+            "configs/extractor.py"
         )
-    if model.tokenizer is None:
-        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+    _check_tokenizer(model)
     _check_choice(threshold, top_k)
     documents = [documents] if isinstance(documents, str) else documents
+    queries = queries or [None] * len(documents)
     chosen = []
-    for number, (document, query) in enumerate(
-        zip(documents, queries or [None] * len(documents), strict=True), 1
-    ):
+    for number, (document, query) in enumerate(zip(documents, queries, strict=True), 1):
         sentences = split_sentences(document) if isinstance(document, str) else list(document)
         if not sentences:
             raise InputError(f"document {number} is empty; give it some text or leave it out")
@@ -103,11 +91,12 @@ def extract(
 def taken_sentences(
     scores: np.ndarray, *, threshold: float = THRESHOLD, top_k: int = TOP_K
 ) -> list[int]:
-    """Returns the sentences whose probability is above ``threshold``, or the ``top_k`` best where
-    none is.
+    """Returns the indices of the sentences that an extractor's scores choose, ascending.
+
+    These are the sentences whose probability is above ``threshold``, or else the ``top_k`` best.
 
     Args:
-        scores: float [S], logits.
+        scores: float [sentences], logits.
         threshold: between 0 and 1.
         top_k: at least 1.
 
@@ -116,7 +105,15 @@ def taken_sentences(
     """
     _check_choice(threshold, top_k)
     above = np.flatnonzero(scores > np.log(threshold / (1 - threshold)))
-    return (above if len(above) else np.sort(np.argsort(-scores, kind="stable")[:top_k])).tolist()
+    if len(above):
+        return above.tolist()
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return np.sort(best).tolist()
+
+
+def _check_tokenizer(model: SentenceModel) -> None:
+    if model.tokenizer is None:
+        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
 
 
 def _check_choice(threshold: float, top_k: int) -> None:
@@ -126,57 +123,64 @@ def _check_choice(threshold: float, top_k: int) -> None:
         )
 
 
-def _scores(model: Model, sentences: list[str], query: str | None, batch_size: int) -> np.ndarray:
-    """Logits of the sentences, float32 [S]; the query is a further sentence before them."""
-    read = [query, *sentences] if query else sentences
+def _scores(
+    model: SentenceModel, sentences: list[str], query: str | None, batch_size: int
+) -> np.ndarray:
+    """Returns logits of the sentences, float32 [sentences].
+
+    A query is read as one more sentence before them.
+    """
+    texts = [query, *sentences] if query else sentences
     vectors = _sentence_vectors(
         model,
-        read,
+        texts,
         prefix=model.summarization.get("prefix", ""),
         max_sentence_length=model.config.max_sentence_length,
         batch_size=batch_size,
     )
-    room = bucket_length(len(read)) - len(read)
-    there = np.arange(len(read) + room) < len(read)
-    padded = np.pad(vectors, ((0, room), (0, 0)))
-    scores = _compiled_scores(model.module)(model.params, padded[None], there[None])
-    return np.asarray(scores)[0, len(read) - len(sentences) : len(read)]
+    padding = bucket_length(len(texts)) - len(texts)
+    mask = np.arange(len(texts) + padding) < len(texts)
+    padded = np.pad(vectors, ((0, padding), (0, 0)))
+    scores = _compiled_scores(model.module)(model.params, padded[None], mask[None])
+    return np.asarray(scores)[0, len(texts) - len(sentences) : len(texts)]
 
 
 @functools.lru_cache(maxsize=8)
 def _compiled_scores(module: Any) -> Callable[..., Array]:
-    return jax.jit(
-        lambda params, vectors, mask: module.apply(
-            {"params": params}, vectors, mask, method="score_sentences"
-        )
-    )
+    def scores(params: Params, vectors: Array, mask: Array) -> Array:
+        return module.apply({"params": params}, vectors, mask, method="score_sentences")
+
+    return jax.jit(scores)
 
 
 def _sentence_vectors(
-    model: Model,
+    model: SentenceModel,
     sentences: Sequence[str],
     *,
     prefix: str,
     max_sentence_length: int,
     batch_size: int,
 ) -> np.ndarray:
-    """Mean states float32 [n, D]; sentences of like length go through the model together."""
+    """Returns mean states, float32 [n, d_model].
+
+    Sentences of like length go through the model together.
+    """
     tokenizer = model.tokenizer
+    texts = [prefix + sentence for sentence in sentences]
     ids = [
-        tokenizer.add_special_tokens(found, max_sentence_length)
-        for found in tokenizer.encode_batch([prefix + sentence for sentence in sentences])
+        tokenizer.add_special_tokens(row, max_sentence_length)
+        for row in tokenizer.encode_batch(texts)
     ]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
     for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        lengths = np.ones(
-            batch_size, np.int64
-        )  # a batch that is not full goes through the same compiled program
-        lengths[: len(rows)] = [len(ids[row]) for row in rows]
+        batch = order[start : start + batch_size]
+        # Rows of one token fill a batch up, so that it goes through the same compiled program.
+        lengths = np.ones(batch_size, np.int64)
+        lengths[: len(batch)] = [len(ids[i]) for i in batch]
         mask = np.arange(lengths.max()) < lengths[:, None]
-        table = np.full(mask.shape, model.config.pad_token_id, np.int32)
-        for row, i in enumerate(rows):
-            table[row, : len(ids[i])] = ids[i]
-        vectors[rows] = mean_state(model.encode(table, mask), mask)[: len(rows)]
+        padded = np.full(mask.shape, model.config.pad_token_id, np.int32)
+        for row, i in enumerate(batch):
+            padded[row, : len(ids[i])] = ids[i]
+        vectors[batch] = mean_state(model.encode(padded, mask), mask)[: len(batch)]
     return vectors

@@ -1,18 +1,28 @@
-"""The result of summarising one document."""
+"""The result of summarizing one document."""
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    pass
-
-
+# What happens to documents beyond the limit: their beginning is read, or InputError is raised.
 Overflow = Literal["truncate", "error"]
 
 
+class Request(NamedTuple):
+    """A document to summarize: its text, its name in error messages, a query or None."""
+
+    text: str
+    name: str
+    query: str | None
+
+
 class Summary(NamedTuple):
-    """A summary and what became of its document; lengths in tokens, end of sequence included.
+    """A summary, and the lengths of it and of its document.
 
     Attributes:
+        text: the summary.
+        document_tokens: tokens of the document, end of sequence included, as all lengths here.
+        read_tokens: tokens that the model read.
+        dropped_tokens: tokens beyond the limit, which it did not read.
+        summary_tokens: tokens of the summary.
         ended: "eos" when the summary ended by itself, "limit" when it was cut at
             ``max_new_tokens``.
     """
@@ -25,5 +35,7 @@ class Summary(NamedTuple):
     ended: Literal["eos", "limit"]
 
     def report(self) -> dict[str, Any]:
-        """Everything but the text, ready for JSON."""
-        return {name: value for name, value in self._asdict().items() if name != "text"}
+        """Returns everything but the text, ready for JSON."""
+        fields = self._asdict()
+        del fields["text"]
+        return fields

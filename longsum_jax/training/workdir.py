@@ -23,6 +23,7 @@ _CHANGEABLE = frozenset(
         "keep_latest",
         "keep_best",
         "best_metric",
+        "metrics",
         "max_bad_steps",
         "tensorboard",
         "progress",

@@ -70,6 +70,19 @@ def test_pickle_where_there_are_no_safetensors(hub):
     assert names(local_directory("org/name", "v1")) == ALWAYS | {"pytorch_model.bin"}
 
 
+def test_models_that_a_model_needs_come_with_it(hub, tmp_path):
+    inside = ["config.json", "model.safetensors", "spiece.model", "onnx/model.safetensors"]
+    folders = ("extractor", "sentence_encoder", "other")
+    hub([*REPOSITORY, *(f"{folder}/{name}" for folder in folders for name in inside)])
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    names_models = {"segments": {"extractor": "extractor", "sentence_encoder": "../other"}}
+    tasks = {"summarization": names_models}
+    (tmp_path / "config.json").write_text(json.dumps({"task_specific_params": tasks}))
+    found = {name for name in names(local_directory("org/name", "v1")) if "/" in name}
+    assert found == {f"extractor/{name}" for name in inside[:3]}
+
+
 def fail(monkeypatch, kind):
     error = kind.__new__(kind)  # their constructors want an answer of the server
     error.args = ("first line\nsecond line",)

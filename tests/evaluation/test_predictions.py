@@ -3,6 +3,7 @@ import json
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.predictions import (
     Pair,
     PredictionsFile,
@@ -10,6 +11,7 @@ from longsum_jax.evaluation.predictions import (
     predict,
     summary_of,
 )
+from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import rouge
 from longsum_jax.inference.summary import Summary
 
@@ -28,6 +30,7 @@ class Model:
         ]
 
 
+ROUGE = make_metrics()
 PAIRS = [
     Pair("a", "red fish swims. blue fish sleeps.", "red fish"),
     Pair("b", "long green tree grows. a bird sings.", "a bird"),
@@ -37,7 +40,7 @@ PAIRS = [
 
 def test_rows_of_predictions():
     model, seen = Model(), []
-    rows = predict(model, PAIRS, batch_size=2, on_row=seen.append, num_beams=2)
+    rows = predict(model, PAIRS, ROUGE, batch_size=2, on_row=seen.append, num_beams=2)
     assert seen == rows
     options = {"num_beams": 2}
     assert model.calls == [
@@ -53,11 +56,11 @@ def test_rows_of_predictions():
 
 
 def test_summary_of_rows():
-    rows = predict(Model(), PAIRS)
+    rows = predict(Model(), PAIRS, ROUGE)
     rows[0] |= {"summary_tokens": 9, "seconds": 0.5}
     rows[1] |= {"seconds": 0.25}
     rows[2] |= {"seconds": 0.25}
-    found = summary_of(rows)
+    found = summary_of(rows, PAIRS, ROUGE)
     assert found["scores"]["rouge1"] == pytest.approx((100 + 0 + 50) / 3)
     assert found["summary_tokens"] == {"mean": 5.0, "min": 3, "max": 9}
     assert (found["examples"], found["ended_by_limit"]) == (3, 1)
@@ -66,12 +69,38 @@ def test_summary_of_rows():
 
 
 def test_baselines_have_the_length_of_the_references():
-    scores = baseline_scores(PAIRS[:1])
+    scores = baseline_scores(PAIRS[:1], ROUGE)
     assert scores["lead"] == rouge(
         "red fish swims.", "red fish"
     )  # two words, and the rest of their sentence
-    assert scores == baseline_scores(PAIRS[:1])
+    assert scores == baseline_scores(PAIRS[:1], ROUGE)
     assert scores["random"].keys() == scores["lead"].keys()
+
+
+class Compression(Metric):
+    """Words of the source for one of the summary; its corpus value is a ratio of sums."""
+
+    columns = ("compression",)
+
+    def score(self, predictions, references, sources):
+        assert len(predictions) == len(references) == len(sources)
+        counts = zip(map(str.split, sources), map(str.split, predictions), strict=True)
+        return [{"compression": len(source) / len(words)} for source, words in counts]
+
+    def corpus_values(self, scores, predictions, references, sources):
+        assert [tuple(score) for score in scores] == [self.columns] * len(scores)
+        return {"compression": len(" ".join(sources).split()) / len(" ".join(predictions).split())}
+
+
+def test_several_metrics_share_rows_and_give_their_own_corpus_values():
+    metrics = ROUGE | {"compression": Compression()}
+    rows = predict(Model(), PAIRS, metrics, batch_size=2)
+    for row, plain, words in zip(rows, predict(Model(), PAIRS, ROUGE), (6, 7, 6), strict=True):
+        assert row["scores"] == plain["scores"] | {"compression": words / 2}
+    found = summary_of(rows, PAIRS, metrics)["scores"]
+    assert found == summary_of(rows, PAIRS, ROUGE)["scores"] | {"compression": 19 / 6}
+    baselines = baseline_scores(PAIRS, metrics)
+    assert baselines["lead"].keys() == found.keys()
 
 
 def row(name, text="words"):

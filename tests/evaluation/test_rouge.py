@@ -3,7 +3,8 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.rouge import corpus_rouge, describe, mean_scores, rouge
+from longsum_jax.evaluation.metric import mean_scores
+from longsum_jax.evaluation.rouge import Rouge, corpus_rouge, describe, rouge
 
 REFERENCE = "The cats were sitting on mats. Dr. Smith saw them. He left!"
 PREDICTION = "Dr. Smith saw the cat. A cat sat on the mat"
@@ -52,6 +53,16 @@ def test_corpus_mean_is_over_examples():
         k: np.mean([rouge(*pair, stemmer=True)[k] for pair in pairs]) for k in rouge("", "")
     }
     assert corpus_rouge(iter(pairs), stemmer=True) == pytest.approx(expected)
+
+
+def test_the_metric_gives_the_same_values():
+    metric = Rouge(Rouge.Options(stemmer=True))
+    predictions, references = [PREDICTION, ""], [REFERENCE, REFERENCE]
+    scores = metric.score(predictions, references, ["", ""])
+    assert scores == [rouge(each, REFERENCE, stemmer=True) for each in predictions]
+    found = metric.corpus_values(scores, predictions, references, ["", ""])
+    assert found == corpus_rouge(zip(predictions, references, strict=True), stemmer=True)
+    assert metric.describe() == describe(stemmer=True)
 
 
 def test_no_examples():

@@ -47,7 +47,7 @@ def without(model):
 
 
 def kept(model):
-    return list(model._kernels._kept)
+    return list(model._kernels._entries)
 
 
 @pytest.mark.parametrize("options", [{}, {"encoder_attention": "window,s4d"}, {"page_length": 64}])

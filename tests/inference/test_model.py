@@ -187,6 +187,27 @@ def test_batches_of_documents_change_nothing(model):
     assert model.summarize([]) == []
 
 
+def test_several_sequences_of_every_document_by_generate(model):
+    ids = np.array([[5, 6, 1], [7, 8, 1]])
+    both = model.generate(ids, num_beams=2, num_return_sequences=2)
+    assert both.shape[0] == 4
+    for row in (0, 1):
+        alone = model.generate(ids[row : row + 1], num_beams=2, num_return_sequences=2)
+        np.testing.assert_array_equal(both[2 * row : 2 * row + 2, : alone.shape[1]], alone)
+
+
+def test_repr_says_what_a_model_is(model, random_model):
+    count = f"{model.num_parameters / 1000:.1f}K"
+    assert repr(model) == (
+        f"Model(locost, {count} parameters, s4d encoder attention, up to 1,048,576 tokens, float32)"
+    )
+    described = repr(random_model("bart", max_position_embeddings=40))
+    assert "full encoder attention, up to 40 tokens, float32)" in described
+    assert "full encoder attention, inputs of any length" in repr(random_model("t5"))
+    segments = {"segments": {"segment_length": 40}}
+    assert "segments of 40 tokens" in repr(random_model("bart", segments))
+
+
 # Lengths
 
 
@@ -230,9 +251,23 @@ def test_bucket_lengths():
         ),
         (
             lambda m: m.summarize(["x", "y " * 30], max_source_length=9, on_overflow="error"),
-            r"document 2 has \d\d tokens, more than max_source_length=9; raise it, or allow on_overflow=truncate",
+            r"document 2 has \d\d tokens, more than max_source_length=9; raise it, or allow "
+            "on_overflow=truncate",
         ),
         (lambda m: m.summarize("x", batch_size=0), "batch_size=0 must be at least 1"),
+        (
+            lambda m: m.summarize(["x", "y"], num_beams=2, num_return_sequences=2),
+            "num_return_sequences=2: a document gets one summary; use generate for several",
+        ),
+        (
+            lambda m: m.encode(np.ones((1, 2**20 + 1), int)),
+            "input_ids has 1,048,577 tokens, but state-space layers read at most 1,048,576; sho",
+        ),
+        (
+            lambda m: m.summarize(["x", "y z " * 2**19], names=["x.txt", "long.txt"]),
+            r"long.txt has 1,\d+,\d+ tokens, but state-space layers read at most 1,048,576; read "
+            r"its beginning with max_source_length=1048576 \(--max_source_length=1048576\)",
+        ),
         (lambda m: m.summarize("x", max_source_length=1), "max_source_length=1 must be at least 2"),
     ],
 )
@@ -280,7 +315,10 @@ def test_what_the_checkpoint_asks_for_when_summarising(random_model, tiny_tokeni
 def test_inputs_end_where_the_positions_do(random_model):
     model = random_model("bart", max_position_embeddings=40)
     ids = np.full((1, 41), 5)
-    message = "input_ids: 41 tokens, but this model has positions for 40; .*convert SRC DST --max_source_length=41"
+    message = (
+        "input_ids: 41 tokens, but this model has positions for 40; "
+        ".*convert SRC DST --max_source_length=41"
+    )
     with pytest.raises(InputError, match=message):
         model.encode(ids)
     assert model.encode(ids[:, :40]).shape == (1, 40, 64)

@@ -1,16 +1,19 @@
 """Summaries segment by segment against a search that knows no cache; what is read, kept and
 said."""
 
+import dataclasses
 import functools
 import json
+import shutil
 
 import flax.linen as nn
+import huggingface_hub
 import jax
 import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.loading import load
+from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
@@ -173,3 +176,76 @@ def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     loaded = load(tmp_path / "model")
     assert loaded.config == model.config
     assert loaded.summarize(texts[0]) == model.summarize(texts[0])
+
+
+@pytest.fixture(scope="module")
+def extractor_directory(tiny_tokenizer, tmp_path_factory):
+    """A saved extractor that also serves as sentence encoder."""
+    family = get_family("bert")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_hidden_layers": 1, "max_sentence_length": 24, "head": "extraction"}
+    sizes["vocab_size"] = tiny_tokenizer.vocab_size
+    config = dataclasses.replace(family.presets["tiny"], **sizes)
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(2)))
+    directory = tmp_path_factory.mktemp("auxiliary") / "extractor"
+    Model(family, config, params, tiny_tokenizer).save(directory)
+    return directory
+
+
+def test_extractor_and_sentence_encoder_travel_with_their_model(
+    model, texts, extractor_directory, tmp_path, monkeypatch
+):
+    plain = model("attentive")
+    shutil.copytree(extractor_directory, tmp_path / "runs" / "extractor")
+    monkeypatch.chdir(tmp_path)
+    names = {"extractor": "runs/extractor", "sentence_encoder": str(extractor_directory)}
+    segments = plain.summarization["segments"] | names
+    parts = plain.family, plain.config, plain.params, plain.tokenizer, plain.generation_config
+    auxiliary = load_auxiliary(SegmentInputOptions(**segments))
+    with_models = Model(*parts, {"segments": segments}, auxiliary)
+    expected = with_models.summarize(texts[0])
+    assert expected != plain.summarize(texts[0])
+
+    with_models.save("saved")
+    described = json.loads((tmp_path / "saved" / "config.json").read_text())
+    saved = described["task_specific_params"]["summarization"]["segments"]
+    assert (saved["extractor"], saved["sentence_encoder"]) == ("extractor", "sentence_encoder")
+    (tmp_path / "saved").rename(tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    loaded = load(tmp_path / "elsewhere")
+    assert loaded.summarize(texts[0]) == expected
+    loaded.save("again")
+    assert load("again").summarize(texts[0]) == expected
+
+
+def test_auxiliary_models_are_never_asked_of_the_hub(model, texts, tmp_path, monkeypatch):
+    def fetch(*args, **kwargs):
+        raise AssertionError("asked the hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    plain = model("attentive")
+    plain.save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    described = json.loads(path.read_text())
+    segments = described["task_specific_params"]["summarization"]["segments"]
+    segments["extractor"] = "runs/extractor"
+    path.write_text(json.dumps(described))
+    loaded = load(tmp_path / "model")  # which can still encode
+    message = r'config.json: segments.extractor names "runs/extractor", and there is no such'
+    for use in (lambda: loaded.summarize(texts[0]), lambda: loaded.save(tmp_path / "copy")):
+        with pytest.raises(InputError, match=message):
+            use()
+    assert not (tmp_path / "copy").exists()
+    parts = plain.family, plain.config, plain.params, plain.tokenizer, plain.generation_config
+    without = Model(*parts, loaded.summarization)
+    with pytest.raises(
+        InputError, match=r"segments\.extractor is runs/extractor, but the model was"
+    ):
+        without.summarize(texts[0])
+
+
+def test_one_sequence_for_every_document(model, texts):
+    with pytest.raises(InputError, match="num_return_sequences=2: a document gets one summary"):
+        model("attentive").summarize(texts[:2], num_beams=2, num_return_sequences=2)

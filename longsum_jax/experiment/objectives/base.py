@@ -3,7 +3,7 @@ it."""
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -34,6 +34,7 @@ class EvaluationOptions:
         max_new_tokens, num_beams, no_repeat_ngram_size: of generated summaries; None as the start
             model has it.
         stemmer: of ROUGE.
+        metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: of the masks of masked language models.
     """
 
@@ -44,6 +45,7 @@ class EvaluationOptions:
     num_beams: int | None = 1
     no_repeat_ngram_size: int | None = 0
     stemmer: bool = False
+    metrics: tuple[str, ...] = ("rouge",)
     seed: int = 0
 
 
@@ -127,13 +129,3 @@ class Objective(ABC):
             return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
         return jax.jit(logits)
-
-
-def score_table(columns: Sequence[str], lines: dict[str, Sequence[float]]) -> str:
-    """Named lines of numbers under their column names."""
-    rows = [" ".join(f"{name:>18}" for name in ("", *columns))]
-    rows += [
-        " ".join([f"{name:>18}", *(f"{value:18.2f}" for value in values)])
-        for name, values in lines.items()
-    ]
-    return "\n".join(rows)

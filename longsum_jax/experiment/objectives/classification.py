@@ -17,7 +17,8 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores, majority
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, score_table
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, NumpyBatch, Params

@@ -17,7 +17,8 @@ from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, score_table
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document

@@ -9,21 +9,39 @@ import numpy as np
 
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.sources import documents
-from longsum_jax.evaluation.predictions import Pair, baseline_scores, predict, summary_of
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, score_table
+from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.predictions import (
+    Pair,
+    baseline_scores,
+    columns_of,
+    predict,
+    summary_of,
+)
+from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
-
-COLUMNS = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
 
 
 class Summarization(Objective):
     """Summaries, given or made of gap sentences."""
 
     kind = "encoder_decoder"
-    ranking = COLUMNS
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the evaluation, by name."""
+        options = self.experiment.evaluation
+        rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
+        return make_metrics(options.metrics, rouge)
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """The values of the metrics, by which checkpoints can be ranked."""
+        return columns_of(self.metrics)
 
     def label_options(self) -> dict[str, Any]:
         return {"target_length": self.experiment.task.max_target_length}
@@ -76,7 +94,7 @@ class Summarization(Objective):
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, float]]:
-        return baseline_scores(self.pairs, stemmer=self.experiment.evaluation.stemmer)
+        return baseline_scores(self.pairs, self.metrics)
 
     @cached_property
     def _model(self) -> Model:
@@ -100,13 +118,13 @@ class Summarization(Objective):
         rows = predict(
             self._model,
             self.pairs,
+            self.metrics,
             batch_size=options.batch_size,
-            stemmer=options.stemmer,
             max_source_length=self.reading_limit,
             **{name: value for name, value in generation.items() if value is not None},
         )
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
-        summary = summary_of(rows)
+        summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])
         scores |= {
             f"{name}_{key}": value
@@ -121,11 +139,11 @@ class Summarization(Objective):
         scores, pair = evaluation.scores, self.pairs[0]
         prefixes = {"model": "", "lead": "lead_", "random": "random_"}
         lines = {
-            name: [scores[prefix + column] for column in COLUMNS]
+            name: [scores[prefix + column] for column in self.ranking]
             for name, prefix in prefixes.items()
         }
         return (
-            f"{score_table(COLUMNS, lines)}\n\n"
+            f"{score_table(self.ranking, lines)}\n\n"
             f"source ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}\n\n"
             f"summary: {evaluation.rows[0]['prediction']}"
         )

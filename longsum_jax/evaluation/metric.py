@@ -1,0 +1,79 @@
+"""The base of all metrics of summaries."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+
+Scores = dict[str, float]
+
+
+class Metric(ABC):
+    """A metric of summaries; it is one file of this room and one line of ``registry.METRICS``.
+
+    Attributes:
+        Options: a frozen dataclass of the metric's options.
+        columns: the names of its values, in the order of tables; no other metric has them.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """No options."""
+
+    columns: ClassVar[tuple[str, ...]]
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    @abstractmethod
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        """Returns the scores of every example.
+
+        Args:
+            predictions: generated summaries; they may be empty.
+            references: the summaries to compare with.
+            sources: the documents.
+
+        Returns:
+            For each example a value of every name in ``columns``.
+        """
+
+    def corpus_values(
+        self,
+        scores: Sequence[Scores],
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> Scores:
+        """Returns the values of all examples together: the mean of ``scores``.
+
+        Metrics that are no means (of counts over the corpus, for one) replace this.
+
+        Raises:
+            InputError: there are no examples.
+        """
+        del predictions, references, sources
+        return mean_scores(scores)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the values depend on, for reports: versions and options."""
+        return dataclasses.asdict(self.options)
+
+
+def mean_scores(scores: Sequence[Scores]) -> Scores:
+    """Returns the mean of each value over examples that all have the same keys.
+
+    Raises:
+        InputError: there are no examples.
+    """
+    if not scores:
+        raise InputError(
+            "scores of no examples: give at least one pair of prediction and reference"
+        )
+    return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}

@@ -1,0 +1,47 @@
+"""The metrics of summaries by name; a new one is a file beside this and a line of ``METRICS``."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.rouge import Rouge
+from longsum_jax.schema import from_dict
+
+METRICS: dict[str, type[Metric]] = {
+    "rouge": Rouge,
+}
+
+DEFAULT = ("rouge",)
+
+
+def make_metrics(
+    names: Sequence[str] = DEFAULT,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, Metric]:
+    """Returns metrics by name.
+
+    Args:
+        names: of ``METRICS``, at least one.
+        options: name of a metric -> its options by name.
+
+    Raises:
+        InputError: no name, an unknown one or one given twice; unknown options, or a value that
+            does not fit.
+    """
+    if not names:
+        raise InputError(f"metrics: give at least one; known: {', '.join(sorted(METRICS))}")
+    for name in [*names, *options]:
+        if name not in METRICS:
+            raise InputError(f'unknown metric "{name}"; {did_you_mean(name, METRICS)}')
+    for name in options:
+        if name not in names:
+            raise InputError(f'options of the metric "{name}", which is not asked for; add it')
+    if len(set(names)) < len(names):
+        raise InputError(f"metrics={','.join(names)} names one twice; give each once")
+    metrics = {}
+    for name in names:
+        metric = METRICS[name]
+        metrics[name] = metric(from_dict(metric.Options, options.get(name, {}), f"metrics.{name}"))
+    return metrics

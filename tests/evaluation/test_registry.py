@@ -1,0 +1,50 @@
+"""What every metric of the registry must do, and how metrics are asked for."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.registry import METRICS, make_metrics
+
+SOURCES = ["A cat sat on the mat. It slept.", "Rain fell all day. The river rose. A boat sank."]
+REFERENCES = ["A cat slept.", "A boat sank in the rain."]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_scores_have_the_columns(name):
+    (metric,) = make_metrics([name]).values()
+    predictions = ["The cat slept.", ""]
+    scores = metric.score(predictions, REFERENCES, SOURCES)
+    assert [tuple(score) for score in scores] == [metric.columns] * 2
+    assert np.isfinite([list(score.values()) for score in scores]).all()
+    values = metric.corpus_values(scores, predictions, REFERENCES, SOURCES)
+    assert tuple(values) == metric.columns
+    assert isinstance(metric.describe(), dict)
+
+
+def test_no_two_metrics_share_a_column():
+    columns = list(itertools.chain(*(metric.columns for metric in METRICS.values())))
+    assert len(columns) == len(set(columns))
+
+
+def test_metrics_by_name():
+    assert list(make_metrics()) == ["rouge"]
+    assert make_metrics(["rouge"], {"rouge": {"stemmer": True}})["rouge"].options.stemmer
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "problem"),
+    [
+        ([], {}, "metrics: give at least one; known: .*rouge"),
+        (["roug"], {}, 'unknown metric "roug"; did you mean "rouge"'),
+        (["rouge"], {"bleu": {}}, 'unknown metric "bleu"'),
+        (["rouge", "rouge"], {}, "metrics=rouge,rouge names one twice; give each once"),
+        (["rouge"], {"rouge": {"stem": 1}}, 'metrics.rouge: unknown key "stem"; did you mean'),
+        (["rouge"], {"rouge": {"stemmer": 1}}, "metrics.rouge.stemmer: expected bool, got 1"),
+    ],
+)
+def test_metrics_that_cannot_be_made(names, options, problem):
+    with pytest.raises(InputError, match=problem):
+        make_metrics(names, options)

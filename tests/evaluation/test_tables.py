@@ -1,0 +1,14 @@
+from longsum_jax.evaluation.tables import score_table
+
+
+def test_columns_are_as_wide_as_their_titles():
+    found = score_table(["ROUGE-1", "a longer title"], {"model": [1.234, 100], "lead": [0, 5.5]})
+    assert found.splitlines() == [
+        "         ROUGE-1 a longer title",
+        "model       1.23         100.00",
+        " lead       0.00           5.50",
+    ]
+
+
+def test_no_rows():
+    assert score_table(["f1"], {}).split() == ["f1"]
