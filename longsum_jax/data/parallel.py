@@ -12,7 +12,7 @@ from longsum_jax.data.examples.base import Counts, Example
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
@@ -29,7 +29,7 @@ def make_examples_in_parallel(
     seed: int,
     counts: Counts,
     workers: int,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> Iterator[Example]:
     """Yields the examples that ``examples.registry.make_examples`` yields.
 

@@ -29,7 +29,7 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 FORMAT_VERSION = 1
@@ -51,7 +51,7 @@ def write_prepared(
     workers: int = 1,
     overwrite: bool = False,
     progress: bool = True,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> dict[str, Any]:
     """Runs a task over one split and writes the examples, in the order of the documents.
 

@@ -10,7 +10,7 @@ from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
@@ -42,7 +42,7 @@ def load_examples(
     split: str,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> ExampleList:
     """Reads a split into memory; arguments as in ``make_examples``."""
     counts = Counts()
@@ -79,7 +79,7 @@ class ExampleStream:
         window: int,
         *,
         seed: int = 0,
-        auxiliary: Auxiliary = Auxiliary(),
+        auxiliary: Auxiliary = DEFAULT_AUXILIARY,
     ):
         if window < 1:
             raise InputError(f"window={window} must be at least 1 example")

@@ -8,7 +8,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens, source_t
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.documents import Document, Label
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 _MAX_NAMES_LISTED = 20
@@ -20,7 +20,7 @@ def classification_examples(
     document: Document,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
     """Makes the example of a document and its labels; see ``base.Maker``.
 

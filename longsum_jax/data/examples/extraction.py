@@ -7,7 +7,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
 from longsum_jax.text.gap_sentences import gap_sentence_texts
 from longsum_jax.text.oracle import greedy_oracle
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import IGNORED_LABEL
@@ -19,7 +19,7 @@ def extraction_examples(
     document: Document,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
     """Makes the example of a document's sentences, labeled 1 if the greedy oracle takes them, else
     0; see ``base.Maker``.

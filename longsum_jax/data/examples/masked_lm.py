@@ -6,7 +6,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
@@ -16,7 +16,7 @@ def masked_lm_examples(
     document: Document,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
     """Makes examples of all tokens of a document, in pieces of the task's maximum; see
     ``base.Maker``.

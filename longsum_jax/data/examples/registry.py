@@ -11,7 +11,7 @@ from longsum_jax.data.examples.summarization import summarization_examples
 from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 MAKERS: Mapping[str, Maker] = {
@@ -31,7 +31,7 @@ def make_examples(
     *,
     seed: int = 0,
     counts: Counts | None = None,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> Iterator[Example]:
     """Yields the examples of documents in their order, without those that are too short.
 

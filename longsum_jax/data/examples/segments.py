@@ -13,6 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.oracle import greedy_oracle
 from longsum_jax.text.segment_inputs import (
+    DEFAULT_AUXILIARY,
     Auxiliary,
     SegmentInputOptions,
     SegmentInputs,
@@ -28,7 +29,7 @@ def segment_examples(
     document: Document,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
     """Makes the example of a document's segments and their shares of the summary; see
     ``base.Maker``.
@@ -102,7 +103,7 @@ def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> lis
 
 def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
     """Raises InputError if the defaults would take the place of models that the options name."""
-    options, defaults = task.segments, Auxiliary()
+    options, defaults = task.segments, DEFAULT_AUXILIARY
     missing = ""
     if options.sentence_encoder and auxiliary.encode_sentences is defaults.encode_sentences:
         missing = f"sentence_encoder is {options.sentence_encoder}"

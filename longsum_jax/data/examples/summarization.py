@@ -4,7 +4,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens, source_t
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
 from longsum_jax.text.gap_sentences import gap_sentence_texts
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
@@ -14,7 +14,7 @@ def summarization_examples(
     document: Document,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
     """Makes the example of a document and its summary; see ``base.Maker``."""
     del auxiliary
