@@ -160,7 +160,7 @@ def test_documents_without_summaries_teach_their_gap_sentences(run):
         (
             {"data": {"source_lengths": (2, 4)}},
             ROWS,
-            'example "c" has 7 parts and a target of 0 tokens, more than the',
+            'example "c" has 7 segments and a target of 0 tokens, more than the',
         ),
         (
             {"model": {"extraction_heads": 3}},
