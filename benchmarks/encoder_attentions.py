@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from common import Program, compiled, fastest, print_table, write_report
 
-from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention, from_stack
+from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
@@ -53,7 +53,7 @@ BASE = BartConfig(
 )
 
 
-class Projections(SparseAttention):
+class Projections(EncoderSelfAttention):
     """What every kind computes besides its attention."""
 
     def __call__(
@@ -62,7 +62,7 @@ class Projections(SparseAttention):
         return self.o(self.q(x) + self.k(x) + self.v(x))
 
 
-ENCODER_ATTENTIONS["projections"] = EncoderAttention(from_stack(Projections))
+ENCODER_ATTENTIONS["projections"] = Projections
 PASSES = ("forward", "training")
 Rows = dict[tuple[str, int], dict[str, Any]]  # by kind and length
 LONG_ENOUGH = 10.0  # seconds of calls after which no further one is timed

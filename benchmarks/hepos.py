@@ -51,7 +51,7 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
     step = compiled(
         lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache
     )
-    kept = jax.tree.leaves((cache.states, [layer.source for layer in cache.layers]))
+    kept = jax.tree.leaves((cache.states, [layer.cross_kv for layer in cache.layers]))
     return {
         "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
         "fill_temp_gb": filling.work_bytes / GB,

@@ -36,7 +36,7 @@ import jax
 import numpy as np
 from common import markdown_table, print_table, write_report
 
-from longsum_jax.analysis import figures as plotting
+from longsum_jax.analysis import figures
 from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.commands import console, train
 from longsum_jax.data.batches import Batches
@@ -118,7 +118,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     experiment = Experiment(read_config(spec, split_overrides(flags)[1]), directory)
     if not _evaluated(directory, experiment.training.steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
-    found, model = plotting.read_run(directory), load(directory, which="latest")
+    found, model = figures.read_run(directory), load(directory, which="latest")
     return {
         **cell.values,
         "seed": cell.seed,
@@ -227,7 +227,7 @@ def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None
     (workdir / "table.md").write_text(markdown_table(rows))
     if "encoder" in rows[0]:
         height = 0.8 + 0.3 * len({row["encoder"] for row in rows})
-        plotting.save(plotting.study_figure(rows, (7.0, height)), workdir / "study.png", 200)
+        figures.save(figures.sweep_figure(rows, (7.0, height)), workdir / "study.png", 200)
     print_table(rows)
     if out:
         write_report(out, rows)

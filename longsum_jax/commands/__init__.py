@@ -1,12 +1,13 @@
-"""The commands, one file each, and what each is for."""
+"""The commands, one file each."""
 
+# name -> what ``longsum --help`` says of it
 COMMANDS = {
     "train": "trains a model as a config file says, and resumes it",
     "summarize": "prints summaries of documents",
-    "evaluate": "summarises a data set and scores the summaries",
+    "evaluate": "summarizes a data set and scores the summaries",
     "convert": "writes a model directory, with longer inputs or another attention",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
     "corpus": "prints statistics of data sets, and reads GovReport",
-    "plots": "draws training curves, attention spans and kernels",
+    "plots": "draws training curves, kernels, bigrams and sweeps",
 }

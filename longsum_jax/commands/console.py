@@ -1,5 +1,4 @@
-"""What all commands share: exit codes, help that keeps its layout, and overrides of nested
-settings."""
+"""Exit codes, help, progress and flags that commands share."""
 
 import argparse
 import contextlib
@@ -8,7 +7,7 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from longsum_jax.errors import InputError
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Runs ``main(argv)`` and exits: 0 if it worked, 2 with one sentence for bad input, else 1 with
-    a traceback.
+    """Runs ``main(argv)`` and exits.
 
-    Compiled programs are kept for the next command, see ``keep_compiled_programs``.
+    The code is 0 if it worked, 2 with one sentence for bad input, 130 after Ctrl-C, else 1 with a
+    traceback. Compiled programs are kept for the next command, see ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
     try:
@@ -37,19 +36,17 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
-    """Has JAX, not imported yet, keep compiled programs in the user's cache directory, unless told
-    otherwise.
+    """Makes JAX, not imported yet, keep compiled programs in the user's cache directory.
 
     Args:
-        environment: what JAX will read. JAX_COMPILATION_CACHE_DIR in it names another directory,
-            JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
+        environment: the variables that JAX will read. JAX_COMPILATION_CACHE_DIR in it names
+            another directory, JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
     """
     off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("false", "0")
     if off or "JAX_COMPILATION_CACHE_DIR" in environment:
         return
-    with contextlib.suppress(
-        OSError, RuntimeError
-    ):  # no home, or none that can be written: nothing is kept
+    # Without a home directory, or one that can be written, nothing is kept.
+    with contextlib.suppress(OSError, RuntimeError):
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         directory = cache / "longsum_jax" / "compiled" / _processor()
         directory.mkdir(parents=True, exist_ok=True)
@@ -58,20 +55,22 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 
 
 def _processor() -> str:
-    """A name of this kind of processor: programs for it may not run on others that share the
-    directory."""
+    """Returns a name of this processor's model.
+
+    Programs for one model may not run on others that share the directory.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    kind = "".join(
-        sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-    )
-    return f"{platform.machine()}-{hashlib.blake2b(kind.encode(), digest_size=4).hexdigest()}"
+    prefixes = ("model name", "flags", "Features")
+    model = "".join(sorted({line for line in lines if line.startswith(prefixes)}))
+    digest = hashlib.blake2b(model.encode(), digest_size=4).hexdigest()
+    return f"{platform.machine()}-{digest}"
 
 
 def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
-    """Parser of ``longsum COMMAND`` whose help ends with worked examples."""
+    """Returns the parser of ``longsum COMMAND``; its help ends with worked examples."""
     return argparse.ArgumentParser(
         prog=f"longsum {command}",
         description=description,
@@ -82,16 +81,18 @@ def parser(command: str, description: str, examples: str) -> argparse.ArgumentPa
 
 
 def print_stderr(message: str) -> None:
-    """A line on standard error."""
+    """Prints a line on standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """Shows ``what`` and the seconds passed on a terminal's standard error, so that no command sits
-    silent."""
+def spinner(message: str) -> Iterator[None]:
+    """Shows a message and the seconds that a block takes on standard error.
+
+    Where that is no terminal, the message is printed once.
+    """
     if not sys.stderr.isatty():
-        print_stderr(f"{what} ...")
+        print_stderr(f"{message} ...")
         yield
         return
     done = threading.Event()
@@ -100,7 +101,7 @@ def spinner(what: str) -> Iterator[None]:
         seconds = 0
         while not done.wait(1.0):
             seconds += 1
-            print(f"\r{what} ... {seconds} s", end="", file=sys.stderr, flush=True)
+            print(f"\r{message} ... {seconds} s", end="", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()
@@ -113,7 +114,7 @@ def spinner(what: str) -> Iterator[None]:
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """--model, --tokenizer, --dtype."""
+    """Adds --model, --tokenizer, --dtype."""
     parser.add_argument(
         "--model", required=True, metavar="DIR", help="a model directory, or a training workdir"
     )
@@ -126,7 +127,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:
-    """--max_source_length, --on_overflow."""
+    """Adds --max_source_length, --on_overflow."""
     parser.add_argument(
         "--max_source_length",
         type=int,
@@ -147,7 +148,7 @@ _GENERATION_FLAGS: dict[str, tuple[type, str]] = {
     "num_beams": (int, "beams of the search; 1 is greedy"),
     "length_penalty": (float, "above 0 favours longer beams"),
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
-    "repetition_penalty": (float, "above 1 discourages tokens that are there already"),
+    "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
     "temperature": (float, "of sampling"),
     "top_k": (int, "sample from the k likeliest tokens"),
     "top_p": (float, "sample from the likeliest tokens of this mass"),
@@ -155,12 +156,12 @@ _GENERATION_FLAGS: dict[str, tuple[type, str]] = {
 
 
 def add_generation_flags(parser: argparse.ArgumentParser) -> None:
-    """Options of generation under their generation_config names; defaults are the checkpoint's."""
+    """Adds options of generation under their generation_config names."""
     group = parser.add_argument_group(
         "generation (defaults come from the model's generation_config.json)"
     )
-    for name, (kind, text) in _GENERATION_FLAGS.items():
-        group.add_argument(f"--{name}", type=kind, help=text)
+    for name, (value_type, text) in _GENERATION_FLAGS.items():
+        group.add_argument(f"--{name}", type=value_type, help=text)
     group.add_argument(
         "--do_sample", action="store_true", default=None, help="sample instead of searching"
     )
@@ -168,13 +169,19 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check_positive(args: argparse.Namespace, *names: str) -> None:
-    """Raises InputError unless these flags, where given, are at least 1."""
+    """Raises InputError unless these flags are at least 1 or not given."""
     for name in names:
-        if (value := getattr(args, name)) is not None and value < 1:
+        value = getattr(args, name)
+        if value is not None and value < 1:
             raise InputError(f"--{name}={value} must be at least 1")
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given on the command line."""
-    given = {name: getattr(args, name) for name in (*_GENERATION_FLAGS, "do_sample")}
-    return {name: value for name, value in given.items() if value is not None}
+    """Returns the options of generation that the command line sets."""
+    return flags_set(args, (*_GENERATION_FLAGS, "do_sample"))
+
+
+def flags_set(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the values of those of the flags that the command line sets."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

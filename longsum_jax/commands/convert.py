@@ -17,7 +17,8 @@ EXAMPLES = """\
   # the same with random positions, as the Hepos paper trains them
   longsum convert bart-large bart-7168 --max_source_length=7168 --position_extension=random
 
-  # a BART that reads 4,096 tokens by LSG attention at linear cost, then one of 16,384 tokens with more global tokens
+  # a BART that reads 4,096 tokens by LSG attention at linear cost, then one of 16,384 tokens with
+  # more global tokens
   longsum convert bart-base lsg-bart-4096 --encoder_attention=lsg --max_source_length=4096 \\
       --block_size=128 --sparse_block_size=128 --sparsity_type=norm --sparsity_factor=4
   longsum convert lsg-bart-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
@@ -36,7 +37,7 @@ def _true_or_false(text: str) -> bool:
     return text == "true"
 
 
-# Options of LSG attention in config.json -> how to read one, and what it says.
+# Option of LSG attention in config.json -> type of its value, help.
 _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
     "block_size": (int, "tokens of a block, three of which a token sees around it; default: 128"),
     "sparse_block_size": (int, "sparse keys on either side, 0 for none; default: 128"),
@@ -81,17 +82,15 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
         "LSG attention (with --encoder_attention=lsg, or to change a model that has it)"
     )
     group.add_argument("--encoder_attention", choices=("lsg",), help="in place of full attention")
-    for name, (kind, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
-        metavar = {int: "N", str: "NAME"}.get(kind, "true|false")
-        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
+    for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
+        metavar = {int: "N", str: "NAME"}.get(value_type, "true|false")
+        group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
 
 
 def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
-    """The model with the encoder attention and the positions that the flags ask for."""
-    options, choices = (
-        {name: value for name in names if (value := getattr(args, name)) is not None}
-        for names in (_LSG_OPTIONS, _LSG_CHOICES)
-    )
+    """Returns the model with the encoder attention and the positions that the flags ask for."""
+    options = console.flags_set(args, _LSG_OPTIONS)
+    choices = console.flags_set(args, _LSG_CHOICES)
     if args.encoder_attention == "lsg":
         return model.to_lsg(args.max_source_length, **options, **choices)
     if choices:
@@ -101,29 +100,50 @@ def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
         )
     if options:
         model = model.with_lsg_options(**options)
-    return (
-        model
-        if args.max_source_length is None
-        else model.extended(args.max_source_length, args.position_extension)
-    )
+    if args.max_source_length is None:
+        return model
+    return model.extended(args.max_source_length, args.position_extension)
 
 
 def _check_extension(args: argparse.Namespace) -> None:
-    """LSG attention comes with tables that are repeated."""
-    given, args.position_extension = args.position_extension, args.position_extension or "tiled"
-    if given is not None and args.max_source_length is None:
+    """Checks --position_extension against other flags, and sets its default.
+
+    LSG attention comes with tables that are repeated.
+    """
+    extension = args.position_extension
+    args.position_extension = extension or "tiled"
+    if extension is not None and args.max_source_length is None:
         raise InputError(
-            f"--position_extension={given} needs --max_source_length; give both or neither"
+            f"--position_extension={extension} needs --max_source_length; give both or neither"
         )
-    if given not in (None, "tiled") and args.encoder_attention == "lsg":
+    if extension not in (None, "tiled") and args.encoder_attention == "lsg":
         raise InputError(
-            f"--position_extension={given} does not go with --encoder_attention=lsg, whose positions are tiled; leave "
-            "it out, or convert in two steps"
+            f"--position_extension={extension} does not go with --encoder_attention=lsg, whose "
+            "positions are tiled; leave it out, or convert in two steps"
         )
 
 
 def main(argv: Sequence[str]) -> None:
-    """Converts; raises InputError for what cannot be read or written."""
+    """Converts a model.
+
+    Raises:
+        InputError: a model that cannot be read, or a directory that cannot be written.
+    """
+    args = _parse(argv)
+    from longsum_jax.inference.loading import load
+
+    with console.spinner(f"reading {args.source}"):
+        model = load(args.source, tokenizer=args.tokenizer, which=args.which)
+    model = _with_encoder(model, args)
+    if args.cross_attention is not None:
+        stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
+        model = model.with_cross_attention(args.cross_attention, **stride)
+    model.save(args.target)
+    note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
+    print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = console.parser(
         "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
     )
@@ -151,7 +171,7 @@ def main(argv: Sequence[str]) -> None:
         help="what continues them: their rows again (default), random rows, or copies of the last",
     )
     parser.add_argument(
-        "--cross_attention", choices=("full", "hepos"), help="how the decoder reads the encoder"
+        "--cross_attention", choices=("full", "hepos"), help="of the decoder over the encoder"
     )
     parser.add_argument(
         "--hepos_stride",
@@ -163,19 +183,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.hepos_stride is not None and args.cross_attention != "hepos":
         raise InputError(
-            f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or neither"
+            f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or "
+            "neither"
         )
-
     _check_extension(args)
-
-    from longsum_jax.inference.loading import load
-
-    with console.spinner(f"reading {args.source}"):
-        model = load(args.source, tokenizer=args.tokenizer, which=args.which)
-    model = _with_encoder(model, args)
-    if args.cross_attention is not None:
-        stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
-        model = model.with_cross_attention(args.cross_attention, **stride)
-    model.save(args.target)
-    note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
-    print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
+    return args

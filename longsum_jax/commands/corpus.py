@@ -1,35 +1,41 @@
-"""longsum corpus: says what a data set is like, and turns GovReport's release into JSON lines."""
+"""longsum corpus: describes data sets, and turns GovReport's release into JSON lines."""
 
 import argparse
 import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from longsum_jax import atomic
-from longsum_jax.analysis.extractive import Extractiveness, mean_extractiveness
 from longsum_jax.commands import console
-from longsum_jax.data.govreport import SPLITS, read_govreport
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import read_json_lines
+
+if TYPE_CHECKING:
+    from longsum_jax.analysis.extractive import Extractiveness
 
 EXAMPLES = """\
   # lengths, compression, coverage and density of data sets
   longsum corpus statistics pubmed/test.jsonl reports/test.jsonl.gz --out=statistics.json
 
-  # GovReport as released, the directory gov-report, as reports/train.jsonl, validation.jsonl and test.jsonl; then
-  # config.task.source='json:reports/{split}.jsonl' trains on it and --data=reports/test.jsonl evaluates
+  # GovReport as released, the directory gov-report, as reports/train.jsonl, validation.jsonl and
+  # test.jsonl; then config.task.source='json:reports/{split}.jsonl' trains on it and
+  # --data=reports/test.jsonl evaluates
   longsum corpus govreport gov-report reports
 
-Coverage is the share of a summary's words that stand in fragments copied from the document, density the mean length of
-a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in documents the words of
-summaries are.
+Coverage is the share of a summary's words that stand in fragments copied from the document, density
+the mean length of a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in
+documents the words of summaries are.
 """
 HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs one subcommand; raises InputError for data that do not fit."""
+    """Runs one subcommand.
+
+    Raises:
+        InputError: data that do not fit.
+    """
     parser = console.parser("corpus", "Describes data sets, and converts GovReport.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="statistics|govreport")
     statistics = commands.add_parser(
@@ -51,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def add_data_flags(parser: argparse.ArgumentParser) -> None:
-    """Data files, and which fields of how many rows to read."""
+    """Adds data files, --document_key, --summary_key and --examples."""
     parser.add_argument(
         "data", nargs="+", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
     )
@@ -67,13 +73,17 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Document and summary of every row of one data set, as the flags say."""
+    """Yields document and summary of the rows of one data set that the flags ask for."""
+    from longsum_jax.text.documents import read_json_lines
+
     console.check_positive(args, "examples")
     rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
     return ((row.document, row.summary) for row in itertools.islice(rows, args.examples))
 
 
 def _statistics(args: argparse.Namespace) -> None:
+    from longsum_jax.analysis.extractive import mean_extractiveness
+
     table = []
     for path in args.data:
         with console.spinner(f"reading {path}"):
@@ -90,12 +100,14 @@ def _statistics(args: argparse.Namespace) -> None:
         _write(Path(args.out), json.dumps(rows, indent=2) + "\n")
 
 
-def _cells(found: Extractiveness) -> list[str]:
+def _cells(found: "Extractiveness") -> list[str]:
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
     return [format(value, pattern) for value, pattern in zip(found, formats, strict=True)]
 
 
 def _govreport(args: argparse.Namespace) -> None:
+    from longsum_jax.data.govreport import SPLITS
+
     target = Path(args.target)
     try:
         with atomic.scratch_directory(target) as work:
@@ -113,6 +125,8 @@ def _govreport(args: argparse.Namespace) -> None:
 
 
 def _write_split(source: str, split: str, path: Path) -> int:
+    from longsum_jax.data.govreport import read_govreport
+
     count = 0
     with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
         for count, row in enumerate(read_govreport(source, split), 1):  # noqa: B007

@@ -1,4 +1,4 @@
-"""longsum extract: documents cut down to their important sentences, for a summariser to read."""
+"""longsum extract: cuts documents down to their important sentences."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,22 +15,27 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   # what an extractor trained with configs/extractor.py chooses, for training and for evaluation
   longsum extract --model=runs/extractor --data=reports/train.jsonl --out=short/train.jsonl
-  longsum extract --model=runs/extractor --data=reports/validation.jsonl --out=short/validation.jsonl
-  python -m longsum_jax.train --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \\
-      --workdir=runs/abstractor
+  longsum extract --model=runs/extractor --data=reports/validation.jsonl \\
+      --out=short/validation.jsonl
+  python -m longsum_jax.train --workdir=runs/abstractor \\
+      --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl'
 
-  # what a perfect extractor would choose: the most that this way of summarising can reach
+  # what a perfect extractor would choose: the most that this way of summarizing can reach
   longsum extract --oracle --data=reports/test.jsonl --out=oracle/test.jsonl
 
-Every line has the keys id, document (the chosen sentences, in their order), summary and query as they were, and
-sentences (their numbers, from 0 on).
+Every line has the keys id, document (the chosen sentences, in their order), summary and query as
+they were, and sentences (their indices, from 0 on).
 """
 
 Choose = Callable[["Document", list[str]], list[int]]
 
 
 def main(argv: Sequence[str]) -> None:
-    """Writes the shorter documents; raises InputError for data or a model that do not fit."""
+    """Writes the shorter documents.
+
+    Raises:
+        InputError: data or a model that do not fit.
+    """
     parser = console.parser(
         "extract", "Cuts documents down to the sentences that an extractor chooses.", EXAMPLES
     )
@@ -65,27 +70,38 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
-    """All that can be wrong with data or model shows here, before anything is written."""
+    """Returns the documents, and the function that chooses sentences of one.
+
+    Bad data and models are refused here, before anything is written.
+    """
     from longsum_jax.text.documents import read_json_lines
     from longsum_jax.text.oracle import greedy_oracle
 
     keys = {"document_key": args.document_key, "summary_key": args.summary_key}
     documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
+
+    def choose_by_reference(document: "Document", sentences: list[str]) -> list[int]:
+        return greedy_oracle(sentences, document.summary)
+
     if args.oracle:
-        return documents, lambda document, sentences: greedy_oracle(sentences, document.summary)
+        return documents, choose_by_reference
     from longsum_jax.inference.loading import load
 
     model = load(args.model)
     options = {"threshold": args.threshold, "top_k": args.top_k}
     model.extract([], **options)
-    return documents, lambda document, sentences: model.extract(
-        [sentences], queries=[document.query], **options
-    )[0]
+
+    def choose_by_model(document: "Document", sentences: list[str]) -> list[int]:
+        return model.extract([sentences], queries=[document.query], **options)[0]
+
+    return documents, choose_by_model
 
 
 def _row(document: "Document", choose: Choose) -> dict[str, Any]:
-    """One line of the output: whatever was chosen, or the first sentence, since no document may be
-    empty."""
+    """Returns one line of the output: the chosen sentences, or the first where none is.
+
+    No document may be empty.
+    """
     from longsum_jax.text.sentences import split_sentences
 
     sentences = split_sentences(document.document)
@@ -96,7 +112,7 @@ def _row(document: "Document", choose: Choose) -> dict[str, Any]:
 
 
 def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
-    """Writes all rows under a temporary name first: what bears the final one is whole."""
+    """Writes the rows of all documents."""
     from tqdm import tqdm
 
     try:

@@ -2,12 +2,11 @@
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from longsum_jax.commands import console
-from longsum_jax.data.prepared import write_prepared
-from longsum_jax.data.tasks import TASKS, get_task
-from longsum_jax.tokenizers.loading import load_tokenizer
+from longsum_jax.data.tasks import TASKS, Task, get_task
 
 EXAMPLES = """\
   # the documentation inside Python, as bytes; nothing is downloaded
@@ -26,8 +25,8 @@ EXAMPLES = """\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
       --tokenizer=spiece.model --out=data/reports/train
 
-Training reads the directory: shuffled, without TensorFlow, and from any position. What did not fit the
-lengths is counted in OUT/metadata.json and printed at the end.
+Training reads the directory: shuffled, without TensorFlow, and from any position. What did not fit
+the lengths is counted in OUT/metadata.json and printed at the end.
 """
 
 TASK_OPTIONS = {
@@ -57,17 +56,23 @@ GAP_SENTENCE_OPTIONS = {
 }
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Prepares one split; raises InputError for what does not fit."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prepares one split of a task.
+
+    Raises:
+        InputError: options or data that do not fit.
+    """
     args = _parse(argv)
-    overrides = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
-    task = get_task(args.task, **overrides)
-    gaps = {
-        key: getattr(args, key) for key in GAP_SENTENCE_OPTIONS if getattr(args, key) is not None
-    }
-    if gaps:
-        gaps = dataclasses.asdict(task.gap_sentences) | gaps
-        task = get_task(args.task, **overrides, gap_sentences=gaps)
+
+    from longsum_jax.data.prepared import write_prepared
+    from longsum_jax.tokenizers.loading import load_tokenizer
+
+    options = console.flags_set(args, TASK_OPTIONS)
+    task = get_task(args.task, **options)
+    gap_options = console.flags_set(args, GAP_SENTENCE_OPTIONS)
+    if gap_options:
+        gap_options = dataclasses.asdict(task.gap_sentences) | gap_options
+        task = get_task(args.task, **options, gap_sentences=gap_options)
     metadata = write_prepared(
         args.out,
         task,
@@ -82,11 +87,8 @@ def main(argv: list[str] | None = None) -> None:
     print(_report(args.out, metadata))
 
 
-def _parse(argv: list[str] | None) -> argparse.Namespace:
-    tasks = "\n".join(
-        f"  {task.name:16} {task.source:28} {task.objective:13} {task.max_source_length} -> {task.max_target_length}"
-        for task in TASKS.values()
-    )
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    tasks = "\n".join(map(_task_line, TASKS.values()))
     description = "Runs the text side of a task once and writes shards that training reads fast."
     parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}")
     parser.add_argument("--task", required=True, help="a name of the list below")
@@ -109,16 +111,21 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     for title, options in (("task", TASK_OPTIONS), ("gap sentences", GAP_SENTENCE_OPTIONS)):
         group = parser.add_argument_group(f"{title} (defaults are the task's)")
-        for name, (kind, text) in options.items():
-            group.add_argument(f"--{name}", type=kind, help=text)
+        for name, (value_type, text) in options.items():
+            group.add_argument(f"--{name}", type=value_type, help=text)
     return parser.parse_args(argv)
+
+
+def _task_line(task: Task) -> str:
+    lengths = f"{task.max_source_length} -> {task.max_target_length}"
+    return f"  {task.name:16} {task.source:28} {task.objective:13} {lengths}"
 
 
 def _report(out: str, metadata: dict[str, Any]) -> str:
     counts = metadata["counts"]
-    pieces = (
-        "" if counts["pieces"] == counts["read"] else f" and cut into {counts['pieces']} pieces"
-    )
+    pieces = ""
+    if counts["pieces"] != counts["read"]:
+        pieces = f" and cut into {counts['pieces']} pieces"
     return (
         f"{metadata['examples']} examples in {out} ({metadata['num_shards']} shards); "
         f"{counts['read']} documents read{pieces}, {counts['too_short']} too short; "

@@ -4,8 +4,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.summary import Summary
 
 EXAMPLES = """\
   # a whole book, read from its first to its last token
@@ -14,15 +18,19 @@ EXAMPLES = """\
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --json
 
-The summary goes to standard output, and one JSON line to standard error: tokens of the document, read and dropped,
-and whether the summary ended by itself ("eos") or at --max_new_tokens ("limit"). With --json both are one line of
-standard output.
+The summary goes to standard output, and one JSON line to standard error: tokens of the document,
+read and dropped, and whether the summary ended by itself ("eos") or at --max_new_tokens ("limit").
+With --json both are one line of standard output.
 """
 
 
 def main(argv: Sequence[str]) -> None:
-    """Summarises every file; raises InputError for what cannot be read."""
-    parser = console.parser("summarize", "Summarises documents of any length.", EXAMPLES)
+    """Summarizes every file.
+
+    Raises:
+        InputError: a file or a model that cannot be read.
+    """
+    parser = console.parser("summarize", "Summarizes documents of any length.", EXAMPLES)
     console.add_model_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
@@ -40,28 +48,30 @@ def main(argv: Sequence[str]) -> None:
     documents = [(name, read_text_file(name)) for name in args.files or ["-"]]
     model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
     for name, text in documents:
+        title = "standard input" if name == "-" else name
         began = time.perf_counter()
-        with console.spinner(f"summarising {'standard input' if name == '-' else name}"):
-            summary = model.summaries(
+        with console.spinner(f"summarizing {title}"):
+            (summary,) = model.summaries(
                 text,
                 max_source_length=args.max_source_length,
                 on_overflow=args.on_overflow,
                 seed=args.seed,
-                names=["standard input" if name == "-" else name],
+                names=[title],
                 **console.generation_options(args),
-            )[0]
-        report = {
-            "file": name,
-            **summary.report(),
-            "seconds": round(time.perf_counter() - began, 2),
-        }
-        if summary.dropped_tokens:
-            console.print_stderr(
-                f"{name}: only the first {summary.read_tokens} of {summary.document_tokens} tokens were read "
-                "(--max_source_length)"
             )
-        if args.json:
-            print(json.dumps({**report, "summary": summary.text}, ensure_ascii=False), flush=True)
-        else:
-            print(summary.text, flush=True)
-            print(json.dumps(report), file=sys.stderr)
+        seconds = round(time.perf_counter() - began, 2)
+        _print(name, summary, seconds, as_json=args.json)
+
+
+def _print(name: str, summary: "Summary", seconds: float, *, as_json: bool) -> None:
+    report = {"file": name, **summary.report(), "seconds": seconds}
+    if summary.dropped_tokens:
+        console.print_stderr(
+            f"{name}: only the first {summary.read_tokens} of {summary.document_tokens} tokens "
+            "were read (--max_source_length)"
+        )
+    if as_json:
+        print(json.dumps({**report, "summary": summary.text}, ensure_ascii=False), flush=True)
+    else:
+        print(summary.text, flush=True)
+        print(json.dumps(report), file=sys.stderr)

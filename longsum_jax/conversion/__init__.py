@@ -1,1 +1,1 @@
-"""Changes of a model that need no training: longer inputs, other attentions."""
+"""Conversions of a trained model: longer inputs, other attentions."""

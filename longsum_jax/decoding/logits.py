@@ -1,9 +1,9 @@
+# ruff: noqa: F722, RUF100
 """Pure functions that forbid, force or reweigh next tokens.
 
-Shapes throughout: ``scores`` [B, R, V] float32 (logits, or log-probabilities in beam search),
-``history`` [B, R, T] int32 of which the first ``length`` ids are there (a traced scalar that counts
-the start token) and the rest is unspecified. Forbidden tokens get -inf. Meanings and their order
-follow transformers 5's generate.
+Throughout, ``scores`` are logits, or log-probabilities in beam search; of ``history`` the first
+``length`` ids are set (a traced scalar that counts the start token), and the rest is unspecified.
+Forbidden tokens get -inf. Meanings and their order follow transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,20 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.typing import Array
+
+Scores = Float[Array, "batch beams vocab"]
+History = Int[Array, "batch beams history"]
+Scalar = Int[Array, ""]
 
 
 def process_scores(
-    scores: Array, history: Array, length: Array, options: GenerationOptions
-) -> Array:
-    """Applies everything that ``options`` ask for except the sampling options; returns [B, R, V].
+    scores: Scores, history: History, length: Scalar, options: GenerationOptions
+) -> Scores:
+    """Applies everything that ``options`` ask for except the sampling options.
 
     Raises:
         InputError: a forced or forbidden token id that is outside the vocabulary.
@@ -28,13 +32,12 @@ def process_scores(
     _check_vocabulary(options, scores.shape[-1])
     new_tokens = length - 1
     if options.repetition_penalty != 1.0:
-        scores = penalise_repetition(scores, history, length, options.repetition_penalty)
+        scores = penalize_repetition(scores, history, length, options.repetition_penalty)
     if options.no_repeat_ngram_size > 0:
         scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
     for word in options.bad_words_ids:
-        if not (
-            len(word) == 1 and word[0] in options.eos_token_id
-        ):  # the end itself is never a bad word
+        is_end = len(word) == 1 and word[0] in options.eos_token_id
+        if not is_end:  # the end itself is never a bad word
             scores = forbid_sequence(scores, history, length, word)
     if options.min_new_tokens > 0 and options.eos_token_id:
         too_short = new_tokens < options.min_new_tokens
@@ -50,9 +53,8 @@ def process_scores(
     return scores
 
 
-def warp_scores(scores: Array, options: GenerationOptions) -> Array:
-    """Applies temperature, top-k and top-p, in this order, to ``scores`` [B, R, V] before
-    sampling."""
+def warp_scores(scores: Scores, options: GenerationOptions) -> Scores:
+    """Applies temperature, top-k and top-p, in this order, before sampling."""
     if options.temperature != 1.0:
         scores = scores / options.temperature
     if options.top_k > 0:
@@ -62,22 +64,22 @@ def warp_scores(scores: Array, options: GenerationOptions) -> Array:
     return scores
 
 
-def penalise_repetition(scores: Array, history: Array, length: Array, penalty: float) -> Array:
+def penalize_repetition(scores: Scores, history: History, length: Scalar, penalty: float) -> Scores:
     """Divides positive and multiplies negative scores of tokens in the history by ``penalty``.
 
     Source: Keskar et al. 2019, section 4.1, with the sign handled as transformers does.
     """
-    present = jnp.arange(history.shape[-1]) < length
-    seen = _token_mask(history, present, scores.shape[-1])
-    penalised = jnp.where(scores < 0, scores * penalty, scores / penalty)
-    return jnp.where(seen, penalised, scores)
+    is_set = jnp.arange(history.shape[-1]) < length
+    repeats = _token_mask(history, is_set, scores.shape[-1])
+    penalized = jnp.where(scores < 0, scores * penalty, scores / penalty)
+    return jnp.where(repeats, penalized, scores)
 
 
-def forbid_repeated_ngrams(scores: Array, history: Array, length: Array, size: int) -> Array:
+def forbid_repeated_ngrams(scores: Scores, history: History, length: Scalar, size: int) -> Scores:
     """Forbids every token that would complete an n-gram of ``size`` that the history holds already.
 
-    Linear in T: each window of ``size`` ids is compared once with the ids that the next token would
-    follow.
+    Linear in the length of the history: each window of ``size`` ids is compared once with the ids
+    that the next token would follow.
     """
     windows = history.shape[-1] - size + 1
     if windows < 1:
@@ -90,7 +92,9 @@ def forbid_repeated_ngrams(scores: Array, history: Array, length: Array, size: i
     return jnp.where(banned, -jnp.inf, scores)
 
 
-def forbid_sequence(scores: Array, history: Array, length: Array, word: Sequence[int]) -> Array:
+def forbid_sequence(
+    scores: Scores, history: History, length: Scalar, word: Sequence[int]
+) -> Scores:
     """Forbids the last id of ``word`` where the history ends with the ids before it."""
     *prefix, last = word
     match = jnp.broadcast_to(length >= len(prefix), history.shape[:-1])
@@ -103,24 +107,24 @@ def forbid_sequence(scores: Array, history: Array, length: Array, word: Sequence
     )
 
 
-def forbid_tokens(scores: Array, tokens: Sequence[int]) -> Array:
+def forbid_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
     """Forbids ``tokens`` everywhere."""
     return jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), -jnp.inf, scores)
 
 
-def force_tokens(scores: Array, tokens: Sequence[int]) -> Array:
+def force_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
     """Scores ``tokens`` 0 and forbids all others."""
     forced = jnp.where(_vocabulary_mask(tokens, scores.shape[-1]), 0.0, -jnp.inf)
     return jnp.broadcast_to(forced.astype(scores.dtype), scores.shape)
 
 
-def keep_top_k(scores: Array, k: int) -> Array:
+def keep_top_k(scores: Scores, k: int) -> Scores:
     """Forbids all but the ``k`` highest scores; ties with the k-th stay."""
     smallest = jax.lax.top_k(scores, min(k, scores.shape[-1]))[0][..., -1:]
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
-def keep_top_p(scores: Array, p: float) -> Array:
+def keep_top_p(scores: Scores, p: float) -> Scores:
     """Keeps the smallest set of likeliest tokens whose probabilities add up to ``p`` or more.
 
     Ties with the least likely token of the set stay, so how a sort breaks ties does not matter.
@@ -128,25 +132,31 @@ def keep_top_p(scores: Array, p: float) -> Array:
     """
     ascending = jnp.sort(scores, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1)
-    kept = (below > np.float32(1.0 - p)).at[..., -1].set(True)
-    smallest = jnp.min(jnp.where(kept, ascending, jnp.inf), axis=-1, keepdims=True)
+    nucleus = (below > np.float32(1.0 - p)).at[..., -1].set(True)
+    smallest = jnp.min(jnp.where(nucleus, ascending, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
-def _vocabulary_mask(tokens: Sequence[int], vocabulary: int) -> np.ndarray:
-    """Returns [V] bool, true at ``tokens``."""
-    return np.isin(np.arange(vocabulary), tokens)
+def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray, " vocab"]:
+    """Returns True at ``tokens``."""
+    return np.isin(np.arange(vocab_size), tokens)
 
 
-def _token_mask(ids: Array, where: Array, vocabulary: int) -> Array:
-    """Returns [B, R, V] bool: which tokens occur in ``ids`` [B, R, N] where ``where`` is true."""
+def _token_mask(
+    ids: Int[Array, "batch beams positions"],
+    where: Bool[Array, " positions"] | Bool[Array, "batch beams positions"],
+    vocab_size: int,
+) -> Bool[Array, "batch beams vocab"]:
+    """Returns True for the tokens that occur in ``ids`` where ``where`` is True."""
     batch, beams, _ = ids.shape
-    ids = jnp.where(where, ids, vocabulary)  # an id that the scatter drops
-    rows, columns = jnp.arange(batch)[:, None, None], jnp.arange(beams)[:, None]
-    return jnp.zeros((batch, beams, vocabulary), bool).at[rows, columns, ids].set(True, mode="drop")
+    ids = jnp.where(where, ids, vocab_size)  # an id that the scatter drops
+    rows = jnp.arange(batch)[:, None, None]
+    columns = jnp.arange(beams)[:, None]
+    mask = jnp.zeros((batch, beams, vocab_size), bool)
+    return mask.at[rows, columns, ids].set(True, mode="drop")
 
 
-def _check_vocabulary(options: GenerationOptions, vocabulary: int) -> None:
+def _check_vocabulary(options: GenerationOptions, vocab_size: int) -> None:
     forced_bos = () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
     named = {
         "eos_token_id": options.eos_token_id,
@@ -155,8 +165,8 @@ def _check_vocabulary(options: GenerationOptions, vocabulary: int) -> None:
         "bad_words_ids": [token for word in options.bad_words_ids for token in word],
     }
     for name, tokens in named.items():
-        if tokens and max(tokens) >= vocabulary:
+        if tokens and max(tokens) >= vocab_size:
             raise InputError(
-                f"{name}: token id {max(tokens)} is outside the model's vocabulary of {vocabulary}; "
-                f"give an id below {vocabulary}"
+                f"{name}: token id {max(tokens)} is outside the model's vocabulary of "
+                f"{vocab_size}; give an id below {vocab_size}"
             )

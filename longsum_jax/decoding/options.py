@@ -1,5 +1,4 @@
-"""Every option of decoding under its generation_config name, and how a generation_config.json is
-read."""
+"""Options of decoding under their generation_config names, and reading generation_config.json."""
 
 import dataclasses
 import math
@@ -79,15 +78,13 @@ _NO_EFFECT = frozenset(
 _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 _REQUIRED = ("max_new_tokens", "decoder_start_token_id")
-_OFF = {
-    "top_k": 0,
-    "min_new_tokens": 0,
-}  # where an absent option is not the same as one switched off
+# Options for which absent is not the same as switched off.
+_OFF = {"top_k": 0, "min_new_tokens": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """How to decode; hashable, so that it can be a static argument of ``jax.jit``.
+    """Options of decoding; hashable, so that they can be a static argument of ``jax.jit``.
 
     Names and meanings are those of transformers' GenerationConfig. Lengths are in new tokens: the
     start token is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with
@@ -153,7 +150,8 @@ class GenerationOptions:
                 values[new_tokens] = max(_count(length, values[length]) - 1, 0)
         if values.get("max_new_tokens") is None:
             raise InputError(
-                f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in tokens"
+                f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in "
+                "tokens"
             )
         fields = {f.name for f in dataclasses.fields(cls)}
         return from_dict(
@@ -162,7 +160,7 @@ class GenerationOptions:
 
     @property
     def decoder_beams(self) -> int:
-        """R, the number of rows that the decoder's cache holds for every document."""
+        """The number of beams that the decoder's cache holds for every document."""
         return self.num_return_sequences if self.do_sample else self.num_beams
 
 
@@ -193,8 +191,10 @@ def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Non
 
 
 def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns set values only; an override given in one unit of length replaces the other unit
-    too."""
+    """Returns the values that are set; overrides go before ``config``.
+
+    An override in one unit of length replaces the other unit too.
+    """
     values = {name: value for name, value in config.items() if value is not None}
     for length, new_tokens in _LENGTHS.items():
         if overrides.get(length) is not None and overrides.get(new_tokens) is None:
@@ -214,7 +214,8 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
         value = values.get(name)
         if value is not None and value not in allowed:
             raise InputError(
-                f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without it"
+                f"{_CONFIG}.{name}={value!r} is not supported; pass {name}=None to decode without "
+                "it"
             )
 
 
@@ -243,7 +244,8 @@ def _check_ranges(o: GenerationOptions) -> None:
             raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
     if min(ids) < 0:
         raise InputError(
-            f"token ids for start, end, padding and forced tokens must be at least 0, got {min(ids)}"
+            "token ids for start, end, padding and forced tokens must be at least 0, got "
+            f"{min(ids)}"
         )
 
 

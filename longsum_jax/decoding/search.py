@@ -1,10 +1,10 @@
-"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a key/value
-cache.
+# ruff: noqa: F722, RUF100
+"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a cache.
 
-Which ids and scores come out follows transformers 5's generate for encoder-decoder models, with two
+Ids and scores are those of transformers 5's generate for encoder-decoder models, with two
 differences on purpose. Rows of a batch finish independently: nothing of a row depends on its batch
-mates, not even the spare hypotheses that num_return_sequences returns. What follows the end of a
-sequence is always ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if
+mates, not even the spare hypotheses that num_return_sequences returns. The end of a sequence is
+always followed by ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if
 the padding id is 0.
 """
 
@@ -14,53 +14,56 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped, UInt
 
 from longsum_jax.decoding.logits import process_scores, warp_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.typing import Array
 
 Cache = Any  # any pytree of arrays
-_NEVER = (
-    -1e9
-)  # the score of hypotheses that do not exist; finite, so that differences of scores stay numbers
+# The score of hypotheses that do not exist; finite, so that differences of scores stay numbers.
+_NEVER = -1e9
+
+Tokens = Int[Array, "batch beams"]
+Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_tokens
+Scalar = Int[Array, ""]
+RandomKeys = Key[Array, "..."] | UInt[Array, "..."]
 
 
 class Decoder(NamedTuple):
-    """What a model gives to be decoded: two functions over a cache whose position is inside it.
+    """Two functions of a model over a cache that holds its position.
 
     Attributes:
-        step: (ids [B, R] int32, cache) -> (logits [B, R, V], cache); reads one token for every
-            beam.
-        reorder: (cache, beams [B, R] int32) -> cache; row b, beam r continues from old beam
+        step: (ids [batch, beams] int32, cache) -> (logits [batch, beams, vocab], cache); reads one
+            token for every beam.
+        reorder: (cache, beams [batch, beams] int32) -> cache; row b, beam r continues from old beam
             ``beams[b, r]``. Only self-attention entries move: encoder-side keys and values are
             stored once per batch row.
     """
 
-    step: Callable[[Array, Cache], tuple[Array, Cache]]
-    reorder: Callable[[Cache, Array], Cache]
+    step: Callable[[Tokens, Cache], tuple[Float[Array, "batch beams vocab"], Cache]]
+    reorder: Callable[[Cache, Tokens], Cache]
 
 
 class Generated(NamedTuple):
-    """Decoded sequences; N is ``batch_size * num_return_sequences``, the sequences of one document
-    adjacent.
+    """Decoded sequences, ``batch_size * num_return_sequences``; those of a document are adjacent.
 
     Attributes:
-        sequences: [N, 1 + max_new_tokens] int32, beginning with the start token, padded after the
-            end.
-        lengths: [N] int32, new tokens of each sequence; the end-of-sequence token counts, the start
+        sequences: int32, beginning with the start token, padded after the end; positions is 1 +
+            max_new_tokens.
+        lengths: int32, new tokens of each sequence; the end-of-sequence token counts, the start
             does not.
-        ended: [N] bool, true where the sequence ended by itself, false where it hit the limit (also
-            when ``forced_eos_token_id`` then wrote an end-of-sequence token).
-        scores: [N] float32; in beam search the sum of log-probabilities over length **
+        ended: True where the sequence ended by itself, False where it hit the limit (also when
+            ``forced_eos_token_id`` then wrote an end-of-sequence token).
+        scores: float32; in beam search the sum of log-probabilities over length **
             length_penalty, else the sum of the tokens' log-probabilities under the distributions
             they were chosen from.
     """
 
-    sequences: Array
-    lengths: Array
-    ended: Array
-    scores: Array
+    sequences: Int[Array, "sequences positions"]
+    lengths: Int[Array, " sequences"]
+    ended: Bool[Array, " sequences"]
+    scores: Float[Array, " sequences"]
 
 
 def generate(
@@ -69,7 +72,7 @@ def generate(
     *,
     batch_size: int,
     options: GenerationOptions,
-    rng: Array | None = None,
+    rng: RandomKeys | None = None,
 ) -> Generated:
     """Decodes a batch; traceable, and meant to be called inside ``jax.jit`` with ``options``
     static.
@@ -78,10 +81,10 @@ def generate(
         decoder: the model's step and reorder functions.
         cache: a fresh cache with ``options.decoder_beams`` beams and room for ``max_new_tokens``
             positions.
-        batch_size: B, the number of documents.
-        options: what to do; every combination compiles once.
+        batch_size: number of documents.
+        options: of the search; every combination compiles once.
         rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys
-            [B], one for every row (then a row draws the same whichever batch it is in).
+            [batch], one for every row (then a row draws the same whichever batch it is in).
 
     Raises:
         InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too
@@ -92,27 +95,30 @@ def generate(
     return _beam_search(decoder, cache, batch_size, options)
 
 
-def trim(generated: Generated) -> np.ndarray:
-    """Returns ``sequences`` on the host, [N, 1 + longest]: cut after the longest row as
-    transformers does."""
+def trim(generated: Generated) -> Int[np.ndarray, "sequences positions"]:
+    """Returns ``sequences`` on the host, cut after the longest row as transformers does."""
     longest = int(np.max(generated.lengths, initial=0))
     return np.asarray(generated.sequences)[:, : 1 + longest]
 
 
-# Greedy search and sampling: the R beams of a row are independent samples.
+# Greedy search and sampling: the beams of a row are independent samples.
 
 
 class _Samples(NamedTuple):
-    step: Array  # scalar int32, new tokens so far
-    sequences: Array  # [B, R, 1 + max_new_tokens]
-    lengths: Array  # [B, R]
-    finished: Array  # [B, R] bool
-    scores: Array  # [B, R]
+    step: Scalar  # new tokens so far
+    sequences: Sequences
+    lengths: Int[Array, "batch beams"]
+    finished: Bool[Array, "batch beams"]
+    scores: Float[Array, "batch beams"]
     cache: Cache
 
 
 def _sample(
-    decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions, rng: Array | None
+    decoder: Decoder,
+    cache: Cache,
+    batch_size: int,
+    options: GenerationOptions,
+    rng: RandomKeys | None,
 ) -> Generated:
     beams = options.decoder_beams
     keys = _row_keys(rng, batch_size, beams) if options.do_sample else None
@@ -153,8 +159,8 @@ def _sample(
     return _result(end.sequences, end.lengths, end.scores, options)
 
 
-def _row_keys(rng: Array | None, batch_size: int, beams: int) -> Array:
-    """Returns typed keys [B, R]."""
+def _row_keys(rng: RandomKeys | None, batch_size: int, beams: int) -> Key[Array, "batch beams"]:
+    """Returns a typed key for every beam of every row."""
     if rng is None:
         raise InputError("do_sample=True needs random keys; give generate rng=jax.random.key(seed)")
     if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
@@ -169,42 +175,45 @@ def _row_keys(rng: Array | None, batch_size: int, beams: int) -> Array:
     return jax.vmap(fold_in, in_axes=(0, None))(rng, jnp.arange(beams))
 
 
-def _draw(keys: Array, step: Array, logits: Array) -> Array:
-    """Draws one token [B, R] from ``logits`` [B, R, V]."""
+def _draw(
+    keys: Key[Array, "batch beams"], step: Scalar, logits: Float[Array, "batch beams vocab"]
+) -> Tokens:
+    """Draws one token for every beam."""
 
-    def draw(key: Array, row: Array) -> Array:
+    def draw(key: Key[Array, ""], row: Float[Array, " vocab"]) -> Scalar:
         return jax.random.categorical(jax.random.fold_in(key, step), row)
 
     return jax.vmap(jax.vmap(draw))(keys, logits).astype(jnp.int32)
 
 
-# Beam search: R running beams beside the R best finished hypotheses. Every step ranks K > R
-# candidates, so many that they refill the running beams even if the likeliest continuations of each
-# are all end-of-sequence tokens.
+# Beam search: the running beams beside as many best finished hypotheses. Every step ranks more
+# candidates than beams, so many that they refill the running beams even if the likeliest
+# continuations of each are all end-of-sequence tokens.
 
 
 class _Hypotheses(NamedTuple):
-    sequences: Array  # [B, R, 1 + max_new_tokens]
-    scores: Array  # [B, R], best first
-    lengths: Array  # [B, R]
-    exists: Array  # [B, R] bool; false in slots that no finished sequence has taken yet
+    sequences: Sequences
+    scores: Float[Array, "batch beams"]  # best first
+    lengths: Int[Array, "batch beams"]
+    exists: Bool[Array, "batch beams"]  # False in slots that no finished sequence has taken yet
 
 
 class _Beams(NamedTuple):
-    step: Array  # scalar int32, new tokens so far
-    sequences: Array  # [B, R, 1 + max_new_tokens], still running
-    scores: Array  # [B, R] sums of log-probabilities, best first
+    step: Scalar  # new tokens so far
+    sequences: Sequences  # still running
+    scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
     finished: _Hypotheses
-    done: Array  # [B] bool; nothing of the row changes any more
+    done: Bool[Array, " batch"]  # nothing of the row changes any more
     cache: Cache
 
 
 class _Candidates(NamedTuple):
-    beams: Array  # [B, K], the running beam each continues
-    tokens: Array  # [B, K]
-    scores: Array  # [B, K] sums of log-probabilities, best first
-    sequences: Array  # [B, K, 1 + max_new_tokens], the new token included
-    ends: Array  # [B, K] bool; its token is an end-of-sequence token, or the last that the limit allows
+    beams: Int[Array, "batch candidates"]  # the running beam that each continues
+    tokens: Int[Array, "batch candidates"]
+    scores: Float[Array, "batch candidates"]  # sums of log-probabilities, best first
+    sequences: Int[Array, "batch candidates positions"]  # the new token included
+    # The token is an end-of-sequence token, or the last that the limit allows.
+    ends: Bool[Array, "batch candidates"]
 
 
 def _beam_search(
@@ -218,18 +227,18 @@ def _beam_search(
         candidates = _rank_continuations(logits, state, options)
         finished = _keep_best_finished(candidates, state, options)
         # Candidates that ended sink to the bottom, below every one that can be continued.
-        scores, kept = jax.lax.top_k(
+        scores, best = jax.lax.top_k(
             candidates.scores + candidates.ends * _NEVER, options.num_beams
         )
         full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
         hopeless = ~_can_improve(scores[:, :1], finished, state.step + 1, options)
         return _Beams(
             step=state.step + 1,
-            sequences=_take(candidates.sequences, kept),
+            sequences=_take(candidates.sequences, best),
             scores=scores,
             finished=finished,
             done=state.done | full | hopeless,
-            cache=decoder.reorder(cache, _take(candidates.beams, kept)),
+            cache=decoder.reorder(cache, _take(candidates.beams, best)),
         )
 
     end = jax.lax.while_loop(unfinished, advance, _first_beams(cache, batch_size, options))
@@ -244,9 +253,8 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
     return _Beams(
         step=jnp.int32(0),
         sequences=sequences,
-        scores=nothing.at[:, 0].set(
-            0.0
-        ),  # all beams hold the same start: only one of them may be continued
+        # All beams hold the same start: only one of them may be continued.
+        scores=nothing.at[:, 0].set(0.0),
         finished=_Hypotheses(
             sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
         ),
@@ -255,20 +263,23 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
     )
 
 
-def _rank_continuations(logits: Array, state: _Beams, options: GenerationOptions) -> _Candidates:
+def _rank_continuations(
+    logits: Float[Array, "batch beams vocab"], state: _Beams, options: GenerationOptions
+) -> _Candidates:
     """Ranks the continuations of all beams of a row by accumulated log-probability, best first."""
-    batch_size, beams, vocabulary = logits.shape
+    batch_size, beams, vocab_size = logits.shape
     count = max(2, 1 + len(options.eos_token_id)) * beams
-    if count > beams * vocabulary:
+    if count > beams * vocab_size:
         raise InputError(
-            f"beam search with {len(options.eos_token_id)} eos_token_id needs a vocabulary of at least "
-            f"{count // beams}, not {vocabulary}"
+            f"beam search with {len(options.eos_token_id)} eos_token_id needs a vocabulary of at "
+            f"least {count // beams}, not {vocab_size}"
         )
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     log_probs = process_scores(log_probs, state.sequences, state.step + 1, options)
-    accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocabulary)
+    accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
     scores, flat = jax.lax.top_k(accumulated, count)
-    parents, tokens = flat // vocabulary, flat % vocabulary
+    parents = flat // vocab_size
+    tokens = flat % vocab_size
     return _Candidates(
         beams=parents,
         tokens=tokens,
@@ -281,10 +292,9 @@ def _rank_continuations(logits: Array, state: _Beams, options: GenerationOptions
 def _keep_best_finished(
     candidates: _Candidates, state: _Beams, options: GenerationOptions
 ) -> _Hypotheses:
-    """Merges what has just ended into the R best finished hypotheses; rows that are done keep
-    theirs."""
+    """Merges candidates that end into the best finished hypotheses of rows that are not done."""
     old = state.finished
-    # A candidate below the first R ranks is there to refill the beams, and may not finish.
+    # A candidate ranked below the number of beams is there to refill them, and may not finish.
     ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
     scores = candidates.scores / _length_divisors(options)[state.step + 1] + ~ends * _NEVER
     new = _Hypotheses(
@@ -301,10 +311,12 @@ def _keep_best_finished(
 
 
 def _can_improve(
-    best_running: Array, finished: _Hypotheses, step: Array, options: GenerationOptions
-) -> Array:
-    """Tells for each row [B] whether its best running beam [B, 1] may still beat its worst finished
-    one.
+    best_running: Float[Array, "batch one"],
+    finished: _Hypotheses,
+    step: Scalar,
+    options: GenerationOptions,
+) -> Bool[Array, " batch"]:
+    """Returns True for rows whose best running beam may still beat their worst finished one.
 
     A running beam is judged by the length it has now; with early_stopping="never" and a length
     penalty that favours long outputs, by the length it could reach.
@@ -316,9 +328,8 @@ def _can_improve(
     return jnp.any(best_possible > worst, axis=1)
 
 
-def _length_divisors(options: GenerationOptions) -> Array:
-    """Returns length ** length_penalty for every length, [1 + max_new_tokens], powers taken in
-    float64."""
+def _length_divisors(options: GenerationOptions) -> Float[Array, " positions"]:
+    """Returns length ** length_penalty for every length; powers are taken in float64."""
     lengths = np.arange(1 + options.max_new_tokens, dtype=np.float64)
     lengths[0] = 1.0  # no hypothesis has length 0
     with np.errstate(over="ignore"):
@@ -328,39 +339,45 @@ def _length_divisors(options: GenerationOptions) -> Array:
 # Shared by both loops.
 
 
-def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Array:
+def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
     shape = (batch_size, beams, 1 + options.max_new_tokens)
-    return (
-        jnp.full(shape, options.pad_token_id, jnp.int32)
-        .at[:, :, 0]
-        .set(options.decoder_start_token_id)
-    )
+    padding = jnp.full(shape, options.pad_token_id, jnp.int32)
+    return padding.at[:, :, 0].set(options.decoder_start_token_id)
 
 
-def _is_eos(tokens: Array, options: GenerationOptions) -> Array:
+def _is_eos(tokens: Int[Array, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
     return jnp.isin(tokens, np.asarray(options.eos_token_id, np.int32))
 
 
-def _write(sequences: Array, tokens: Array, position: Array) -> Array:
+def _write(
+    sequences: Int[Array, "batch rows positions"],
+    tokens: Int[Array, "batch rows"],
+    position: Scalar,
+) -> Int[Array, "batch rows positions"]:
     """Sets sequences[:, :, position] to tokens."""
     return jax.lax.dynamic_update_index_in_dim(sequences, tokens, position, axis=2)
 
 
-def _pick(values: Array, index: Array) -> Array:
-    """Returns values[..., index], [B, R] from [B, R, V]."""
+def _pick(values: Float[Array, "batch beams vocab"], index: Tokens) -> Float[Array, "batch beams"]:
+    """Returns values[..., index]."""
     return jnp.take_along_axis(values, index[..., None], axis=-1, mode="promise_in_bounds")[..., 0]
 
 
-def _take(values: Array, index: Array) -> Array:
-    """Selects along axis 1: [B, N, ...] and [B, R] give [B, R, ...]."""
+def _take(
+    values: Shaped[Array, "batch rows *rest"], index: Int[Array, "batch taken"]
+) -> Shaped[Array, "batch taken *rest"]:
+    """Selects along axis 1."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 2))
     return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")
 
 
 def _result(
-    sequences: Array, lengths: Array, scores: Array, options: GenerationOptions
+    sequences: Sequences,
+    lengths: Int[Array, "batch beams"],
+    scores: Float[Array, "batch beams"],
+    options: GenerationOptions,
 ) -> Generated:
-    """Flattens [B, R, ...] to [N, ...] and says which sequences ended by themselves."""
+    """Flattens the first two axes, and finds the sequences that ended by themselves."""
     flat = sequences.reshape(-1, sequences.shape[-1])
     lengths = lengths.reshape(-1)
     last = jnp.take_along_axis(flat, lengths[:, None], axis=1)[:, 0]

@@ -26,7 +26,7 @@ from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary
 from longsum_jax.inference.model import Model
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import max_input_length, model_config
 from longsum_jax.schema import from_dict
@@ -206,7 +206,7 @@ class Experiment:
         divide over it."""
         mesh = make_mesh(self.mesh)
         check_batch_size(self.data.batch_size, mesh, self.training.accumulation)
-        kinds, parts = dict(kinds_of(self.raw_config.encoder_attention)), mesh.shape["sequence"]
+        kinds, parts = dict(parse_hybrid(self.raw_config.encoder_attention)), mesh.shape["sequence"]
         if "s4d" in kinds and (width := self.raw_config.d_model) % parts:
             raise InputError(
                 f"config.model.d_model is {width}, which does not divide over mesh.sequence={parts}; change either"

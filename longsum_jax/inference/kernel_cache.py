@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.typing import Params
 
@@ -33,7 +33,7 @@ class KernelCache:
         self.limit = limit
         self._module = module
         self._make = jax.jit(self._kernels, static_argnums=1)
-        attentions = [name for name, _ in kinds_of(module.config.encoder_attention)]
+        attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
         self._has_kernels = "s4d" in attentions
         self._leaves: list[Any] = []  # of the parameters that the entries belong to
         self._entries: OrderedDict[int, _Entry] = OrderedDict()  # by length

@@ -371,8 +371,8 @@ class Model:
         """Returns this model with another cross-attention over the same parameters.
 
         Args:
-            cross_attention: of ``layers.attention.cross.CROSS_ATTENTIONS``, without parameters of
-                its own.
+            cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters
+                of its own.
             **options: of the cross-attention, ``hepos_stride``.
 
         Raises:

@@ -7,7 +7,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import kinds_of
+from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
@@ -138,7 +138,7 @@ def kernel_limit(config: Any) -> int | None:
 
     Pages are read one at a time, so that a model with pages has no limit.
     """
-    attentions = [name for name, _ in kinds_of(config.encoder_attention)]
+    attentions = [name for name, _ in parse_hybrid(config.encoder_attention)]
     if "s4d" not in attentions or getattr(config, "page_length", 0):
         return None
     return MAX_LENGTH

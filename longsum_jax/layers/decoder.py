@@ -1,4 +1,11 @@
-"""The transformer decoder: its layer, its cache, and the stack."""
+# ruff: noqa: F722, RUF100
+"""The transformer decoder: one layer, its cache, and the stack of layers.
+
+Training and scoring run all target positions at once (``Decoder.__call__``), with scanned layers.
+Generation runs one token at a time (``Decoder.init_cache``, ``Decoder.step``), with the layers one
+by one: every array of the cache belongs to one layer, parameters included, because slices of
+stacked arrays would be copied at every step.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -7,361 +14,488 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.layers.attention.cross import CrossAttention, get_cross_attention
-from longsum_jax.layers.attention.multi_head import Attention, RelativePositionBias
-from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, layers_like
-from longsum_jax.layers.layer_groups import LayerGroup, LayerKind, layer_groups
+from longsum_jax.layers.attention.cross import CrossAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
+from longsum_jax.layers.attention.registry import get_cross_attention
+from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
+from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_groups
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_key_sets
 from longsum_jax.ops.attention.dense import prepend_keys
-from longsum_jax.typing import Array
 
-# Above this size, keys and values of the encoder are not kept: every step attends to the encoder
+# Above this size, keys and values of the encoder are not stored: every step attends to the encoder
 # states themselves.
 MAX_CROSS_CACHE_BYTES = 2**31
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values in the order of axes that a decoding step multiplies with, so that no step
-    transposes them."""
+    """Keys and values with their axes in the order that a decoding step multiplies in, so that no
+    step transposes them."""
 
-    k: Array  # [..., H, K, M]
-    v: Array  # [..., H, K, M]
+    k: Float[Array, "*batch heads head_dim num_keys"]
+    v: Float[Array, "*batch heads head_dim num_keys"]
 
     @classmethod
-    def of(cls, k: Array, v: Array) -> "KeyValueCache":
-        """Of [..., M, H, K] each."""
+    def of(
+        cls,
+        k: Float[Array, "*batch num_keys heads head_dim"],
+        v: Float[Array, "*batch num_keys heads head_dim"],
+    ) -> "KeyValueCache":
+        """Stores keys and values."""
         return cls(jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1))
 
-    def read(self) -> tuple[Array, Array]:
-        """[..., M, H, K] each."""
+    def read(
+        self,
+    ) -> tuple[
+        Float[Array, "*batch num_keys heads head_dim"],
+        Float[Array, "*batch num_keys heads head_dim"],
+    ]:
+        """Returns keys and values in the order of axes of ``of``."""
         return jnp.moveaxis(self.k, -1, -3), jnp.moveaxis(self.v, -1, -3)
 
-    def written(self, k: Array, v: Array, position: Array) -> "KeyValueCache":
-        """With [..., H, K] each at a position of M."""
-        write = lambda kept, x: lax.dynamic_update_slice_in_dim(
-            kept, x[..., None], position, x.ndim
-        )
-        return KeyValueCache(write(self.k, k), write(self.v, v))
+    def write(
+        self,
+        k: Float[Array, "*batch heads head_dim"],
+        v: Float[Array, "*batch heads head_dim"],
+        position: Int[Array, ""],
+    ) -> "KeyValueCache":
+        """Returns a cache with the key and value of ``position`` replaced."""
+
+        def write_one(cached: Array, new: Array) -> Array:
+            return lax.dynamic_update_slice_in_dim(cached, new[..., None], position, new.ndim)
+
+        return KeyValueCache(write_one(self.k, k), write_one(self.v, v))
+
+
+# Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
+# slots]; () without a memory.
+MemoryCache = tuple[KeyValueCache, Array] | tuple[()]
 
 
 class LayerCache(NamedTuple):
-    """What one layer keeps while decoding R beams per row.
+    """The cache of one layer while decoding several beams per row.
 
-    Each layer has arrays of its own, parameters included: slices of stacked arrays would be copied
-    at every step.
+    Attributes:
+        params: the layer's parameters.
+        self_kv: [batch, beams, ...], of the tokens decoded so far; room for all.
+        cross_kv: [batch, ...], of the encoder states, shared by all beams; None where steps attend
+            to the states themselves.
+        memory_kv: of the layer's memory, shared by all beams.
     """
 
     params: Any
-    own: KeyValueCache  # [B, R, ...], T positions
-    source: KeyValueCache | None  # [B, ...], M positions, whatever the number of beams
-    memory: (
-        tuple[KeyValueCache, Array] | tuple[()]
-    )  # [B, ...], m positions, and which of them there are, bool [B, m]
+    self_kv: KeyValueCache
+    cross_kv: KeyValueCache | None
+    memory_kv: MemoryCache
 
 
 class DecoderCache(NamedTuple):
-    """What decoding keeps; parameters are those that ``init_cache`` was called with.
+    """The cache of a decoder, made by ``Decoder.init_cache``.
 
-    The encoder side is stored as keys and values of every layer, M of each head (which may be fewer
-    than L, see ``layers.attention.cross``), or, where those would take more than
-    MAX_CROSS_CACHE_BYTES, as its states alone.
+    The source is stored as keys and values of every layer or, where those would take more than
+    MAX_CROSS_CACHE_BYTES, as its encoder states alone. The number of keys of a head may be smaller
+    than the source, see ``layers.attention.cross``.
+
+    Attributes:
+        position: number of tokens decoded so far.
+        layers: the cache of each layer.
+        states: encoder states, None where keys and values are stored.
+        mask: keys of the source that may be read.
     """
 
-    position: Array  # int32 [], tokens decoded so far
+    position: Int[Array, ""]
     layers: tuple[LayerCache, ...]
-    states: Array | None  # [B, L, D]
-    mask: Array  # bool [B, 1 or H, 1, M], keys that may be seen
+    states: Float[Array, "batch length d_model"] | None
+    mask: Bool[Array, "batch mask_heads 1 num_keys"]
 
     @property
     def length(self) -> int:
-        """T, tokens that there is room for."""
-        return self.layers[0].own.k.shape[-1]
+        """Number of tokens that there is room for."""
+        return self.layers[0].self_kv.k.shape[-1]
 
-    def reorder(self, beams: Array) -> "DecoderCache":
-        """Row b, beam r continues old beam ``beams[b, r]``; for P pages a row, ``beams`` are those
-        of every P-th."""
-        index = jnp.repeat(beams, len(self.mask) // len(beams), 0)[:, :, None, None, None]
-        take = lambda x: jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")  # noqa: E731
-        return self._replace(
-            layers=tuple(x._replace(own=jax.tree.map(take, x.own)) for x in self.layers)
-        )
+    def reorder(self, beams: Int[Array, "rows beams"]) -> "DecoderCache":
+        """Continues other beams: beam r of row b continues the old beam ``beams[b, r]``.
+
+        The cache may have several rows (pages) for each row of ``beams``.
+        """
+        pages = len(self.mask) // len(beams)
+        index = jnp.repeat(beams, pages, 0)[:, :, None, None, None]
+
+        def take(x: Array) -> Array:
+            return jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")
+
+        layers = []
+        for layer in self.layers:
+            layers.append(layer._replace(self_kv=jax.tree.map(take, layer.self_kv)))
+        return self._replace(layers=tuple(layers))
 
 
 class DecoderLayer(Layer):
-    """Self-attention, cross-attention and feed-forward."""
+    """Self-attention, cross-attention and feed-forward, each with a residual."""
 
     def setup(self) -> None:
-        s = self.stack
-        self.self_norm, self.cross_norm, self.ff_norm = (s.make_norm() for _ in range(3))
-        self.self_attention = Attention(**s.attention_fields)
-        self.cross_attention = get_cross_attention(s.cross, s.num_heads).make_layer(s)
-        self.feed_forward = s.make_feed_forward()
-        self.dropout = nn.Dropout(s.dropout_rate)
+        stack = self.stack
+        self.self_norm = stack.make_norm()
+        self.cross_norm = stack.make_norm()
+        self.ff_norm = stack.make_norm()
+        self.self_attention = MultiHeadAttention(**stack.attention_fields)
+        cross_attention = get_cross_attention(stack.cross, stack.num_heads)
+        self.cross_attention = cross_attention.from_stack(stack)
+        self.feed_forward = stack.make_feed_forward()
+        self.dropout = nn.Dropout(stack.dropout_rate)
         self.make_memory()
 
     def __call__(
         self,
-        x: Array,
-        encoder_states: Array,
-        bias: Array | None,
-        mask: Array,
-        cross_mask: Array,
+        x: Float[Array, "batch target_length d_model"],
+        encoder_states: Float[Array, "batch length d_model"],
+        bias: Float[Array, "1 heads target_length target_length"] | None,
+        mask: Bool[Array, "1 1 target_length target_length"],
+        cross_mask: Bool[Array, "batch mask_heads 1 num_keys"],
         deterministic: bool,
         state: MemoryState | tuple[()],
-        valid: Array,
-    ):
-        """All positions at once: x [B, T, D]; bias [1, H, T, T]; bool masks [1, 1, T, T] and [B, 1
-        or H, 1, M].
+        valid: Bool[Array, "batch target_length"],
+    ) -> tuple[Float[Array, "batch target_length d_model"], MemoryState | tuple[()]]:
+        """Applies the layer to all positions at once.
 
-        ``valid``, bool [B, T], are the positions that a memory may keep. Returns x and the memory's
-        next state.
+        Args:
+            x: states of the target.
+            encoder_states: states of the source.
+            bias: added to the scores of self-attention.
+            mask: causal mask.
+            cross_mask: keys of the source that may be read.
+            deterministic: False in training.
+            state: the memory's state, () without a memory.
+            valid: positions that the memory may store.
+
+        Returns:
+            The states after the layer; the memory's state after the segment.
         """
-        u = self.before(self.self_norm, x)
-        recalled, further = self.recall(state)
+        u = self.sublayer_input(self.self_norm, x)
+        memories, extra = self.replay_memory(state)
         k, v = self.self_attention.project_kv(u)
-        if further is not None:
-            kept = *self.self_attention.keys_values_of(further), further.valid
-            k, v, mask, bias = prepend_keys(k, v, mask, bias, kept)
+        if extra is not None:
+            extra_arrays = *self.self_attention.project_extra(extra), extra.valid
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         y = self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic)
-        x, state = self.after_self_attention(x, u, y, (state, recalled, valid), deterministic)
+        x = self.add_residual(self.self_norm, x, y, deterministic)
+        x, state = self.advance_memory(x, u, y, state, memories, valid, deterministic)
+
         k, v = self.cross_attention.project_kv(encoder_states)
-        u = self.before(self.cross_norm, x)
+        u = self.sublayer_input(self.cross_norm, x)
         y = self.cross_attention.attend(u, k, v, mask=cross_mask, deterministic=deterministic)
-        x = self.after(self.cross_norm, x, y, deterministic)
-        y = self.feed_forward(self.before(self.ff_norm, x), deterministic)
-        x = self.after(self.ff_norm, x, y, deterministic)
+        x = self.add_residual(self.cross_norm, x, y, deterministic)
+
+        u = self.sublayer_input(self.ff_norm, x)
+        y = self.feed_forward(u, deterministic)
+        x = self.add_residual(self.ff_norm, x, y, deterministic)
         return constrain(x, "batch", "length", "act_embed"), state
 
     def empty_cache(
         self,
-        encoder_states: Array | None,
+        encoder_states: Float[Array, "batch length d_model"] | None,
         size: tuple[int, int, int],
         memory: MemoryState | tuple[()],
-    ) -> tuple[KeyValueCache, KeyValueCache | None, tuple[KeyValueCache, Array] | tuple[()]]:
-        """``LayerCache`` of ``size`` B, R, T at the start, without the parameters; without
-        ``source`` for None."""
-        s = self.stack
-        empty = jnp.zeros((*size, s.num_heads, s.d_kv), s.dtype)
-        source = (
-            None
-            if encoder_states is None
-            else KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
-        )
-        return KeyValueCache.of(empty, empty), source, self._memory_keys(memory) if memory else ()
+    ) -> tuple[KeyValueCache, KeyValueCache | None, MemoryCache]:
+        """Returns the fields of ``LayerCache`` after ``params``, before the first token.
 
-    def _memory_keys(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
-        (*_, slots), further = self.recall(memory)
-        kept = (
-            self.memory.project_kv(slots)
-            if further is None
-            else self.self_attention.keys_values_of(further)
-        )
-        return KeyValueCache.of(*kept), slots.valid
+        Args:
+            encoder_states: None to store no keys and values of the source.
+            size: batch, beams, and tokens to make room for.
+            memory: the memory's state, () without a memory.
+        """
+        stack = self.stack
+        empty = jnp.zeros((*size, stack.num_heads, stack.d_kv), stack.dtype)
+        cross_kv = None
+        if encoder_states is not None:
+            cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
+        memory_kv = self._memory_cache(memory) if memory else ()
+        return KeyValueCache.of(empty, empty), cross_kv, memory_kv
+
+    def _memory_cache(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
+        memories, extra = self.replay_memory(memory)
+        slots = memories[-1]
+        if extra is None:
+            k, v = self.memory.project_kv(slots)
+        else:
+            k, v = self.self_attention.project_extra(extra)
+        return KeyValueCache.of(k, v), slots.valid
 
     def step(
         self,
-        x: Array,
+        x: Float[Array, "batch beams d_model"],
         cache: LayerCache,
-        states: Array | None,
-        bias: Array | None,
-        mask: Array,
-        cross_mask: Array,
-        position: Array,
-    ) -> tuple[Array, KeyValueCache]:
-        """One token for every beam: x [B, R, D]; bias [1, H, 1, T]; masks [1, 1, 1, T] and [B, 1 or
-        H, 1, M].
+        states: Float[Array, "batch length d_model"] | None,
+        bias: Float[Array, "1 heads 1 target_length"] | None,
+        mask: Bool[Array, "1 1 1 target_length"],
+        cross_mask: Bool[Array, "batch mask_heads 1 num_keys"],
+        position: Int[Array, ""],
+    ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
+        """Applies the layer to one token of every beam.
 
-        Returns x and the layer's own keys and values with those of the token.
+        Args:
+            x: states of the tokens.
+            cache: the layer's cache.
+            states: encoder states, where the cache has no keys and values of them.
+            bias: added to the scores of self-attention.
+            mask: decoded positions, this one included.
+            cross_mask: keys of the source that may be read.
+            position: position of the tokens.
+
+        Returns:
+            The states after the layer; the keys and values of self-attention with these tokens'.
         """
-        u = self.before(self.self_norm, x)
-        own = cache.own.written(*self.self_attention.project_kv(u), position)
-        compressive = self.stack.memory.memory == "compressive"
-        y = self._attend_beams(u, own, mask, bias, cache.memory if compressive else ())
-        x = self.after(self.self_norm, x, y)
-        # Beams stand in the place of target positions: they share one set of keys, of the memory
-        # and of the encoder.
-        if cache.memory and not compressive:
-            y = self.memory.attention.attend(
-                self.before(self.memory_norm, x), *cache.memory[0].read()
-            )
-            x = self.after(self.memory_norm, x, y)
-        u = self.before(self.cross_norm, x)
-        if cache.source is None:
+        # No operation here may copy a weight or the keys of the source; a test reads the compiled
+        # program for it.
+        u = self.sublayer_input(self.self_norm, x)
+        self_kv = cache.self_kv.write(*self.self_attention.project_kv(u), position)
+        is_compressive = self.stack.memory.memory == "compressive"
+        extra = cache.memory_kv if is_compressive else ()
+        y = self._attend_beams(u, self_kv, mask, bias, extra)
+        x = self.add_residual(self.self_norm, x, y)
+        # Beams take the place of target positions from here on: they share one set of keys, of the
+        # memory and of the encoder.
+        if cache.memory_kv and not is_compressive:
+            memory_kv, _ = cache.memory_kv
+            u = self.sublayer_input(self.memory_norm, x)
+            y = self.memory.attention.attend(u, *memory_kv.read())
+            x = self.add_residual(self.memory_norm, x, y)
+        u = self.sublayer_input(self.cross_norm, x)
+        if cache.cross_kv is None:
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
         else:
-            y = self.cross_attention.attend(u, *cache.source.read(), mask=cross_mask)
-        x = self.after(self.cross_norm, x, y)
-        y = self.feed_forward(self.before(self.ff_norm, x))
-        return self.after(self.ff_norm, x, y), own
+            y = self.cross_attention.attend(u, *cache.cross_kv.read(), mask=cross_mask)
+        x = self.add_residual(self.cross_norm, x, y)
+        y = self.feed_forward(self.sublayer_input(self.ff_norm, x))
+        return self.add_residual(self.ff_norm, x, y), self_kv
 
     def _attend_beams(
         self,
         u: Array,
-        own: KeyValueCache,
+        self_kv: KeyValueCache,
         mask: Array,
         bias: Array | None,
-        memory: tuple[KeyValueCache, Array] | tuple[()],
+        memory: MemoryCache,
     ) -> Array:
-        """Self-attention of every beam to its own tokens, and of all of them to a memory."""
-        rows, beams, width = u.shape
+        """Self-attention of every beam to its own tokens, and of all beams to a memory."""
+        batch, beams, d_model = u.shape
         attention = self.self_attention
         if not memory:
-            k, v = jax.tree.map(lambda y: y.reshape(rows * beams, *y.shape[2:]), own).read()
-            return attention.attend(
-                u.reshape(rows * beams, 1, width), k, v, mask=mask, bias=bias
-            ).reshape(u.shape)
-        kept, valid = memory
-        tokens = KeySet(*own.read(), mask[:, None], None if bias is None else bias[:, None])
-        sets = [KeySet(*kept.read(), valid[:, None, None, None]), tokens]
-        return attention.o(
-            attend_key_sets(attention.q(u)[:, :, None], sets, scale=attention.scale)[:, :, 0]
-        )
+            merged = jax.tree.map(lambda y: y.reshape(batch * beams, *y.shape[2:]), self_kv)
+            k, v = merged.read()
+            u = u.reshape(batch * beams, 1, d_model)
+            y = attention.attend(u, k, v, mask=mask, bias=bias)
+            return y.reshape(batch, beams, d_model)
+        memory_kv, valid = memory
+        bias = None if bias is None else bias[:, None]
+        tokens = KeySet(*self_kv.read(), mask[:, None], bias)
+        sets = [KeySet(*memory_kv.read(), valid[:, None, None, None]), tokens]
+        q = attention.q(u)[:, :, None]
+        y = attend_key_sets(q, sets, scale=attention.scale)
+        return attention.o(y[:, :, 0])
 
 
 class Decoder(nn.Module):
-    """Scanned decoder layers, T5's relative position bias if there is one, and a final norm."""
+    """A stack of decoder layers, with T5's relative position bias and a final norm where the stack
+    has them."""
 
     stack: StackConfig
 
     def setup(self) -> None:
-        s = self.stack
+        stack = self.stack
         for group in self.groups:
             setattr(self, group.name, self._make_layers(group))
-        if s.relative_attention:
+        if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
-                s.num_heads, *s.relative_attention, bidirectional=False
+                stack.num_heads, *stack.relative_attention, bidirectional=False
             )
-        if s.final_norm:
-            self.final_norm = s.make_norm()
-        self.dropout = nn.Dropout(s.dropout_rate)
-        self.output_dropout = nn.Dropout(s.output_dropout_rate)
+        if stack.final_norm:
+            self.final_norm = stack.make_norm()
+        self.dropout = nn.Dropout(stack.dropout_rate)
+        self.output_dropout = nn.Dropout(stack.output_dropout_rate)
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        own = memory_layers(self.stack.memory, self.stack.num_layers)
-        return layer_groups([LayerKind("", i in own) for i in range(self.stack.num_layers)])
+        """Runs of equal layers: all with a memory, or all without."""
+        num_layers = self.stack.num_layers
+        with_memory = memory_layers(self.stack.memory, num_layers)
+        return layer_groups([LayerSpec("", i in with_memory) for i in range(num_layers)])
+
+    @property
+    def cross(self) -> type[CrossAttention]:
+        """Class of the cross-attention."""
+        return get_cross_attention(self.stack.cross, self.stack.num_heads)
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
+        """Makes the layers of a group as one scanned layer."""
         layer = nn.remat(
             DecoderLayer,
-            static_argnums=(6,),
+            static_argnums=(6,),  # deterministic
             prevent_cse=False,
-            policy=self.stack.kept_for_gradients,
+            policy=self.stack.remat_policy,
         )
-        return nn.scan(
+        scanned = nn.scan(
             layer,
             variable_axes={"params": 0, LOSSES: 0},
             split_rngs={"params": True, "dropout": True},
+            # state has a row for each layer, the other arguments are shared.
             in_axes=(*(nn.broadcast,) * 5, 0, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-        )(layers_like(self.stack, group.kind))
+        )
+        return scanned(stack_of(self.stack, group.spec))
 
     @property
     def _single_layers(self) -> list[DecoderLayer]:
         """Every layer by itself, without its parameters."""
-        kinds = [group.kind for group in self.groups for _ in range(group.size)]
-        return [DecoderLayer(layers_like(self.stack, kind), parent=None) for kind in kinds]
+        layers = []
+        for group in self.groups:
+            stack = stack_of(self.stack, group.spec)
+            layers += [DecoderLayer(stack, parent=None) for _ in range(group.size)]
+        return layers
 
-    def empty_memory(self, rows: int, length: int, waiting: int = 0) -> StackMemory:
-        """What the layers remember before the first segment; see ``layers.memory.empty_state``."""
-        return empty_memory(self.stack, self.groups, rows, length, waiting)
+    def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
+        """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
+        return empty_memory(self.stack, self.groups, batch, length, pending)
 
     def __call__(
-        self, x: Array, encoder_states: Array, encoder_mask: Array, deterministic: bool = True
-    ) -> Array:
-        """Embeddings [B, T, D], encoder states [B, L, D] and bool mask [B, L] -> states [B, T,
-        D]."""
-        memory, valid = self.empty_memory(*x.shape[:2]), jnp.ones(x.shape[:2], bool)
-        return self.with_memory(x, valid, encoder_states, encoder_mask, memory, deterministic)[0]
+        self,
+        x: Float[Array, "batch target_length d_model"],
+        encoder_states: Float[Array, "batch length d_model"],
+        encoder_mask: Bool[Array, "batch length"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch target_length d_model"]:
+        """Decodes all target positions at once.
+
+        Args:
+            x: embeddings of the target.
+            encoder_states: states of the source.
+            encoder_mask: True on real tokens of the source.
+            deterministic: False in training.
+        """
+        batch, length = x.shape[:2]
+        memory = self.empty_memory(batch, length)
+        valid = jnp.ones((batch, length), bool)
+        states, _ = self.with_memory(x, valid, encoder_states, encoder_mask, memory, deterministic)
+        return states
 
     def with_memory(
         self,
-        x: Array,
-        valid: Array,
-        encoder_states: Array,
-        encoder_mask: Array,
+        x: Float[Array, "batch target_length d_model"],
+        valid: Bool[Array, "batch target_length"],
+        encoder_states: Float[Array, "batch length d_model"],
+        encoder_mask: Bool[Array, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
-    ) -> tuple[Array, StackMemory]:
-        """The states of a segment's target, as ``__call__`` gives them, and what the layers
-        remember after it.
+    ) -> tuple[Float[Array, "batch target_length d_model"], StackMemory]:
+        """Decodes the target of one segment of a document.
 
-        ``valid``, bool [B, T], are the positions to be remembered.
+        Args:
+            x: embeddings of the target.
+            valid: positions that the memories may store.
+            encoder_states: states of the source.
+            encoder_mask: True on real tokens of the source.
+            memory: memories after the segment before.
+            deterministic: False in training.
+
+        Returns:
+            The states, as ``__call__`` returns them; the memories after this segment.
         """
         positions = jnp.arange(x.shape[1])
         causal = (positions[:, None] >= positions[None, :])[None, None]
         x = self.dropout(x, deterministic=deterministic)
         bias = self._bias(positions, positions)
         encoder_states, cross_mask = self.cross.prepare(self.stack, encoder_states, encoder_mask)
-        remembered = []
+        next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
-            arrays = x, encoder_states, bias, causal, cross_mask
-            x, state = getattr(self, group.name)(*arrays, deterministic, state, valid)
-            remembered.append(state)
-        return self.output_dropout(self._normalised(x), deterministic=deterministic), tuple(
-            remembered
-        )
+            layers = getattr(self, group.name)
+            x, state = layers(
+                x, encoder_states, bias, causal, cross_mask, deterministic, state, valid
+            )
+            next_memory.append(state)
+        x = self.output_dropout(self._normalize(x), deterministic=deterministic)
+        return x, tuple(next_memory)
 
     def init_cache(
         self,
-        encoder_states: Array,
-        encoder_mask: Array,
+        encoder_states: Float[Array, "batch length d_model"],
+        encoder_mask: Bool[Array, "batch length"],
         beams: int,
         length: int,
         memory: StackMemory | None = None,
     ) -> DecoderCache:
-        """Cache for decoding up to ``length`` tokens with R ``beams`` per row; all beams share the
-        memory."""
-        s = self.stack
-        rows, source = encoder_states.shape[:2]
-        size = 2 * s.num_layers * rows * self.cross.num_keys(s, source) * s.num_heads * s.d_kv
-        encoder_states, mask = self.cross.prepare(s, encoder_states, encoder_mask)
-        large = size * jnp.dtype(s.dtype).itemsize > MAX_CROSS_CACHE_BYTES
-        read, states = (None, encoder_states) if large else (encoder_states, None)
-        memory = self.empty_memory(rows, 0) if memory is None else memory
+        """Makes the cache for decoding.
+
+        Args:
+            encoder_states: states of the source.
+            encoder_mask: True on real tokens of the source.
+            beams: beams per row.
+            length: tokens to make room for.
+            memory: memories after the segment before, shared by all beams.
+        """
+        stack = self.stack
+        batch, source_length = encoder_states.shape[:2]
+        num_keys = self.cross.num_keys(stack, source_length)
+        size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
+        is_large = size * jnp.dtype(stack.dtype).itemsize > MAX_CROSS_CACHE_BYTES
+        encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
+        to_project, to_store = (None, encoder_states) if is_large else (encoder_states, None)
+        memory = self.empty_memory(batch, 0) if memory is None else memory
         layers = []
         for layer, (params, state) in zip(self._single_layers, self._by_layer(memory), strict=True):
-            kept = layer.apply(
-                {"params": params}, read, (rows, beams, length), state, method="empty_cache"
+            fields = layer.apply(
+                {"params": params}, to_project, (batch, beams, length), state, method="empty_cache"
             )
-            layers.append(LayerCache(params, *kept))
-        return DecoderCache(jnp.zeros((), jnp.int32), tuple(layers), states, mask)
+            layers.append(LayerCache(params, *fields))
+        return DecoderCache(jnp.zeros((), jnp.int32), tuple(layers), to_store, mask)
 
     def _by_layer(self, memory: StackMemory) -> Iterator[tuple[Any, MemoryState | tuple[()]]]:
-        """Parameters and memory of every layer."""
+        """Yields parameters and memory of every layer."""
         for group, state in zip(self.groups, memory, strict=True):
             stacked = nn.meta.unbox(self.variables["params"][group.name]), state
             for i in range(group.size):
                 yield jax.tree.map(lambda x: x[i], stacked)  # noqa: B023
 
-    def step(self, x: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
-        """Embeddings [B, R, D] of the newest token of every beam -> states [B, R, D] and the longer
-        cache."""
+    def step(
+        self, x: Float[Array, "batch beams d_model"], cache: DecoderCache
+    ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache]:
+        """Decodes one token of every beam.
+
+        Args:
+            x: embeddings of the newest tokens.
+            cache: the cache before these tokens.
+
+        Returns:
+            The states of the tokens; the cache with them.
+        """
         positions = jnp.arange(cache.length)
         bias = self._bias(cache.position[None], positions)
-        seen = (positions <= cache.position)[None, None, None]
-        arrays = cache.states, bias, seen, cache.mask, cache.position
+        decoded = (positions <= cache.position)[None, None, None]
         layers = []
-        for layer, kept in zip(self._single_layers, cache.layers, strict=True):
-            x, own = layer.apply({"params": kept.params}, x, kept, *arrays, method="step")
-            layers.append(kept._replace(own=own))
-        return self._normalised(x), cache._replace(
-            position=cache.position + 1, layers=tuple(layers)
-        )
-
-    @property
-    def cross(self) -> CrossAttention:
-        return get_cross_attention(self.stack.cross, self.stack.num_heads)
+        for layer, layer_cache in zip(self._single_layers, cache.layers, strict=True):
+            x, self_kv = layer.apply(
+                {"params": layer_cache.params},
+                x,
+                layer_cache,
+                cache.states,
+                bias,
+                decoded,
+                cache.mask,
+                cache.position,
+                method="step",
+            )
+            layers.append(layer_cache._replace(self_kv=self_kv))
+        cache = cache._replace(position=cache.position + 1, layers=tuple(layers))
+        return self._normalize(x), cache
 
     def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
         if not self.stack.relative_attention:
             return None
         return self.relative_attention_bias(query_positions, key_positions)
 
-    def _normalised(self, x: Array) -> Array:
+    def _normalize(self, x: Array) -> Array:
         return self.final_norm(x) if self.stack.final_norm else x

@@ -1,5 +1,5 @@
-"""Small parts that every stack uses: initialisers, dense maps, RMSNorm, feed-forward, work in
-pieces of the length."""
+# ruff: noqa: F722, RUF100
+"""Initialisers, dense maps, norms and the feed-forward."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,30 +8,36 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.remat import save_for_backward
-from longsum_jax.typing import Array
 
 
-def normal(scale: float) -> Initializer:
-    return nn.initializers.normal(stddev=scale)
+def normal(std: float) -> Initializer:
+    """Returns the initialiser of a normal distribution with mean 0."""
+    return nn.initializers.normal(stddev=std)
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """PyTorch's default for linear maps: uniform in +- 1/sqrt(fan_in), for weights and biases."""
+    """Returns PyTorch's default for weights and biases of linear maps: uniform in +- 1 /
+    sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
-    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(
-        key, shape, dtype, -bound, bound
-    )
+
+    def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
 
 
 class Linear(nn.Module):
-    """x W + b over the last ``inputs`` axes of x.
+    """A linear map x W + b over the last ``inputs`` axes of x.
 
     Attributes:
-        shape: of W, inputs first.   names: logical axis names of W.   inputs: how many axes of W
-            are summed over.
+        shape: shape of W, input axes first.
+        names: logical axis names of W.
+        kernel_init, bias_init: initialisers; no bias where ``bias_init`` is None.
+        inputs: number of axes of W that are summed over.
     """
 
     shape: Sequence[int]
@@ -42,18 +48,20 @@ class Linear(nn.Module):
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        self.kernel = self.param(
-            "kernel", logical(self.kernel_init, *self.names), tuple(self.shape)
-        )
+        kernel_init = logical(self.kernel_init, *self.names)
+        self.kernel = self.param("kernel", kernel_init, tuple(self.shape))
         if self.bias_init is not None:
-            names, shape = self.names[self.inputs :], tuple(self.shape[self.inputs :])
-            self.bias = self.param("bias", logical(self.bias_init, *names), shape)
+            bias_init = logical(self.bias_init, *self.names[self.inputs :])
+            self.bias = self.param("bias", bias_init, tuple(self.shape[self.inputs :]))
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "*batch_and_inputs"]) -> Float[Array, "*batch_and_outputs"]:
+        """Applies the map."""
         return self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
 
-    def without_gradients(self, x: Array) -> Array:
-        """The same with gradients for ``x`` alone."""
+    def without_gradients(
+        self, x: Float[Array, "*batch_and_inputs"]
+    ) -> Float[Array, "*batch_and_outputs"]:
+        """Applies the map, with gradients for ``x`` but none for its parameters."""
         bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
         return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
 
@@ -61,9 +69,9 @@ class Linear(nn.Module):
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of
-            # the kernel. Gradients of ``map_over_length`` keep x in both shapes for it.
-            width = math.prod(self.shape[: self.inputs])
-            y = jnp.dot(x.reshape(-1, width), kernel.reshape(width, -1))
+            # the kernel. Gradients of ``map_over_length`` store x in both shapes for it.
+            num_inputs = math.prod(self.shape[: self.inputs])
+            y = jnp.dot(x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1))
             y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
         else:
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
@@ -72,39 +80,39 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias)."""
+    """The norm x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias)."""
 
     epsilon: float
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
         x = x.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * _for_every(x, scale)).astype(self.dtype)
+        return (x * _broadcast_to_rows(scale, x)).astype(self.dtype)
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / std * scale + bias, in float32 (Ba et al. 2016)."""
+    """The norm (x - mean) / std * scale + bias, in float32 (Ba et al. 2016)."""
 
     epsilon: float
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
         bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
         x = x.astype(jnp.float32)
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * _for_every(x, scale) + _for_every(x, bias)).astype(self.dtype)
+        return (x * _broadcast_to_rows(scale, x) + _broadcast_to_rows(bias, x)).astype(self.dtype)
 
 
-def _for_every(x: Array, scale: Array) -> Array:
-    """``scale`` [D] in the shape of ``x``, so that its gradient is one sum over all rows.
+def _broadcast_to_rows(scale: Array, x: Array) -> Array:
+    """Broadcasts ``scale`` [d_model] to the shape of ``x``: its gradient is one sum over all rows.
 
-    Broadcasting by rank leaves a sum over one axis, which takes XLA on CPUs 100 times as long for a
+    Implicit broadcasting leaves one sum per axis, which takes XLA on CPUs 100 times as long for a
     single document.
     """
     return jnp.broadcast_to(scale, x.shape)
@@ -121,8 +129,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": nn.silu,
     "tanh": jnp.tanh,
 }
-# feed_forward_proj of T5 configs, or an activation -> (activation, gated); "gated-gelu" has always
-# meant gelu_new.
+# feed_forward_proj of T5 configs, or an activation -> (activation, gated). In T5 "gated-gelu" means
+# gelu_new.
 FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
     "gated-gelu_new": ("gelu_new", True),
@@ -132,12 +140,14 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
 
 
 class FeedForward(nn.Module):
-    """W_o(act(W_0 x) * (W_1 x)) when gated, W_o act(W_i x) otherwise.
+    """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) when gated, wo(act(wi x)) otherwise.
 
     Attributes:
-        kind: of FEED_FORWARD_KINDS.
+        d_ff: size between the maps.
+        kind: a name of FEED_FORWARD_KINDS.
+        dropout_rate: before the last map.
         use_bias: adds a bias to every map (BART, BERT; not T5).
-        init_std: of the kernels; None for T5's, one over the root of the inputs.
+        init_std: standard deviation of the kernels; None for T5's, one over the root of the inputs.
     """
 
     d_ff: int
@@ -148,19 +158,22 @@ class FeedForward(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array, deterministic: bool = True) -> Array:
-        activation, gated = FEED_FORWARD_KINDS[self.kind]
+    def __call__(
+        self, x: Float[Array, "*batch d_model"], deterministic: bool = True
+    ) -> Float[Array, "*batch d_model"]:
+        """Applies both maps; ``deterministic`` is False in training."""
+        activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
-        hidden = ACTIVATIONS[activation](
-            self._linear("wi_0" if gated else "wi", d_model, self.d_ff)(x)
-        )
-        if gated:
+        hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)
+        hidden = ACTIVATIONS[activation](hidden)
+        if is_gated:
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
         return self._linear("wo", self.d_ff, d_model)(hidden)
 
-    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
+    def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
         names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")
-        init = normal(inputs**-0.5 if self.init_std is None else self.init_std)
-        bias = nn.initializers.zeros if self.use_bias else None
-        return Linear((inputs, outputs), names, init, bias, dtype=self.dtype, name=name)
+        std = num_inputs**-0.5 if self.init_std is None else self.init_std
+        bias_init = nn.initializers.zeros if self.use_bias else None
+        shape = (num_inputs, num_outputs)
+        return Linear(shape, names, normal(std), bias_init, dtype=self.dtype, name=name)

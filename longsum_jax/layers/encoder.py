@@ -1,186 +1,238 @@
-"""The transformer encoder: its layer, and the stack."""
+# ruff: noqa: F722, RUF100
+"""The transformer encoder: one layer, and the stack of layers.
+
+    embeddings -> dropout -> context.prepare -> layers -> context.finish -> norm -> dropout
+
+The attention's context computes once what all layers share (masks, position biases) and may put
+global tokens in front. Equal layers are scanned: their parameters are stacked, and the layer is
+compiled once.
+"""
 
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear
-from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, layers_like
-from longsum_jax.layers.layer_groups import LayerGroup, LayerKind, layer_groups, layer_kinds
+from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
+from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions, layer_groups
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.typing import Array
+
+# States of important tokens elsewhere in a document [batch, num_salient, d_model], and which of
+# them hold something, bool [batch, num_salient].
+SalientVectors = tuple[Array, Array]
 
 
 class EncoderLayer(Layer):
-    """Self-attention (or what takes its place) and feed-forward."""
+    """Self-attention (any encoder attention) and feed-forward, each with a residual."""
 
     def setup(self) -> None:
-        s = self.stack
-        kind = get_encoder_attention(s.options)
-        self.self_norm = kind.make_norm(s)
-        self.self_attention = kind.make_layer(s)
-        self.ff_norm = s.make_norm()
-        self.feed_forward = s.make_feed_forward()
-        self.dropout = nn.Dropout(s.dropout_rate)
+        stack = self.stack
+        attention = get_encoder_attention(stack.options)
+        self.self_norm = attention.make_norm(stack)
+        self.self_attention = attention.from_stack(stack)
+        self.ff_norm = stack.make_norm()
+        self.feed_forward = stack.make_feed_forward()
+        self.dropout = nn.Dropout(stack.dropout_rate)
         self.make_memory()
-        if s.memory.salient_vectors:
-            count = {"shared": 1, "separate": 2}[s.memory.salient_projection]
-            make = lambda: Linear(
-                (s.d_model,) * 2, ("embed", "act_embed"), _identity, dtype=s.dtype
-            )
-            self.salient_maps = [make() for _ in range(count)]
+        if stack.memory.salient_vectors:
+            num_maps = {"shared": 1, "separate": 2}[stack.memory.salient_projection]
+            self.salient_maps = [self._salient_map() for _ in range(num_maps)]
 
     def __call__(
         self,
-        x: Array,
+        x: Float[Array, "batch length d_model"],
         layer_input: Any,
         context: Any,
         deterministic: bool,
         state: MemoryState | tuple[()],
-        mask: Array,
-        salient: tuple[Array, Array] | None,
-    ):
-        """x [B, L, D] and a memory's state -> both after the layer.
+        mask: Bool[Array, "batch text_length"],
+        salient: SalientVectors | None,
+    ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
+        """Applies the layer to one segment.
 
-        ``layer_input`` and ``context`` as the attention's ``begin`` gave them, ``mask`` bool [B,
-        L], ``salient`` as for the encoder.
+        Args:
+            x: states, those of global tokens in front.
+            layer_input: this layer's row of what the attention's context computed.
+            context: what the attention's context computed for all layers.
+            deterministic: False in training.
+            state: the memory's state, () without a memory.
+            mask: True on real tokens.
+            salient: see ``Encoder.with_memory``.
+
+        Returns:
+            The states after the layer; the memory's state after the segment.
         """
-        u = self.before(self.self_norm, x)
-        recalled, further = self.recall(state)
-        further = _joined_keys(further, self._salient_keys(salient))
-        more = {} if further is None else {"further": further}
-        y = self.self_attention(u, context, layer_input, deterministic, **more)
-        x, state = self.after_self_attention(x, u, y, (state, recalled, mask), deterministic)
+        # Self-attention, which may read extra keys: a compressive memory, important tokens.
+        u = self.sublayer_input(self.self_norm, x)
+        memories, memory_keys = self.replay_memory(state)
+        extra = _join_extra(memory_keys, self._salient_keys(salient))
+        extra_input = {} if extra is None else {"extra": extra}
+        y = self.self_attention(u, context, layer_input, deterministic, **extra_input)
+        x = self.add_residual(self.self_norm, x, y, deterministic)
+        x, state = self.advance_memory(x, u, y, state, memories, mask, deterministic)
 
+        # Feed-forward, chunk by chunk of a long input.
         def feed_forward(layer: EncoderLayer, x: Array) -> Array:
-            y = layer.feed_forward(layer.before(layer.ff_norm, x), deterministic)
-            return layer.after(layer.ff_norm, x, y, deterministic)
+            u = layer.sublayer_input(layer.ff_norm, x)
+            y = layer.feed_forward(u, deterministic)
+            return layer.add_residual(layer.ff_norm, x, y, deterministic)
 
         x = map_over_length(self, feed_forward, self.stack.length_chunk, x)
         return constrain(x, "batch", "length", "act_embed"), state
 
-    def _salient_keys(self, salient: tuple[Array, Array] | None) -> ExtraKeyValues | None:
+    def _salient_map(self) -> Linear:
+        d_model = self.stack.d_model
+        names = ("embed", "act_embed")
+        return Linear((d_model, d_model), names, _identity, dtype=self.stack.dtype)
+
+    def _salient_keys(self, salient: SalientVectors | None) -> ExtraKeyValues | None:
         if salient is None:
             return None
         states, valid = salient
-        keys, *values = (linear(states) for linear in self.salient_maps)
-        return ExtraKeyValues(keys, values[0] if values else keys, valid)
+        mapped = [linear(states) for linear in self.salient_maps]
+        return ExtraKeyValues(mapped[0], mapped[-1], valid)
 
 
 def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
     return jnp.eye(*shape, dtype=dtype)
 
 
-def _joined_keys(*parts: ExtraKeyValues | None) -> ExtraKeyValues | None:
-    found = [part for part in parts if part is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    return ExtraKeyValues(*(jnp.concatenate(arrays, 1) for arrays in zip(*found, strict=True)))
+def _join_extra(
+    first: ExtraKeyValues | None, second: ExtraKeyValues | None
+) -> ExtraKeyValues | None:
+    """Concatenates extra keys and values, either of which may be missing."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    arrays = [jnp.concatenate(pair, 1) for pair in zip(first, second, strict=True)]
+    return ExtraKeyValues(*arrays)
 
 
 class Encoder(nn.Module):
-    """Scanned layers around what the attention needs once: masks, biases, global tokens."""
+    """A stack of encoder layers."""
 
     stack: StackConfig
 
     def setup(self) -> None:
-        s = self.stack
+        stack = self.stack
         for group in self.groups:
             setattr(self, group.name, self._make_layers(group))
-        self.attention = get_encoder_attention(s.options).make_context(s)
-        if s.relative_attention:
+        self.attention = get_encoder_attention(stack.options).make_context(stack)
+        if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
-                s.num_heads, *s.relative_attention, bidirectional=True
+                stack.num_heads, *stack.relative_attention, bidirectional=True
             )
-        if s.final_norm:
-            self.final_norm = s.make_norm()
-        self.dropout = nn.Dropout(s.dropout_rate)
-        self.output_dropout = nn.Dropout(s.output_dropout_rate)
+        if stack.final_norm:
+            self.final_norm = stack.make_norm()
+        self.dropout = nn.Dropout(stack.dropout_rate)
+        self.output_dropout = nn.Dropout(stack.output_dropout_rate)
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        s = self.stack
-        attentions, own = (
-            layer_kinds(s.options.encoder_attention, s.num_layers),
-            memory_layers(s.memory, s.num_layers),
-        )
-        return layer_groups(
-            [LayerKind(attention, i in own) for i, attention in enumerate(attentions)]
-        )
+        """Runs of equal layers: with the same attention, and all or none with a memory."""
+        stack = self.stack
+        attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
+        with_memory = memory_layers(stack.memory, stack.num_layers)
+        specs = [LayerSpec(name, i in with_memory) for i, name in enumerate(attentions)]
+        return layer_groups(specs)
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
+        """Makes the layers of a group as one scanned layer."""
         layer = nn.remat(
             EncoderLayer,
-            static_argnums=(4,),
+            static_argnums=(4,),  # deterministic
             prevent_cse=False,
-            policy=self.stack.kept_for_gradients,
+            policy=self.stack.remat_policy,
         )
-        return nn.scan(
+        scanned = nn.scan(
             layer,
             variable_axes={"params": 0, KERNELS: 0, LOSSES: 0},
             split_rngs={"params": True, "dropout": True},
+            # layer_input and state have a row for each layer, the other arguments are shared.
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-        )(layers_like(self.stack, group.kind))
+        )
+        return scanned(stack_of(self.stack, group.spec))
 
-    def empty_memory(self, rows: int, length: int, waiting: int = 0) -> StackMemory:
-        """What the layers remember before the first segment; see ``layers.memory.empty_state``."""
-        return empty_memory(self.stack, self.groups, rows, length, waiting)
+    def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
+        """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
+        return empty_memory(self.stack, self.groups, batch, length, pending)
 
-    def __call__(self, x: Array, mask: Array, deterministic: bool = True, **inputs: Any) -> Array:
-        """Embeddings [B, L, D], bool mask [B, L], further ``inputs`` as for ``with_memory`` ->
-        states [B, L, D].
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        deterministic: bool = True,
+        **inputs: Any,
+    ) -> Float[Array, "batch output_length d_model"]:
+        """Encodes an input that is one segment.
 
-        With ``pass_global_tokens_to_decoder`` the states are [B, G + L, D].
+        Args:
+            x: embeddings.
+            mask: True on real tokens.
+            deterministic: False in training.
+            **inputs: keyword arguments of ``with_memory``.
+
+        Returns:
+            States of the tokens; with ``pass_global_tokens_to_decoder`` those of the global tokens
+            in front.
         """
-        return self.with_memory(x, mask, self.empty_memory(*x.shape[:2]), deterministic, **inputs)[
-            0
-        ]
+        memory = self.empty_memory(*x.shape[:2])
+        states, _ = self.with_memory(x, mask, memory, deterministic, **inputs)
+        return states
 
     def with_memory(
         self,
-        x: Array,
-        mask: Array,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
         *,
-        salient: tuple[Array, Array] | None = None,
+        salient: SalientVectors | None = None,
         embedding_norm: nn.Module | None = None,
         **inputs: Any,
-    ) -> tuple[Array, StackMemory]:
-        """The states of a segment, as ``__call__`` gives them, and what the layers remember after
-        it.
+    ) -> tuple[Float[Array, "batch output_length d_model"], StackMemory]:
+        """Encodes one segment of a document.
 
         Args:
-            salient: states of important tokens elsewhere [B, m, D], and which there are, bool [B,
-                m]; for encoders with ``salient_vectors``.
-            embedding_norm: the norm that the embeddings went through, for tokens that the attention
-                adds.
-            **inputs: of the attention.
+            x: embeddings.
+            mask: True on real tokens.
+            memory: memories after the segment before.
+            deterministic: False in training.
+            salient: vectors that all layers read as extra keys, for encoders with
+                ``salient_vectors``.
+            embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
+            **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
+
+        Returns:
+            The states, as ``__call__`` returns them; the memories after this segment.
         """
-        if "embedding_norm" in get_encoder_attention(self.stack.options).inputs:
+        stack = self.stack
+        if "embedding_norm" in get_encoder_attention(stack.options).inputs:
             inputs["embedding_norm"] = embedding_norm
-        if self.is_initializing() and self.stack.memory.salient_vectors:
-            salient = x, mask
-        x, length = self.dropout(x, deterministic=deterministic), x.shape[1]
-        bias = self.relative_attention_bias if self.stack.relative_attention else None
-        x, context, layer_inputs = self.attention.begin(x, mask, bias, deterministic, **inputs)
-        remembered = []
+        if self.is_initializing() and stack.memory.salient_vectors:
+            salient = x, mask  # any values will do to create the parameters
+        length = x.shape[1]
+        x = self.dropout(x, deterministic=deterministic)
+        bias = self.relative_attention_bias if stack.relative_attention else None
+        x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
+        next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
-            shared, own = self.attention.part(context, layer_inputs, group)
-            x, state = getattr(self, group.name)(
-                x, own, shared, deterministic, state, mask, salient
-            )
-            remembered.append(state)
-        x = self.attention.end(x, length)
-        if self.stack.final_norm:
+            layers = getattr(self, group.name)
+            shared, rows = self.attention.for_group(context, layer_inputs, group)
+            x, state = layers(x, rows, shared, deterministic, state, mask, salient)
+            next_memory.append(state)
+        x = self.attention.finish(x, length)
+        if stack.final_norm:
             x = self.final_norm(x)
-        return self.output_dropout(x, deterministic=deterministic), tuple(remembered)
+        return self.output_dropout(x, deterministic=deterministic), tuple(next_memory)

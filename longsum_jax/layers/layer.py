@@ -1,130 +1,195 @@
-"""What encoder and decoder layers share: residuals around their parts, and a memory."""
+# ruff: noqa: F722, RUF100
+"""The base of encoder and decoder layers: residual connections, and a memory.
+
+A sublayer (self-attention, cross-attention, feed-forward) is applied as
+
+    u = self.sublayer_input(norm, x)
+    x = self.add_residual(norm, x, sublayer(u))
+
+which normalises before the sublayer (pre-norm) or after the sum (post-norm):
+
+    pre-norm     x + sublayer(norm(x))
+    post-norm    norm(x + sublayer(x))
+"""
 
 import dataclasses
 from typing import Any
 
 import flax.linen as nn
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import LayerGroup, LayerKind, layer_kinds
+from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions
 from longsum_jax.layers.memory import MEMORIES, MemoryState, Slots, empty_state, memory_layers
 from longsum_jax.layers.stack import StackConfig, with_attention
-from longsum_jax.typing import Array
 
-# The memories of a stack: the states of each group of layers, () of groups without one.
+# The memories of a stack: one state for each group of layers, () for groups without a memory.
 StackMemory = tuple[MemoryState | tuple[()], ...]
 
 
 class Layer(nn.Module):
-    """What encoder and decoder layers share: a residual around each part, normalised before or
-    after it; a memory."""
+    """The base of encoder and decoder layers.
+
+    Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in ``setup``, and then call
+    ``make_memory``.
+    """
 
     stack: StackConfig
 
-    def before(self, norm: nn.Module, x: Array) -> Array:
-        """What a part reads."""
+    def sublayer_input(
+        self, norm: nn.Module, x: Float[Array, "batch length d_model"]
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the input of a sublayer: ``x``, normalised in pre-norm stacks."""
         return norm(x) if self.stack.pre_norm else x
 
-    def after(self, norm: nn.Module, x: Array, y: Array, deterministic: bool = True) -> Array:
-        """The stream after a part that gave ``y``."""
+    def add_residual(
+        self,
+        norm: nn.Module,
+        x: Float[Array, "batch length d_model"],
+        y: Float[Array, "batch length d_model"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch length d_model"]:
+        """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks."""
         x = x + self.dropout(y, deterministic=deterministic)
         return x if self.stack.pre_norm else norm(x)
 
     def make_memory(self) -> None:
-        """The parts of the memory, if there is one; to be called in ``setup``."""
-        kind = self.stack.memory.memory
-        if kind != "none":
-            self.memory = MEMORIES[kind](self.stack, self.self_attention)
-        if kind == "attentive":
+        """Makes the modules of the memory, if the layer has one; to be called in ``setup``."""
+        name = self.stack.memory.memory
+        if name != "none":
+            self.memory = MEMORIES[name](self.stack, self.self_attention)
+        if name == "attentive":
             self.memory_norm = self.stack.make_norm()
 
-    def recall(self, state: MemoryState | tuple[()]) -> tuple[list[Slots], ExtraKeyValues | None]:
-        """What ``memory.recall`` gives, and what of it self-attention reads."""
-        recalled = self.memory.recall(state) if state else []
-        if self.stack.memory.memory != "compressive":
-            return recalled, None
-        values, valid = recalled[-1]
-        return recalled, ExtraKeyValues(values, values, valid)
+    def replay_memory(
+        self, state: MemoryState | tuple[()]
+    ) -> tuple[list[Slots], ExtraKeyValues | None]:
+        """Computes the memory that this segment reads.
 
-    def after_self_attention(
-        self,
-        x: Array,
-        read: Array,
-        y: Array,
-        memory: tuple[MemoryState | tuple[()], list[Slots], Array],
-        deterministic: bool,
-    ) -> tuple[Array, MemoryState | tuple[()]]:
-        """The stream after self-attention, which made ``y`` of ``read``, and after reading an
-        attentive memory.
+        Args:
+            state: the memory's state, () for layers without a memory.
 
-        ``memory`` is its state, what was recalled of it, and which tokens of the segment it may
-        keep, bool [B, L]. Returns the stream and the memory's next state.
+        Returns:
+            The result of ``Memory.replay``, [] without a memory; the keys and values that
+            self-attention reads of it, None unless the memory is compressive.
         """
-        state, recalled, valid = memory
-        x = self.after(self.self_norm, x, y, deterministic)
+        memories = self.memory.replay(state) if state else []
+        if self.stack.memory.memory != "compressive":
+            return memories, None
+        values, valid = memories[-1]
+        return memories, ExtraKeyValues(values, values, valid)
+
+    def advance_memory(
+        self,
+        x: Float[Array, "batch length d_model"],
+        u: Float[Array, "batch length d_model"],
+        y: Float[Array, "batch length d_model"],
+        state: MemoryState | tuple[()],
+        memories: list[Slots],
+        valid: Bool[Array, "batch text_length"],
+        deterministic: bool,
+    ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
+        """Reads an attentive memory, and hands this segment to either memory.
+
+        Args:
+            x: states after self-attention and its residual.
+            u: input of self-attention.
+            y: output of self-attention.
+            state: the memory's state before the segment, () for layers without a memory.
+            memories: the result of ``replay_memory``.
+            valid: tokens that the memory may store. Shorter than ``x`` where an attention puts
+                global tokens in front.
+            deterministic: False in training.
+
+        Returns:
+            The states after reading the memory; the memory's state after the segment.
+        """
         if not state:
             return x, state
+        hidden = u  # a compressive memory stores what self-attention read
         if self.stack.memory.memory == "attentive":
-            read = self.before(self.memory_norm, x)
-            seen = self.memory.read(read, recalled[-1], deterministic)
-            x = self.after(self.memory_norm, x, seen, deterministic)
-            read = y if self.stack.memory.memory_hidden == "raw" else read
-        text = read[:, read.shape[1] - valid.shape[1] :]  # without what an attention put in front
-        return x, self.memory.remember(state, recalled, text, valid)
+            query = self.sublayer_input(self.memory_norm, x)
+            read = self.memory.read(query, memories[-1], deterministic)
+            x = self.add_residual(self.memory_norm, x, read, deterministic)
+            hidden = y if self.stack.memory.memory_hidden == "raw" else query
+        num_globals = hidden.shape[1] - valid.shape[1]
+        hidden = hidden[:, num_globals:]
+        return x, self.memory.advance(state, memories, hidden, valid)
 
 
-def layers_like(stack: StackConfig, kind: LayerKind) -> StackConfig:
-    """The stack with ``kind`` for all of its layers."""
+def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
+    """Returns the config of a stack whose layers are all like ``spec``."""
     options, memory = stack.options, stack.memory
-    if kind.attention:
-        options = with_attention(options, kind.attention)
-    if not kind.memory:
+    if spec.attention:
+        options = with_attention(options, spec.attention)
+    if not spec.memory:
         memory = dataclasses.replace(memory, memory="none")
     return dataclasses.replace(stack, options=options, memory=memory)
 
 
 def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
-    """Checks the memory options of a model with both stacks, whose numbers of layers are given.
+    """Checks the memory options of an encoder-decoder.
+
+    Args:
+        config: a model config with ``MemoryOptions`` and ``EncoderAttentionOptions``.
+        encoder_layers, decoder_layers: number of layers.
 
     Raises:
-        InputError: sizes out of range, layers that there are not, or an encoder attention that
-            cannot read what it is to read.
+        InputError: sizes out of range, layers that do not exist, or an encoder attention that
+            cannot read extra keys where it has to.
     """
-    limits = {"memory_size": 1, "memory_compression": 1}
-    limits |= dict.fromkeys(("memory_backprop", "memory_reconstruction", "salient_vectors"), 0)
-    for key, least in limits.items():
-        if getattr(config, key) < least:
-            raise InputError(f"{key} is {getattr(config, key)}; it must be at least {least}")
-    readers = memory_layers(config, encoder_layers)
+    minima = {
+        "memory_size": 1,
+        "memory_compression": 1,
+        "memory_backprop": 0,
+        "memory_reconstruction": 0,
+        "salient_vectors": 0,
+    }
+    for key, minimum in minima.items():
+        if getattr(config, key) < minimum:
+            raise InputError(f"{key} is {getattr(config, key)}; it must be at least {minimum}")
+    layers_with_memory = memory_layers(config, encoder_layers)
     if config.memory_decoder:
         memory_layers(config, decoder_layers)
-    if config.memory != "compressive":
-        readers = frozenset()
-    elif config.memory_size % 2 or 2 * config.memory_compression > config.memory_size:
-        raise InputError(
-            f"memory_size is {config.memory_size} with memory_compression {config.memory_compression}; half of the "
-            "slots are for compressed states: give an even size of at least twice the compression"
-        )
-    if config.salient_vectors:
-        readers = range(encoder_layers)
-    kinds = layer_kinds(config.encoder_attention, encoder_layers) if readers else ()
-    for name in {kinds[i] for i in readers}:
-        if not get_encoder_attention(with_attention(config, name)).extra_keys:
-            what = "salient_vectors" if config.salient_vectors else 'memory "compressive"'
+
+    layers_with_extra_keys: frozenset[int] = frozenset()
+    if config.memory == "compressive":
+        if config.memory_size % 2 or 2 * config.memory_compression > config.memory_size:
             raise InputError(
-                f'{what}: encoder_attention "{name}" takes no keys beside those of its text; use "full" in those '
-                'layers, or memory "attentive", which goes with any'
+                f"memory_size is {config.memory_size} with memory_compression "
+                f"{config.memory_compression}; half of the slots are for compressed states: give "
+                "an even size of at least twice the compression"
+            )
+        layers_with_extra_keys = layers_with_memory
+    if config.salient_vectors:
+        layers_with_extra_keys = frozenset(range(encoder_layers))
+    if layers_with_extra_keys:
+        _check_extra_keys(config, encoder_layers, layers_with_extra_keys)
+
+
+def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) -> None:
+    attentions = layer_attentions(config.encoder_attention, encoder_layers)
+    for name in {attentions[i] for i in layers}:
+        attention = get_encoder_attention(with_attention(config, name))
+        if not attention.extra_keys:
+            reader = "salient_vectors" if config.salient_vectors else 'memory "compressive"'
+            raise InputError(
+                f'{reader}: encoder_attention "{name}" takes no keys beside those of its text; '
+                'use "full" in those layers, or memory "attentive", which goes with any'
             )
 
 
 def empty_memory(
-    stack: StackConfig, groups: tuple[LayerGroup, ...], rows: int, length: int, waiting: int
+    stack: StackConfig, groups: tuple[LayerGroup, ...], batch: int, length: int, pending: int
 ) -> StackMemory:
-    """What the layers of all ``groups`` remember before the first segment; see
+    """Returns the memories of a stack before the first segment; see
     ``layers.memory.empty_state``."""
-    return tuple(
-        empty_state(stack, group.size, rows, length, waiting) if group.kind.memory else ()
-        for group in groups
-    )
+    states = []
+    for group in groups:
+        if group.spec.memory:
+            states.append(empty_state(stack, group.size, batch, length, pending))
+        else:
+            states.append(())
+    return tuple(states)

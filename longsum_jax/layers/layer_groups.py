@@ -1,8 +1,11 @@
-"""Layers of a stack that are not all alike: runs of equal layers, each scanned by itself, and their
-parameters.
+"""Groups of equal layers in a stack, and their parameters.
 
-A stack of equal layers keeps its parameters under ``layers``, stacked on their first axis.
-Otherwise every run of equal layers has its own, ``layers_0_5`` for the first six.
+A stack of equal layers keeps its parameters under "layers", stacked on their first axis. Otherwise
+every run of equal layers is scanned by itself and has its own, "layers_0_5" for the first six:
+
+    encoder_attention "full*2,s4d"     encoder/layers_0_1/...  [2, ...]
+                                       encoder/layers_2_2/...  [1, ...]
+    encoder_attention "full"           encoder/layers/...      [3, ...]
 """
 
 import re
@@ -14,14 +17,19 @@ import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
 
-_PART = re.compile(
-    r"(.*/)?layers(?:_(\d+)_(\d+))?/(.*)"
-)  # of a flat path: where, first and last layer, which parameter
+# Name of a group: first and last layer, or neither for a stack of equal layers.
+_GROUP = re.compile(r"layers(?:_(\d+)_(\d+))?")
+# A flat path: path of the stack, first and last layer, path inside the layer.
+_LAYER_PATH = re.compile(r"(.*/)?layers(?:_(\d+)_(\d+))?/(.*)")
 
 
-class LayerKind(NamedTuple):
-    """What tells layers apart: the encoder attention (a decoder's layers have none), and whether
-    there is a memory."""
+class LayerSpec(NamedTuple):
+    """Properties in which the layers of one stack may differ.
+
+    Attributes:
+        attention: name of the encoder attention, "" in decoders.
+        memory: whether the layer has a memory.
+    """
 
     attention: str
     memory: bool = False
@@ -31,104 +39,161 @@ class LayerGroup(NamedTuple):
     """A run of equal layers.
 
     Attributes:
-        name: of its parameters.
-        first: index of its first layer.
-        size: number of its layers.
-        kind: what they have in common, ``LayerKind``.
+        name: name of the group's parameters.
+        first: index of the first layer.
+        size: number of layers.
+        spec: ``LayerSpec`` of all of them.
     """
 
     name: str
     first: int
     size: int
-    kind: Any
+    spec: Any
 
     def rows(self, tree: Any) -> Any:
-        """These layers' rows of a pytree with one row per layer of the stack."""
+        """Returns the rows of these layers in a pytree with one row per layer of the stack."""
         return jax.tree.map(lambda x: x[self.first : self.first + self.size], tree)
 
 
-def layer_groups(kinds: Sequence[Hashable]) -> tuple[LayerGroup, ...]:
-    """The runs of a stack whose layer i is of ``kinds[i]``."""
-    starts = [i for i in range(len(kinds)) if i == 0 or kinds[i] != kinds[i - 1]]
+def layer_groups(specs: Sequence[Hashable]) -> tuple[LayerGroup, ...]:
+    """Splits a stack into runs of equal layers.
+
+    Args:
+        specs: one for each layer.
+    """
+    starts = [i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]]
     if len(starts) == 1:
-        return (LayerGroup("layers", 0, len(kinds), kinds[0]),)
-    stops = [*starts[1:], len(kinds)]
-    return tuple(
-        LayerGroup(f"layers_{a}_{b - 1}", a, b - a, kinds[a])
-        for a, b in zip(starts, stops, strict=True)
-    )
+        return (LayerGroup("layers", 0, len(specs), specs[0]),)
+    groups = []
+    for start, stop in zip(starts, [*starts[1:], len(specs)], strict=True):
+        name = f"layers_{start}_{stop - 1}"
+        groups.append(LayerGroup(name, start, stop - start, specs[start]))
+    return tuple(groups)
 
 
 def is_hybrid(name: str) -> bool:
-    """Whether ``name`` of an encoder attention says what each layer has: "window*3,full"."""
+    """Returns whether ``encoder_attention`` names the attention of each layer: "window*3,full"."""
     return "," in name or "*" in name
 
 
-def kinds_of(name: str) -> Iterator[tuple[str, int]]:
-    """("window", 3), ("full", 1) for "window*3,full".
+def parse_hybrid(name: str) -> Iterator[tuple[str, int]]:
+    """Yields attentions and numbers of layers: ("window", 3), ("full", 1) for "window*3,full".
 
     Raises:
-        InputError: a number of layers that is none.
+        InputError: a number of layers that is not a positive number.
     """
-    for part in name.split(","):
-        kind, star, count = part.strip().partition("*")
+    for item in name.split(","):
+        attention, star, count = item.strip().partition("*")
         if star and not (count.isdecimal() and int(count)):
             raise InputError(
-                f'encoder_attention "{name}": "{part}" gives no number of layers; write KIND or KIND*NUMBER, '
-                '"window*3,full"'
+                f'encoder_attention "{name}": "{item}" gives no number of layers; write KIND or '
+                'KIND*NUMBER, "window*3,full"'
             )
-        yield kind, int(count or 1)
+        yield attention, int(count or 1)
 
 
-def layer_kinds(name: str, num_layers: int) -> tuple[str, ...]:
-    """The encoder attention of every layer.
+def layer_attentions(name: str, num_layers: int) -> tuple[str, ...]:
+    """Returns the name of the encoder attention of every layer.
+
+    Args:
+        name: ``encoder_attention`` of a config.
+        num_layers: layers of the encoder.
 
     Raises:
-        InputError: a hybrid for another number of layers.
+        InputError: a hybrid of another number of layers.
     """
     if not is_hybrid(name):
         return (name,) * num_layers
-    kinds = tuple(kind for kind, count in kinds_of(name) for _ in range(count))
-    if len(kinds) != num_layers:
+    attentions: list[str] = []
+    for attention, count in parse_hybrid(name):
+        attentions += [attention] * count
+    if len(attentions) != num_layers:
         raise InputError(
-            f'encoder_attention "{name}" says what {len(kinds)} layers have, but the encoder has {num_layers}; '
-            "name every layer once, KIND*NUMBER for several in a row"
+            f'encoder_attention "{name}" says what {len(attentions)} layers have, but the encoder '
+            f"has {num_layers}; name every layer once, KIND*NUMBER for several in a row"
         )
-    return kinds
+    return tuple(attentions)
 
 
-def layers_of_path(path: str) -> tuple[str, int] | None:
-    """("encoder/layers/ff_norm/scale", 6) for "encoder/layers_6_11/ff_norm/scale": the path of a
-    stack of equal layers, and the index of the first layer; None for parameters of no layer."""
-    match = _PART.fullmatch(path)
+def num_layers(params: Mapping[str, Any]) -> int:
+    """Returns the number of layers in the parameters of a stack; see ``layer_params``."""
+    sizes = [len(leaves[0]) for leaves in _group_leaves(params) if leaves]
+    return sum(sizes)
+
+
+def layer_params(params: Mapping[str, Any], layer: int) -> Any:
+    """Returns the parameters of one layer of a stack, without the axis of layers.
+
+    Args:
+        params: parameters of an encoder or decoder: "layers", or groups such as "layers_0_5",
+            beside others.
+        layer: index of the layer.
+
+    Raises:
+        IndexError: a layer that the stack does not have.
+    """
+    for name, group in params.items():
+        match = _GROUP.fullmatch(name)
+        if match is None:
+            continue
+        first = int(match[1] or 0)
+        leaves = jax.tree.leaves(group)
+        if leaves and first <= layer < first + len(leaves[0]):
+            return jax.tree.map(lambda x: x[layer - first], group)  # noqa: B023
+    raise IndexError(f"no layer {layer} among the parameters {', '.join(params)}")
+
+
+def _group_leaves(params: Mapping[str, Any]) -> list[list[Any]]:
+    return [jax.tree.leaves(group) for name, group in params.items() if _GROUP.fullmatch(name)]
+
+
+def parse_layer_path(path: str) -> tuple[str, int] | None:
+    """Splits the path of a parameter of a group of layers.
+
+    Args:
+        path: "encoder/layers_6_11/ff_norm/scale".
+
+    Returns:
+        The path in a stack of equal layers and the first layer of the group:
+        ("encoder/layers/ff_norm/scale", 6). None for parameters outside of layers.
+    """
+    match = _LAYER_PATH.fullmatch(path)
     if match is None:
         return None
-    where, first, _, rest = match.groups()
-    return f"{where or ''}layers/{rest}", int(first or 0)
+    prefix, first, _, rest = match.groups()
+    return f"{prefix or ''}layers/{rest}", int(first or 0)
 
 
 def regroup(params: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The parameters of a model under the paths of one whose layers fall into other groups.
+    """Moves parameters to the paths of a model whose layers fall into other groups.
 
     Args:
         params: flat path ("encoder/layers/ff_norm/scale") to array [layers, ...].
         wanted: flat path to shape.
 
     Returns:
-        Flat path to array: those of ``wanted`` that ``params`` has for every layer, and as it is
-        what ``wanted`` has no place for.
+        Flat path to array: the parameters of ``wanted`` that ``params`` has for every layer;
+        unchanged those of ``params`` that ``wanted`` has no place for.
     """
-    rows: dict[
-        tuple[str, int], tuple[str, int]
-    ] = {}  # (path in a stack of equal layers, layer) -> where it is
+    # (path in a stack of equal layers, layer) -> (path, row)
+    places: dict[tuple[str, int], tuple[str, int]] = {}
     for path, value in params.items():
-        if (found := layers_of_path(path)) is not None:
-            rows |= {(found[0], found[1] + i): (path, i) for i in range(value.shape[0])}
-    result, used = {}, set()
+        parsed = parse_layer_path(path)
+        if parsed is not None:
+            uniform_path, first = parsed
+            for row in range(value.shape[0]):
+                places[uniform_path, first + row] = path, row
+
+    result: dict[str, Any] = {}
+    used: set[str] = set()
     for path, shape in wanted.items():
-        found = None if path in params else layers_of_path(path)
-        places = [rows.get((found[0], found[1] + i)) for i in range(shape[0])] if found else []
-        if places and None not in places:
-            result[path] = jnp.stack([params[name][i] for name, i in places])
-            used |= {name for name, _ in places}
-    return {path: value for path, value in params.items() if path not in used} | result
+        parsed = None if path in params else parse_layer_path(path)
+        if parsed is None:
+            continue
+        uniform_path, first = parsed
+        found = [places.get((uniform_path, first + row)) for row in range(shape[0])]
+        if found and None not in found:
+            result[path] = jnp.stack([params[name][row] for name, row in found])
+            used |= {name for name, _ in found}
+    unchanged = {path: value for path, value in params.items() if path not in used}
+    return unchanged | result

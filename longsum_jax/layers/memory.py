@@ -1,11 +1,23 @@
-"""Memories of transformer layers that travel from segment to segment of a document (AWESOME,
-section 3.1).
+# ruff: noqa: F722, RUF100
+"""Memories of transformer layers that pass from segment to segment of a document (AWESOME, section
+3.1).
 
-A memory is read while a segment goes through its layer, and written with the states of the segment
-afterwards. No gradient flows into those states. With ``waiting`` > 0 writing is put off: a state
-keeps the last segments' states beside the memory before them, and the memory is computed from both
-in the graph of the next segment, so that gradients reach what writes it and stop there (truncated
-back-propagation, at the same cost for every length of a document).
+A layer reads its memory while a segment goes through it, and writes the segment's states to the
+memory afterwards. No gradient flows into those states. Parameters that write could then only learn
+within the next segment's graph, so writing is put off until then: the last ``memory_backprop``
+segments are stored as they are ("pending"), and every segment computes the memory from them again.
+Gradients go back through so many segments and no further (truncated back-propagation), at the same
+cost for every length of a document. With two pending segments, segment 4 does this:
+
+    stored state        m1                  h2             h3         m1: memory after segment 1
+                         |                   |              |         h2: states of segment 2
+    replay              m1 ---- write(h2) -> m2 - write(h3) -> m3     in the graph of segment 4
+                                                               |
+    layers read                                                m3
+    advance             m2 (no gradient)    h3             h4         state for segment 5
+
+With none pending (``memory_backprop`` 0), the state is m3 alone, and advance writes h4 at once, so
+that gradients go back through the whole document.
 """
 
 import dataclasses
@@ -16,9 +28,10 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.multi_head import Attention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
@@ -31,142 +44,185 @@ from longsum_jax.ops.memory import (
     newest_states,
     reconstruction_error,
 )
-from longsum_jax.typing import Array
 
-
-def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
-    """The layers of a stack of ``num_layers`` that have a memory.
-
-    Raises:
-        InputError: layers that there are not, or a value that names none.
-    """
-    which = options.memory_layers
-    if options.memory == "none":
-        return frozenset()
-    if which is None:
-        which = {"compressive": "first3", "attentive": "last3"}[options.memory]
-    if isinstance(which, str):
-        found = re.fullmatch(r"(first|last)([1-9]\d*)|all", which)
-        if found is None:
-            raise InputError(
-                f'memory_layers is "{which}"; give "firstN", "lastN", "all" or the indices of layers'
-            )
-        number = num_layers if which == "all" else min(int(found[2]), num_layers)
-        start = num_layers - number if found[1] == "last" else 0
-        return frozenset(range(start, start + number))
-    outside = [i for i in which if not 0 <= i < num_layers]
-    if outside or not which:
-        raise InputError(
-            f"memory_layers is {which}; give indices from 0 to {num_layers - 1}, at least one"
-        )
-    return frozenset(which)
-
-
-def decoder_memory(options: MemoryOptions) -> MemoryOptions:
-    """The options of a model's decoder."""
-    return options if options.memory_decoder else dataclasses.replace(options, memory="none")
-
-
-# The collection of what layers add to the loss beside what their outputs do.
+# Flax collection of what layers add to the loss themselves.
 LOSSES = "losses"
 
 
-class Slots(NamedTuple):
-    """A memory: values [B, m, D] of its m slots, and which of them hold something, bool [B, m]."""
+def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
+    """Returns the indices of the layers with a memory in a stack of ``num_layers``.
 
-    values: Array
-    valid: Array
+    Raises:
+        InputError: layers that the stack does not have, or a value that names none.
+    """
+    layers = options.memory_layers
+    if options.memory == "none":
+        return frozenset()
+    if layers is None:
+        layers = {"compressive": "first3", "attentive": "last3"}[options.memory]
+    if isinstance(layers, str):
+        return _named_layers(layers, num_layers)
+    outside = [i for i in layers if not 0 <= i < num_layers]
+    if outside or not layers:
+        raise InputError(
+            f"memory_layers is {layers}; give indices from 0 to {num_layers - 1}, at least one"
+        )
+    return frozenset(layers)
+
+
+def _named_layers(name: str, num_layers: int) -> frozenset[int]:
+    """Returns the layers of "first3", "last3" or "all"."""
+    match = re.fullmatch(r"(first|last)([1-9]\d*)|all", name)
+    if match is None:
+        raise InputError(
+            f'memory_layers is "{name}"; give "firstN", "lastN", "all" or the indices of layers'
+        )
+    count = num_layers if name == "all" else min(int(match[2]), num_layers)
+    start = num_layers - count if match[1] == "last" else 0
+    return frozenset(range(start, start + count))
+
+
+def decoder_memory(options: MemoryOptions) -> MemoryOptions:
+    """Returns the options of a model's decoder: without a memory unless ``memory_decoder``."""
+    return options if options.memory_decoder else dataclasses.replace(options, memory="none")
+
+
+class Slots(NamedTuple):
+    """The slots of a memory, and which of them hold something."""
+
+    values: Float[Array, "batch slots d_model"]
+    valid: Bool[Array, "batch slots"]
 
 
 class MemoryState(NamedTuple):
-    """What a layer hands on to the next segment; stacked over layers, every array has their number
-    in front.
+    """The state of a layer's memory between two segments.
+
+    States of a group of layers are stacked: every array has an axis of layers in front.
 
     Attributes:
-        slots: the memory before the segments that wait.
-        hidden: states of the W segments that wait, [B, W, L, D], oldest first.
-        valid: bool [B, W, L], those of real tokens.
+        slots: the memory before the pending segments.
+        hidden: states of the pending segments, oldest first.
+        valid: real tokens of the pending segments.
     """
 
     slots: Slots
-    hidden: Array
-    valid: Array
+    hidden: Float[Array, "batch pending length d_model"]
+    valid: Bool[Array, "batch pending length"]
 
 
 class Memory(nn.Module):
-    """The base of both memories: what ``write`` makes of states that wait, and what waits next.
+    """The base of both memories; subclasses say how to ``write`` a segment.
 
-    ``self_attention`` is the layer's own.
+    Attributes:
+        self_attention: the self-attention of the layer.
     """
 
     stack: StackConfig
-    self_attention: Attention
+    self_attention: MultiHeadAttention
 
-    def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        """The memory after a segment with the states ``hidden`` [B, L, D]; ``valid`` bool [B,
-        L]."""
+    def write(
+        self,
+        slots: Slots,
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
+    ) -> Slots:
+        """Returns the memory after a segment.
+
+        Args:
+            slots: the memory before it.
+            hidden: states of the segment.
+            valid: its real tokens.
+        """
         raise NotImplementedError
 
-    def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
-        """Called once for every segment with the arguments of ``write``; may ``sow`` a loss of its
-        own in LOSSES."""
+    def add_loss(
+        self,
+        slots: Slots,
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
+    ) -> None:
+        """May ``sow`` a loss in LOSSES; called once per segment with the arguments of ``write``."""
 
-    def recall(self, state: MemoryState) -> list[Slots]:
-        """The memory before and after each segment that waits; the last one is what the next
-        segment reads."""
-        found = [state.slots]
+    def replay(self, state: MemoryState) -> list[Slots]:
+        """Writes the pending segments again.
+
+        Returns:
+            The memory before the first pending segment and after each of them; this segment reads
+            the last one.
+        """
+        memories = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.valid[:, i]
-            found.append(self.write(found[-1], *segment))
-        if len(found) > 1:
-            self.learn(found[-2], *segment)
-        return found
+            memories.append(self.write(memories[-1], *segment))
+        if len(memories) > 1:
+            self.add_loss(memories[-2], *segment)
+        return memories
 
-    def remember(
-        self, state: MemoryState, recalled: Sequence[Slots], hidden: Array, valid: Array
+    def advance(
+        self,
+        state: MemoryState,
+        memories: Sequence[Slots],
+        hidden: Float[Array, "batch length d_model"],
+        valid: Bool[Array, "batch length"],
     ) -> MemoryState:
-        """The state after a segment with the states ``hidden`` [B, L, D]; ``recalled`` is what
-        ``recall`` gave."""
+        """Returns the state after this segment.
+
+        Args:
+            state: the state before it.
+            memories: the result of ``replay``.
+            hidden: states of this segment.
+            valid: its real tokens.
+        """
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
-        if not state.hidden.shape[1]:
-            self.learn(recalled[-1], hidden, valid)
-            return state._replace(slots=self.write(recalled[-1], hidden, valid))
-        queue = lambda old, new: jnp.concatenate([old[:, 1:], new[:, None].astype(old.dtype)], 1)  # noqa: E731
-        slots = Slots(jax.lax.stop_gradient(recalled[1].values), recalled[1].valid)
-        return MemoryState(slots, queue(state.hidden, hidden), queue(state.valid, valid))
+        num_pending = state.hidden.shape[1]
+        if num_pending == 0:
+            self.add_loss(memories[-1], hidden, valid)
+            return state._replace(slots=self.write(memories[-1], hidden, valid))
+        oldest = memories[1]
+        slots = Slots(jax.lax.stop_gradient(oldest.values), oldest.valid)
+        return MemoryState(slots, _queue(state.hidden, hidden), _queue(state.valid, valid))
+
+
+def _queue(pending: Array, segment: Array) -> Array:
+    """Drops the oldest pending segment, and appends a new one."""
+    segment = segment[:, None].astype(pending.dtype)
+    return jnp.concatenate([pending[:, 1:], segment], 1)
 
 
 class CompressiveMemory(Memory):
-    """The newest states of a layer's input, and older ones compressed; self-attention reads them as
-    further keys."""
+    """The newest states of a layer's input and compressions of older ones; self-attention reads
+    them as extra keys."""
 
     def setup(self) -> None:
-        width, stride = self.stack.d_model, self.stack.memory.memory_compression
-        init = logical(normal((stride * width) ** -0.5), "strides", "embed", "act_embed")
-        self.kernel = self.param("kernel", init, (stride, width, width))
-        self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (width,))
+        d_model, stride = self.stack.d_model, self.stack.memory.memory_compression
+        init = logical(normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed")
+        self.kernel = self.param("kernel", init, (stride, d_model, d_model))
+        self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (d_model,))
 
-    def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        return Slots(
-            *compressive_update(
-                *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
-            )
+    def write(self, slots, hidden, valid):
+        values, valid = compressive_update(
+            *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
         )
+        return Slots(values, valid)
 
-    def learn(self, slots: Slots, hidden: Array, valid: Array) -> None:
-        """What the segment sees in the states that it pushes out against what it sees in their
-        compression."""
+    def add_loss(self, slots, hidden, valid):
+        """Adds the error of reading compressed states in the place of the states themselves.
+
+        Queries of this segment attend to the states that it pushes out of the memory, and to their
+        compression; the loss is the mean squared difference of the two results.
+        """
         if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
             return
+        length = hidden.shape[1]
         newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, valid))
-        old, old_valid = newest[:, : hidden.shape[1]], newest_valid[:, : hidden.shape[1]]
+        old, old_valid = newest[:, :length], newest_valid[:, :length]
         new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
-        def attend(states: Array, there: Array) -> Array:
-            k, v = self.self_attention.keys_values_for(states)
+        def attend(states: Array, key_mask: Array) -> Array:
+            k, v = self.self_attention.project_kv_frozen(states)
             return dot_product_attention(
-                q, k, v, mask=there[:, None, None], scale=self.stack.attention_scale
+                q, k, v, mask=key_mask[:, None, None], scale=self.stack.attention_scale
             )
 
         error = reconstruction_error(
@@ -186,89 +242,115 @@ class CompressiveMemory(Memory):
 
 
 class AttentiveMemory(Memory):
-    """Slots that gates rewrite after every segment (MART's form, Lei et al. 2020); an attention of
-    its own reads them.
+    """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by an
+    attention of their own.
 
-    Slots that were never written to are ``initial``, which is learned: from equal slots all would
-    stay equal for ever.
+    Slots that were never written to hold ``initial``, which is learned: equal slots would stay
+    equal for ever.
     """
 
     def setup(self) -> None:
-        s = self.stack
-        self.attention = Attention(**s.attention_fields)
+        stack = self.stack
+        self.attention = MultiHeadAttention(**stack.attention_fields)
         # Of the size of normalised states, so that slots begin by looking at different ones.
         init = logical(normal(1.0), "slots", "embed")
-        self.initial = self.param("initial", init, (s.memory.memory_size, s.d_model))
-        self.q, self.k, self.v = self._head_map("query_init"), self._head_map(), self._head_map()
-        self.update_memory, self.gate_memory = self._slot_map(), self._slot_map()
-        self.update_segment, self.gate_segment = self._segment_map(), self._segment_map()
+        self.initial = self.param("initial", init, (stack.memory.memory_size, stack.d_model))
+        self.q = self._head_map("query_init")
+        self.k = self._head_map()
+        self.v = self._head_map()
+        self.update_memory = self._slot_map()
+        self.gate_memory = self._slot_map()
+        self.update_segment = self._segment_map()
+        self.gate_segment = self._segment_map()
 
-    def write(self, slots: Slots, hidden: Array, valid: Array) -> Slots:
-        memory, scale = self.values_of(slots), self.stack.attention_scale
-        x, hidden = memory.astype(self.stack.dtype), hidden.astype(self.stack.dtype)
-        seen = dot_product_attention(
-            self.q(x), self.k(hidden), self.v(hidden), mask=valid[:, None, None], scale=scale
+    def write(self, slots, hidden, valid):
+        memory = self.values_of(slots)
+        x = memory.astype(self.stack.dtype)
+        hidden = hidden.astype(self.stack.dtype)
+        summary = dot_product_attention(
+            self.q(x),
+            self.k(hidden),
+            self.v(hidden),
+            mask=valid[:, None, None],
+            scale=self.stack.attention_scale,
         )
-        update = self.update_memory(x) + self.update_segment(seen)
-        gate = self.gate_memory(x) + self.gate_segment(seen)
-        changed = valid.any(1)
-        return Slots(gated_update(memory, update, gate, changed), slots.valid | changed[:, None])
+        update = self.update_memory(x) + self.update_segment(summary)
+        gate = self.gate_memory(x) + self.gate_segment(summary)
+        has_tokens = valid.any(1)
+        values = gated_update(memory, update, gate, has_tokens)
+        return Slots(values, slots.valid | has_tokens[:, None])
 
-    def values_of(self, slots: Slots) -> Array:
-        """What the slots hold, [B, m, D] float32."""
-        return jnp.where(slots.valid[..., None], slots.values, self.initial.astype(jnp.float32))
+    def values_of(self, slots: Slots) -> Float[Array, "batch slots d_model"]:
+        """Returns the values of the slots in float32, ``initial`` for those never written to."""
+        initial = self.initial.astype(jnp.float32)
+        return jnp.where(slots.valid[..., None], slots.values, initial)
 
-    def read(self, x: Array, slots: Slots, deterministic: bool) -> Array:
-        """What x [B, L, D] sees in the slots, [B, L, D] (eq. 7)."""
-        return self.attention.attend(x, *self.project_kv(slots), deterministic=deterministic)
+    def read(
+        self, x: Float[Array, "batch length d_model"], slots: Slots, deterministic: bool
+    ) -> Float[Array, "batch length d_model"]:
+        """Attends from ``x`` to the slots (eq. 7)."""
+        k, v = self.project_kv(slots)
+        return self.attention.attend(x, k, v, deterministic=deterministic)
 
-    def project_kv(self, slots: Slots) -> tuple[Array, Array]:
-        """Of the attention that reads the memory, two [B, m, H, K]."""
+    def project_kv(
+        self, slots: Slots
+    ) -> tuple[
+        Float[Array, "batch slots heads head_dim"], Float[Array, "batch slots heads head_dim"]
+    ]:
+        """Returns keys and values of the slots, for the attention that reads them."""
         return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
 
     def _head_map(self, init: str = "projection_init") -> Linear:
-        """[B, L, D] -> [B, L, H, K]. Without a bias, as the maps of a memory are in the paper's
-        parameter count."""
-        s = self.stack
-        fields = s.attention_fields
-        return Linear(
-            (s.d_model, s.num_heads, s.d_kv), ("embed", "heads", "kv"), fields[init], dtype=s.dtype
-        )
+        """Makes a map [batch, length, d_model] -> [batch, length, heads, head_dim].
+
+        Without a bias, as the maps of a memory are in the paper's parameter count.
+        """
+        stack = self.stack
+        shape = (stack.d_model, stack.num_heads, stack.d_kv)
+        kernel_init = stack.attention_fields[init]
+        return Linear(shape, ("embed", "heads", "kv"), kernel_init, dtype=stack.dtype)
 
     def _slot_map(self) -> Linear:
-        """[B, m, D] -> [B, m, D]."""
-        s = self.stack
-        shape, names = (s.d_model, s.d_model), ("embed", "act_embed")
-        return Linear(shape, names, s.attention_fields["projection_init"], dtype=s.dtype)
+        """Makes a map [batch, slots, d_model] -> [batch, slots, d_model]."""
+        stack = self.stack
+        shape = (stack.d_model, stack.d_model)
+        kernel_init = stack.attention_fields["projection_init"]
+        return Linear(shape, ("embed", "act_embed"), kernel_init, dtype=stack.dtype)
 
     def _segment_map(self) -> Linear:
-        """[B, m, H, K] -> [B, m, D]; the bias of a sum of two maps stands here."""
-        s = self.stack
-        shape, names, init = (
-            (s.num_heads, s.d_kv, s.d_model),
+        """Makes a map [batch, slots, heads, head_dim] -> [batch, slots, d_model], with the one bias
+        of the sum that it belongs to."""
+        stack = self.stack
+        return Linear(
+            (stack.num_heads, stack.d_kv, stack.d_model),
             ("heads", "kv", "embed"),
-            s.attention_fields["output_init"],
+            stack.attention_fields["output_init"],
+            nn.initializers.zeros,
+            inputs=2,
+            dtype=stack.dtype,
         )
-        return Linear(shape, names, init, nn.initializers.zeros, inputs=2, dtype=s.dtype)
 
 
 MEMORIES: dict[str, type[Memory]] = {"compressive": CompressiveMemory, "attentive": AttentiveMemory}
 
 
 def empty_state(
-    stack: StackConfig, layers: int, rows: int, length: int, waiting: int
+    stack: StackConfig, num_layers: int, batch: int, length: int, pending: int
 ) -> MemoryState:
-    """Where a document begins: the state of ``layers`` layers of ``stack``, for segments of
-    ``length`` tokens.
+    """Returns the state of a group of layers at the beginning of a document.
 
-    ``waiting`` is how many segments gradients go back through; 0 writes every segment at once.
+    Args:
+        stack: config of the stack.
+        num_layers: layers of the group.
+        batch: number of documents.
+        length: tokens of a segment.
+        pending: segments that gradients go back through; 0 writes every segment at once.
     """
-    size, width = stack.memory.memory_size, stack.d_model
+    num_slots, d_model = stack.memory.memory_size, stack.d_model
     # Gates add up over a document what rounding would swallow; copies of states need no more than
     # the states had.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
-    slots = Slots(
-        jnp.zeros((layers, rows, size, width), dtype), jnp.zeros((layers, rows, size), bool)
-    )
-    hidden = jnp.zeros((layers, rows, waiting, length, width), stack.dtype)
+    values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
+    slots = Slots(values, jnp.zeros(values.shape[:-1], bool))
+    hidden = jnp.zeros((num_layers, batch, pending, length, d_model), stack.dtype)
     return MemoryState(slots, hidden, jnp.zeros(hidden.shape[:-1], bool))

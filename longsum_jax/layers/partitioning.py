@@ -1,4 +1,5 @@
-"""Logical axis names of parameters and activations, and where a mesh puts them."""
+# ruff: noqa: F722, RUF100
+"""Logical axis names of parameters and activations, and their places on a mesh."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,57 +7,70 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Shaped
 
 from longsum_jax.ops.sequence_sharding import SequenceSharding
-from longsum_jax.typing import Array
 
 Initializer = Callable[..., Array]
 
 
 def logical(initializer: Initializer, *names: str) -> Initializer:
-    """Attaches the logical axis names that ``training.mesh`` maps to mesh axes."""
+    """Attaches logical axis names to a parameter; ``training.mesh`` maps them to mesh axes."""
     return nn.with_logical_partitioning(initializer, names)
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:
-    """Where an activation of ``shape`` goes on the mesh in use, or None without a mesh.
+    """Returns the place of an activation on the active mesh, None without a mesh.
 
-    A dimension that its mesh axes do not divide is kept whole.
+    A dimension that its mesh axes do not divide is not sharded.
+
+    Args:
+        shape: shape of the activation.
+        names: logical name of each axis.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or not mesh.auto_axes:
         return None
     spec = []
-    for size, axes in zip(shape, nn.logical_to_mesh_axes(tuple(names)), strict=True):
-        axes = (axes,) if isinstance(axes, str) else axes or ()
-        devices = math.prod(mesh.shape[axis] for axis in axes)
-        spec.append(axes if axes and size % devices == 0 else None)
+    for size, entry in zip(shape, nn.logical_to_mesh_axes(tuple(names)), strict=True):
+        axes = _as_tuple(entry)
+        num_devices = math.prod(mesh.shape[axis] for axis in axes)
+        is_sharded = axes and size % num_devices == 0
+        spec.append(axes if is_sharded else None)
     return PartitionSpec(*spec)
 
 
-def sequence_sharding(rows: int) -> SequenceSharding | None:
-    """How the mesh in use cuts texts, in batches of ``rows``; None if each is whole on one
-    device."""
+def active_sequence_sharding(batch: int) -> SequenceSharding | None:
+    """Returns how the active mesh cuts sequences, None if each is on one device.
+
+    Args:
+        batch: number of rows; if the devices do not divide it, rows are not sharded.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or not mesh.auto_axes:
         return None
-    found = [
-        (axes,) if isinstance(axes, str) else axes or ()
-        for axes in nn.logical_to_mesh_axes(("batch", "length"))
-    ]
-    batch, length = (tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in found)
-    if not length:
+    mesh_axes = []
+    for entry in nn.logical_to_mesh_axes(("batch", "length")):
+        mesh_axes.append(tuple(axis for axis in _as_tuple(entry) if mesh.shape[axis] > 1))
+    batch_axes, length_axes = mesh_axes
+    if not length_axes:
         return None
-    if rows % math.prod(mesh.shape[axis] for axis in batch):
-        batch = ()
-    return SequenceSharding(batch, length, math.prod(mesh.shape[axis] for axis in length))
+    if batch % math.prod(mesh.shape[axis] for axis in batch_axes):
+        batch_axes = ()
+    num_shards = math.prod(mesh.shape[axis] for axis in length_axes)
+    return SequenceSharding(batch_axes, length_axes, num_shards)
 
 
-def constrain(x: Array, *names: str | None) -> Array:
-    """Keeps an activation laid out by its logical axis names; nothing happens without a mesh."""
+def constrain(x: Shaped[Array, "*shape"], *names: str | None) -> Shaped[Array, "*shape"]:
+    """Keeps an activation where its logical axis names put it; does nothing without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
 def is_on_one_cpu() -> bool:
+    """Returns whether the computation runs on a CPU without a mesh of several devices."""
     return jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
+
+
+def _as_tuple(axes: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (axes,) if isinstance(axes, str) else axes or ()

@@ -1,5 +1,5 @@
-"""The gated bidirectional state-space layer of LOCOST (section 3.2), as its published code computes
-it."""
+# ruff: noqa: F722, RUF100
+"""The gated bidirectional state-space layer of LOCOST (section 3.2), as in its published code."""
 
 import math
 from typing import Any, Literal
@@ -7,6 +7,7 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear, torch_uniform
@@ -21,34 +22,33 @@ from longsum_jax.ops.ssm.convolution import (
     ssm_spectrum,
 )
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
-from longsum_jax.typing import Array
 
 StepInit = Literal["log_uniform", "uniform"]
-KERNELS = "kernels"  # the collection of variables that ``S4D`` reads kept kernels from
+KERNELS = "kernels"  # Flax collection of stored kernels, see ``S4D``
 
 
 class S4D(nn.Module):
-    """out = W_o(conv(mask * W_k u) * W_q u), biases included; the convolution with a learned
-    diagonal SSM per channel.
+    """A gated state-space layer:
 
-    Only the keys are masked, after their projection because of its bias; positions outside the mask
-    give values that nothing real depends on.
+        out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    Kernels depend on parameters and length alone. Applied with the collection ``KERNELS`` mutable,
-    a layer puts its own there, for the length of the input; where the collection holds one, it is
-    used and not computed again.
+    All maps have biases; the convolution is with a learned diagonal SSM per channel. Keys are
+    masked after their projection because of its bias. Outputs outside the mask are arbitrary.
+
+    Kernels depend on parameters and length alone. Applied with the collection KERNELS mutable, a
+    layer stores its kernel there, for the length of the input; where the collection holds one, the
+    layer uses it instead of computing it.
 
     Attributes:
-        d_state: real state size; M = d_state / 2 complex modes.
-        bidirectional: False gives the causal layer.
-        gating: False leaves W_q out.
+        d_state: real state size, twice the number of complex modes.
+        bidirectional: False for the causal layer.
+        gating: False leaves q_proj out.
         shared_dynamics: both directions share A, B and dt (published code); else each has its own
             (paper, section 3.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
-        backend, operands: how the convolution is computed, see
-            ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: positions per piece in the dense maps; 0 for all at once.
+        backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
+        length_chunk: positions per chunk in the dense maps; 0 for all at once.
     """
 
     d_model: int
@@ -70,7 +70,7 @@ class S4D(nn.Module):
         if self.gating:
             self.q_proj = self._linear("embed", "channels")
         self.output_linear = self._linear("channels", "embed")
-        sets = () if self.shared_dynamics else ("directions",)
+        sets = () if self.shared_dynamics else ("directions",)  # further axes of the dynamics
         half_decay = nn.initializers.constant(math.log(0.5))
         self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
         self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
@@ -91,7 +91,8 @@ class S4D(nn.Module):
             "modes": self.d_state // 2,
             "complex": 2,
         }
-        return self.param(name, logical(init, *axes), tuple(sizes[axis] for axis in axes))
+        shape = tuple(sizes[axis] for axis in axes)
+        return self.param(name, logical(init, *axes), shape)
 
     def _init_log_dt(self, key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         uniform = jax.random.uniform(key, shape, dtype)
@@ -100,19 +101,30 @@ class S4D(nn.Module):
         return math.log(self.dt_min) + uniform * (math.log(self.dt_max) - math.log(self.dt_min))
 
     def ssm(self) -> DiagonalSSM:
-        """The layer's parameters as the operation takes them."""
-        shared = (self.log_dt, -jnp.exp(self.inv_A_real), self.A_imag, self.B)
+        """Returns the parameters of the SSM in the form of ``ops.ssm``."""
+        dynamics = (self.log_dt, -jnp.exp(self.inv_A_real), self.A_imag, self.B)
         if self.shared_dynamics:
-            shared = tuple(x[None] for x in shared)
-        return DiagonalSSM(*shared, self.C)
+            dynamics = tuple(x[None] for x in dynamics)
+        return DiagonalSSM(*dynamics, self.C)
 
-    def __call__(self, u: Array, mask: Array | None = None) -> Array:
-        """u [B, L, D] and bool mask [B, L] of real positions -> [B, L, D]."""
+    def __call__(
+        self,
+        u: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"] | None = None,
+    ) -> Float[Array, "batch length d_model"]:
+        """Applies the layer.
+
+        Args:
+            u: input states.
+            mask: True on real positions; None for all.
+        """
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
-        k = map_over_length(
-            self, lambda m, u, mask: m.k_proj(u) * mask[..., None], self.length_chunk, u, mask
-        )
+
+        def masked_keys(layer: S4D, u: Array, mask: Array) -> Array:
+            return layer.k_proj(u) * mask[..., None]
+
+        k = map_over_length(self, masked_keys, self.length_chunk, u, mask)
         y = save_for_backward(self._convolve(k))
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
@@ -120,6 +132,7 @@ class S4D(nn.Module):
         return self.output_linear(y * self.q_proj(u) if self.gating else y)
 
     def _convolve(self, k: Array) -> Array:
+        """[batch, length, channels] -> the same, convolved along the length."""
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))
         options = {
@@ -129,14 +142,13 @@ class S4D(nn.Module):
         }
         if spec is not None:
             return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
-        spectrum = self._kept_spectrum(k.shape[1])
-        return (
-            ssm_convolution(k, ssm, self.D, **options)
-            if spectrum is None
-            else convolve_with_spectrum(k, spectrum)
-        )
+        spectrum = self._stored_spectrum(k.shape[1])
+        if spectrum is None:
+            return ssm_convolution(k, ssm, self.D, **options)
+        return convolve_with_spectrum(k, spectrum)
 
-    def _kept_spectrum(self, length: int) -> Array | None:
+    def _stored_spectrum(self, length: int) -> Array | None:
+        """Returns the kernel's spectrum from KERNELS; computes it where KERNELS is mutable."""
         if self.is_initializing() or not keeps_spectrum(jax.default_backend(), self.backend):
             return None
         if self.is_mutable_collection(KERNELS):
@@ -146,12 +158,12 @@ class S4D(nn.Module):
 
 
 def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """pi n for mode n (S4D-Lin, Gu et al. 2022, section 4.3)."""
+    """Returns pi n for mode n (S4D-Lin, Gu et al. 2022, section 4.3)."""
     del key
     return jnp.broadcast_to(jnp.pi * jnp.arange(shape[-1], dtype=dtype), shape)
 
 
 def _init_one(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """1 + 0i."""
+    """Returns 1 + 0i."""
     del key
     return jnp.broadcast_to(jnp.array([1.0, 0.0], dtype), shape)

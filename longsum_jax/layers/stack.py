@@ -1,9 +1,8 @@
-"""What a stack of transformer layers is made of: one description that every family fills in from
-its own config."""
+"""The config of a stack of transformer layers; every model family fills it in from its own."""
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -18,13 +17,13 @@ from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
-    """How a source of any length is read page by page, each as if it were alone; config.json has
-    them if it is.
+    """Options for reading a source of any length page by page, each page as if it were alone;
+    config.json has them if ``page_length`` is set.
 
     Attributes:
         page_length: tokens that the encoder reads at a time, positions counted anew; 0 reads the
-            source in one piece.
-        page_context: tokens on either side of a page that are read with it and not kept, part of
+            source at once.
+        page_context: tokens on either side of a page that are read with it and then dropped, out of
             its length (Unlimiformer: a quarter).
         page_decoding: the decoder reads one page at a time, too, and its outputs are averaged by
             learned weights (PageSum); otherwise it reads the states of all pages side by side.
@@ -36,32 +35,33 @@ class PageOptions:
 
     @property
     def page_body(self) -> int:
-        """Tokens of a page that are kept."""
+        """Tokens of a page without its context."""
         return self.page_length - 2 * self.page_context
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
-    """What layers keep from segment to segment of a document (AWESOME), and which; config.json has
-    them if any does.
+    """Options for memories that layers carry from segment to segment of a document (AWESOME);
+    config.json has them if any is in use.
 
     Attributes:
         memory: "compressive" (the newest states and older ones compressed, read by self-attention),
             "attentive" (slots rewritten by gates, read by an attention of their own) or "none".
-        memory_layers: "firstN", "lastN", "all" or their indices; None for the first three of a
-            compressive, the last three of an attentive memory. N may exceed the number of layers.
+        memory_layers: layers with a memory: "firstN", "lastN", "all" or their indices; None for the
+            first three of a compressive, the last three of an attentive memory. N may exceed the
+            number of layers.
         memory_decoder: whether the same layers of the decoder have one.
         memory_size: slots of one layer.
-        memory_compression: states that become one (``compressive``).
+        memory_compression: states that are compressed to one (``compressive``).
         memory_overflow: see ``ops.memory.compressive_update`` (``compressive``).
-        memory_reconstruction: what the mean error of attending to compressed states instead of the
-            states adds to the loss, for every layer; trains the compression alone
+        memory_reconstruction: weight, in the loss of every layer, of the mean error of attending to
+            compressed states instead of the states; trains the compression alone
             (``compressive``).
-        memory_hidden: "normalised" memorises what the part after self-attention reads, "raw" what
-            self-attention gave (``attentive``).
+        memory_hidden: "normalised" stores the input of the sublayer after self-attention, "raw" the
+            output of self-attention (``attentive``).
         memory_backprop: segments whose writing gradients go back through, 0 for all of a document.
-        salient_vectors: encoder states of important sentences elsewhere in the document that all
-            layers of the encoder read as further keys, at most so many; 0 for none.
+        salient_vectors: most encoder states of important sentences elsewhere in the document that
+            all layers of the encoder read as extra keys; 0 for none.
         salient_projection: whether keys and values share the map of those states, which is the
             identity at first.
     """
@@ -80,35 +80,43 @@ class MemoryOptions:
 
 
 def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttentionOptions:
-    """The options of layers that all have the encoder attention ``name``.
+    """Returns the options of layers that all have the encoder attention ``name``.
 
-    Memories are left out: which layers have one, and whether they can read it, is a matter of all
-    layers together.
+    Memories are switched off: they are checked for all layers of a stack together.
     """
-    plain = {"memory": "none", "salient_vectors": 0} if isinstance(options, MemoryOptions) else {}
-    return dataclasses.replace(options, encoder_attention=name, **plain)
+    if isinstance(options, MemoryOptions):
+        return dataclasses.replace(
+            options, encoder_attention=name, memory="none", salient_vectors=0
+        )
+    return dataclasses.replace(options, encoder_attention=name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """Sizes, order and numbers of one encoder or decoder stack.
+    """The config of one encoder or decoder stack.
 
     Attributes:
+        d_model: size of the states.
+        num_heads: heads of every attention.
         d_kv: size of one head.
-        feed_forward: of ``FEED_FORWARD_KINDS``.
-        pre_norm: normalises before each part (T5, PEGASUS); else after each residual (BART, BERT).
-        final_norm: normalises once more at the end.
+        d_ff: size between the maps of the feed-forward.
+        feed_forward: a name of ``layers.dense.FEED_FORWARD_KINDS``.
+        norm: "rms" (T5) or "layer".
+        pre_norm: normalises before each sublayer (T5, PEGASUS); else after each residual (BART,
+            BERT).
+        final_norm: normalises once more after the last layer.
         attention_scale: factor of the query-key products.
         attention_init: "torch", "t5", or the standard deviation of all kernels.
-        dropout_rate: of embeddings and of each part's output.
+        dropout_rate: of the embeddings and of the output of each sublayer.
         output_dropout_rate: after the final norm.
-        relative_attention: (buckets, largest distance) of T5's bias, None without.
-        options: which encoder attention; decoders do not look at it.
-        cross: which cross-attention; encoders do not look at it.
-        memory: what all layers of this stack keep from segment to segment.
-        remat: gradients compute layers again from their inputs; otherwise only what costs little:
-            all but products with parameters and the convolutions of S4D.
-        length_chunk: positions per piece in dense maps of an encoder; 0 for all at once.
+        relative_attention: buckets and largest distance of T5's bias, None without.
+        options: the encoder attention and its options; decoders do not read them.
+        cross: the cross-attention and its options; encoders do not read them.
+        memory: memories of the layers.
+        dtype: of all computations but softmax and norms.
+        remat: recomputes each layer from its input in the backward pass; otherwise only operations
+            that cost little, all but products with parameters and the convolutions of S4D.
+        length_chunk: positions per chunk in dense maps of an encoder; 0 for all at once.
     """
 
     d_model: int
@@ -130,22 +138,24 @@ class StackConfig:
     activation_dropout_rate: float = 0.0
     output_dropout_rate: float = 0.0
     relative_attention: tuple[int, int] | None = None
-    options: EncoderAttentionOptions = EncoderAttentionOptions()
-    cross: CrossAttentionOptions = CrossAttentionOptions()
-    memory: MemoryOptions = MemoryOptions()
+    options: EncoderAttentionOptions = field(default_factory=EncoderAttentionOptions)
+    cross: CrossAttentionOptions = field(default_factory=CrossAttentionOptions)
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
     dtype: Any = jnp.float32
     remat: bool = False
     length_chunk: int = 0
 
     @property
-    def kept_for_gradients(self) -> Callable[..., bool] | None:
-        """Of ``jax.checkpoint``: what of a layer its gradient finds, and does not compute again."""
+    def remat_policy(self) -> Callable[..., bool] | None:
+        """The ``policy`` of ``nn.remat``: results of a layer stored for the backward pass."""
         return None if self.remat else SAVE_MARKED_POLICY
 
     def make_norm(self, **names: Any) -> nn.Module:
+        """Makes a norm of this stack."""
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)
 
     def make_feed_forward(self) -> FeedForward:
+        """Makes the feed-forward of one layer."""
         std = self.attention_init if isinstance(self.attention_init, float) else None
         return FeedForward(
             self.d_ff,
@@ -158,7 +168,7 @@ class StackConfig:
 
     @property
     def attention_fields(self) -> dict[str, Any]:
-        """Arguments of ``layers.attention.multi_head.Attention``."""
+        """Attributes of ``layers.attention.multi_head.MultiHeadAttention``."""
         query, projection, output = self._attention_initializers()
         return {
             "d_model": self.d_model,
@@ -174,15 +184,14 @@ class StackConfig:
         }
 
     def _attention_initializers(self) -> tuple[Initializer, Initializer, Initializer]:
-        """Of queries, of keys and values, of the output."""
-        inner = self.num_heads * self.d_kv
+        """Returns the initialisers of queries, of keys and values, and of the output."""
+        d_inner = self.num_heads * self.d_kv
         if self.attention_init == "torch":
-            return torch_uniform(self.d_model), torch_uniform(self.d_model), torch_uniform(inner)
+            projection = torch_uniform(self.d_model)
+            return projection, projection, torch_uniform(d_inner)
         if self.attention_init == "t5":
-            # T5 leaves the scale of the products to its queries.
-            return (
-                normal((self.d_model * self.d_kv) ** -0.5),
-                normal(self.d_model**-0.5),
-                normal(inner**-0.5),
-            )
-        return (normal(self.attention_init),) * 3
+            # T5 does not scale its query-key products; small queries do it instead.
+            query = normal((self.d_model * self.d_kv) ** -0.5)
+            return query, normal(self.d_model**-0.5), normal(d_inner**-0.5)
+        init = normal(self.attention_init)
+        return init, init, init

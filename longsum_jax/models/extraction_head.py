@@ -9,13 +9,14 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.decoder import Layer
 from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.layer import Layer
 from longsum_jax.ops.positions import pegasus_frequencies, sinusoidal_positions
+from longsum_jax.typing import AnyArray
 
 
 def mean_state(
-    states: Float[Array, "batch length d_model"], mask: Bool[Array, "batch length"]
+    states: Float[AnyArray, "batch length d_model"], mask: Bool[AnyArray, "batch length"]
 ) -> Float[Array, "batch d_model"]:
     """Returns the mean state of the real tokens of each row, computed in float32.
 
@@ -49,7 +50,7 @@ class ExtractionHead(Layer):
             attention_scale=d_kv**-0.5,
             options=EncoderAttentionOptions(),
         )
-        self.attention = get_encoder_attention(full.options).make_layer(full)
+        self.attention = get_encoder_attention(full.options).from_stack(full)
         self.attention_norm = s.make_norm()
         init, zeros = normal(s.attention_init), nn.initializers.zeros
         self.dense = Linear(
@@ -61,7 +62,7 @@ class ExtractionHead(Layer):
     def __call__(
         self,
         x: Float[Array, "batch sentences d_model"],
-        mask: Bool[Array, "batch sentences"],
+        mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:
         """Returns float32 scores of sentence vectors: logits of selecting the sentence."""
@@ -71,6 +72,6 @@ class ExtractionHead(Layer):
             positions = sinusoidal_positions(jnp.arange(num_sentences), frequencies)
             x = x + positions.astype(x.dtype)
         y = self.attention(x, (mask, None), (), deterministic)
-        x = self.after(self.attention_norm, x, y, deterministic)
+        x = self.add_residual(self.attention_norm, x, y, deterministic)
         hidden = self.dropout(nn.relu(self.dense(x)), deterministic=deterministic)
         return self.out(hidden)[..., 0].astype(jnp.float32)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.layer_groups import layers_of_path
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
+from longsum_jax.layers.layer_groups import parse_layer_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
@@ -158,25 +158,43 @@ class Family:
 
     def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""
-        tree = jax.eval_shape(self.init_params(config), jax.random.key(0))
-        flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
-        return {path: leaf.shape for path, leaf in flat.items()}
+        return dict(_parameter_shapes(self.module_class, config, self._num_inputs))
 
     def init_params(self, config: ModelConfig) -> Callable[[jax.Array], Any]:
         """Returns a function from a PRNG key to parameters boxed with their logical axis names."""
-        module = self.module_class(config)
-        num_inputs = 3 if self.is_encoder_decoder else 2
+        return _init_fn(self.module_class, config, self._num_inputs)
 
-        def init(rng: jax.Array) -> Any:
-            inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
-            return module.init(rng, *inputs)["params"]
+    @property
+    def _num_inputs(self) -> int:
+        """Arrays that the module is called with: ids, mask, and ids of the decoder."""
+        return 3 if self.is_encoder_decoder else 2
 
-        return init
+
+def _init_fn(
+    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+) -> Callable[[jax.Array], Any]:
+    module = module_class(config)
+
+    def init(rng: jax.Array) -> Any:
+        inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
+        return module.init(rng, *inputs)["params"]
+
+    return init
+
+
+# Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
+@functools.lru_cache(maxsize=64)
+def _parameter_shapes(
+    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+) -> dict[str, tuple[int, ...]]:
+    tree = jax.eval_shape(_init_fn(module_class, config, num_inputs), jax.random.key(0))
+    flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
+    return {path: leaf.shape for path, leaf in flat.items()}
 
 
 def _path_in_equal_stack(path: str) -> tuple[str, int]:
     """Returns the path in a stack of equal layers ("layers"), and the index of the first layer."""
-    return layers_of_path(path) or (path, 0)
+    return parse_layer_path(path) or (path, 0)
 
 
 def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
@@ -202,11 +220,11 @@ def _attention_fields() -> set[str]:
 
 def _used_attention_fields(config: ModelConfig) -> set[str]:
     """Returns the ``_attention_fields`` in use; full cross-attention is left out as the default."""
-    used = set(get_encoder_attention(config).options)
+    used = set(get_encoder_attention(config).option_names(config.encoder_attention))
     if not isinstance(config, EncoderDecoderConfig):
         return used
     if config.cross_attention != "full":
-        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].options}
+        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].option_names()}
     if config.page_length:
         used |= _field_names(PageOptions)
     if config.has_memory:

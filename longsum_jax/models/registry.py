@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
 from longsum_jax.models import bart, bert, locost, lsg_layout, t5
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
@@ -75,10 +74,10 @@ def max_input_length(config: ModelConfig) -> int | None:
     The limit is set by the positions, and by the parameters of the attentions that need a fixed
     length.
     """
-    attentions = [get_encoder_attention(config)]
+    options = [get_encoder_attention(config).max_input_length_option]
     if isinstance(config, EncoderDecoderConfig):
-        attentions.append(CROSS_ATTENTIONS[config.cross_attention])
-    limits = [getattr(config, attention.limit) for attention in attentions if attention.limit]
+        options.append(CROSS_ATTENTIONS[config.cross_attention].max_input_length_option)
+    limits = [getattr(config, option) for option in options if option]
     limits.append(config.max_source_length)
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -15,13 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.cross import get_cross_attention
-from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer import check_memory
-from longsum_jax.layers.layer_groups import layer_kinds
+from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
@@ -35,6 +34,7 @@ from longsum_jax.models.config import (
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
 from longsum_jax.models.family import Family
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
+from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
@@ -122,7 +122,7 @@ class T5Config(EncoderDecoderConfig):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        attentions = set(layer_kinds(self.encoder_attention, self.num_layers))
+        attentions = set(layer_attentions(self.encoder_attention, self.num_layers))
         # These two compute no score of a pair of tokens to which a bias could be added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
         positions = None if has_no_pairs else self.decoder_stack.relative_attention
@@ -160,12 +160,14 @@ class T5(EncoderDecoder):
             init = logical(normal(c.d_model**-0.5), "vocab", "embed")
             self.lm_head = self.param("lm_head", init, shape)
 
-    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+    def embed_source(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source."""
         return jnp.take(self.shared.astype(self.config.compute_dtype), ids, axis=0)
 
     def embed_target(
-        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; positions are a matter of the attention's bias."""
         return self.embed_source(ids)

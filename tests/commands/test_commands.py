@@ -27,6 +27,8 @@ from longsum_jax.commands import (
     summarize,
     train,
 )
+from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.registry import METRICS
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.text import documents
@@ -49,8 +51,7 @@ pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs a command in this process as ``python -m longsum_jax.NAME`` would: (exit code, stdout,
-    stderr)."""
+    """Runs a command in this process as ``longsum NAME`` would: (exit code, stdout, stderr)."""
 
     def run(name, *arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
@@ -125,8 +126,9 @@ def in_a_shell(name, *arguments, cwd):
 def test_help_has_examples(run, name):
     code, out, _ = run(name, "--help")
     assert code == 0
-    assert f"python -m longsum_jax.{name} " in out.split("examples:")[1]
-    assert all(len(line) <= 140 for line in out.splitlines())
+    door = "python -m longsum_jax.train " if name == "train" else f"longsum {name} "
+    assert door in out.split("examples:")[1]
+    assert all(len(line) <= 100 for line in out.splitlines())
 
 
 def test_module_runs_from_another_directory(tmp_path):
@@ -183,7 +185,10 @@ def test_same_command_continues(run, trained, tiny_run, tmp_path):
 
 
 def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
-    flags = "optimizer.learning_rate=1e38,optimizer.schedule=constant,training.max_bad_steps=1,evaluation.examples=0"
+    flags = (
+        "optimizer.learning_rate=1e38,optimizer.schedule=constant,training.max_bad_steps=1,"
+        "evaluation.examples=0"
+    )
     code, out, err = run("train", f"--config={tiny_run},{flags}", f"--workdir={tmp_path / 'run'}")
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith(
@@ -340,6 +345,39 @@ def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["model", "lead", "random"]
 
 
+class Brevity(Metric):
+    """Share of the reference's words that the summary has, at most 1."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        scale: float = 1.0
+
+    columns = ("brevity",)
+
+    def score(self, predictions, references, sources):
+        assert all(TEXT in source for source in sources)
+        counts = zip(map(str.split, predictions), map(str.split, references), strict=True)
+        return [{"brevity": self.options.scale * min(len(a) / len(b), 1)} for a, b in counts]
+
+
+def test_evaluate_by_other_metrics(evaluated, tmp_path, monkeypatch):
+    monkeypatch.setitem(METRICS, "brevity", Brevity)
+    code, out, _ = evaluated("--metrics=rouge,brevity", "--metric_option=brevity.scale=100")
+    assert code == 0
+    columns = ["rouge1", "rouge2", "rougeLsum", "mean_rouge", "brevity"]
+    assert out.splitlines()[0].split() == columns
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    rows = read_lines(tmp_path / "out" / "predictions.jsonl")
+    for name in columns:
+        values = [row["scores"][name] for row in rows]
+        assert metrics["scores"][name] == pytest.approx(np.mean(values))
+    assert metrics["brevity"] == {"scale": 100.0}
+    assert metrics["baselines"]["lead"]["brevity"] == 100
+    code, _, err = evaluated("--metrics=rouge,brevity")
+    assert code == 2
+    assert "holds predictions made with another brevity; give another --out" in err
+
+
 def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     assert evaluated()[0] == 0
     path = tmp_path / "out" / "predictions.jsonl"
@@ -372,7 +410,8 @@ def test_evaluate_refuses_a_directory_made_with_other_settings(
     message = refused("evaluate", *arguments, "--num_beams=2", "--stemmer")
     assert (
         message
-        == f"{tmp_path / 'out'}: holds predictions made with another generation, rouge; give another --out"
+        == f"{tmp_path / 'out'}: holds predictions made with another generation, rouge; give "
+        "another --out"
     )
 
 
@@ -405,6 +444,8 @@ def refuse_evaluation(refused, model, data, tmp_path, *flags):
         ("", ("--batch_size=0",), "--batch_size=0 must be at least 1"),
         ("", ("--examples=-1",), "--examples=-1 must be at least 1"),
         ("", ("--num_beams=0",), "num_beams=0 must be at least 1"),
+        ("", ("--metrics=rogue",), 'unknown metric "rogue"; did you mean "rouge"?'),
+        ("", ("--metric_option=stemmer",), "--metric_option=stemmer: write NAME.KEY=VALUE"),
         ("", ("--tokenizer=no.model",), "no.model: cannot read the tokenizer file"),
     ],
 )

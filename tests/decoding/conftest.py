@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from longsum_jax.decoding import Decoder, generate
+from longsum_jax.decoding.search import Decoder, generate
 
 
 def _decoder(next_logits):

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding import GenerationOptions
 from longsum_jax.decoding import logits as processors
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 
 _B, _R, _T, _V = 2, 3, 14, 9
@@ -62,7 +62,7 @@ def test_repetition_penalty(scores, history, length, penalty):
             row[token] = row[token] * penalty if row[token] < 0 else row[token] / penalty
 
     expected = _attend_on_cpu(twin, scores, history, length)
-    got = processors.penalise_repetition(
+    got = processors.penalize_repetition(
         jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty
     )
     np.testing.assert_allclose(got, expected, rtol=1e-6)
@@ -70,7 +70,7 @@ def test_repetition_penalty(scores, history, length, penalty):
 
 def test_ids_outside_the_vocabulary_repeat_nothing(scores):
     history = jnp.full((_B, _R, 4), _V + 3, jnp.int32)
-    penalised = processors.penalise_repetition(jnp.asarray(scores), history, jnp.int32(4), 2.0)
+    penalised = processors.penalize_repetition(jnp.asarray(scores), history, jnp.int32(4), 2.0)
     np.testing.assert_array_equal(penalised, scores)
     forbidden = processors.forbid_repeated_ngrams(jnp.asarray(scores), history, jnp.int32(4), 1)
     np.testing.assert_array_equal(forbidden, scores)

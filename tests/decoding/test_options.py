@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from longsum_jax.decoding import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 
 # The generation_config.json of a published BART summariser.

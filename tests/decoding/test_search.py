@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding import Decoder, Generated, GenerationOptions, generate, trim
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.search import Decoder, Generated, generate, trim
 from longsum_jax.errors import InputError
 
 _V, _EOS, _PAD, _LIMIT = 14, 1, 2, 9

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding import GenerationOptions, trim
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.search import trim
 
 _GOLDEN = np.load(pathlib.Path(__file__).parents[1] / "golden" / "decoding" / "generate.npz")
 _CASES = json.loads(str(_GOLDEN["cases"]))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions
 
 _V, _EOS, _PAD, _STATES, _LIMIT = 12, 1, 2, 211, 10
 _TABLE = 1.5 * np.random.default_rng(3).standard_normal((_STATES, _V)).astype(np.float32)

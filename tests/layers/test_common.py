@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.chunking import _piece_length, map_over_length
+from longsum_jax.layers.chunking import _chunk_length, map_over_length
 from longsum_jax.layers.dense import FeedForward, Linear, RMSNorm, normal, torch_uniform
 
 RNG = np.random.default_rng(0)
@@ -131,6 +131,6 @@ def test_pieces_are_about_equal_and_small_on_cpus(monkeypatch):
         (300, 1, 250),
         (0, 1000, 3),
     ]
-    assert [_piece_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
+    assert [_chunk_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert [_piece_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]
+    assert [_chunk_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]

@@ -15,10 +15,10 @@ from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import (
-    kinds_of,
+    layer_attentions,
     layer_groups,
-    layer_kinds,
-    layers_of_path,
+    parse_hybrid,
+    parse_layer_path,
     regroup,
 )
 from longsum_jax.models.registry import get_family
@@ -65,15 +65,15 @@ def test_runs_of_equal_layers_are_groups():
 
 
 def test_names_of_hybrids():
-    assert list(kinds_of("window+global*2, full")) == [("window+global", 2), ("full", 1)]
-    assert layer_kinds("window*2,full", 3) == ("window", "window", "full")
-    assert layer_kinds("lsh", 2) == ("lsh", "lsh")
-    assert layers_of_path("encoder/layers_6_11/ff_norm/scale") == (
+    assert list(parse_hybrid("window+global*2, full")) == [("window+global", 2), ("full", 1)]
+    assert layer_attentions("window*2,full", 3) == ("window", "window", "full")
+    assert layer_attentions("lsh", 2) == ("lsh", "lsh")
+    assert parse_layer_path("encoder/layers_6_11/ff_norm/scale") == (
         "encoder/layers/ff_norm/scale",
         6,
     )
-    assert layers_of_path("encoder/layers/ff_norm/scale") == ("encoder/layers/ff_norm/scale", 0)
-    assert layers_of_path("encoder/final_norm/scale") is None
+    assert parse_layer_path("encoder/layers/ff_norm/scale") == ("encoder/layers/ff_norm/scale", 0)
+    assert parse_layer_path("encoder/final_norm/scale") is None
 
 
 @pytest.mark.parametrize("kind", ["full,window*2", "window,full,local"])
@@ -105,8 +105,8 @@ def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
     x, mask = np.ones((1, 5, 16), np.float32), np.ones((1, 5), bool)
 
     def parts(encoder):
-        _, *begun = encoder.attention.begin(x, mask, None, True)
-        return [encoder.attention.part(*begun, group) for group in encoder.groups]
+        _, *prepared = encoder.attention.prepare(x, mask, None, True)
+        return [encoder.attention.for_group(*prepared, group) for group in encoder.groups]
 
     variables = encoder.init(jax.random.key(0), x, mask)
     (_, local), (_, (radius, number)) = nn.apply(parts, encoder)(variables)

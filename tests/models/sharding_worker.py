@@ -203,7 +203,7 @@ def check_decoding(cross_attention, cache_bytes):
         cache = jax.jit(cached)(batch["ids"], batch["mask"])
         compiled = jax.jit(step).lower(batch["ids"][:, :2], cache).compile()
         found = compiled(batch["ids"][:, :2], cache)
-    kept = cache.layers[0].source.k.swapaxes(1, -1) if cache.states is None else cache.states
+    kept = cache.layers[0].cross_kv.k.swapaxes(1, -1) if cache.states is None else cache.states
     return {
         "difference": largest_difference(found, wanted),
         "gathered": collectives(compiled)["all-gather"],

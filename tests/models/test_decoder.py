@@ -68,7 +68,7 @@ def test_attending_to_the_states_themselves_changes_nothing(
     kept = empty_cache(config, states, 2, 5)
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
     lean = empty_cache(config, states, 2, 5)
-    assert all(layer.source is None for layer in lean.layers)
+    assert all(layer.cross_kv is None for layer in lean.layers)
     assert lean.states.shape == states[1].shape
     for ids in np.random.default_rng(0).integers(0, 100, (5, 3, 2)):
         expected, kept = decode_step(variables, jnp.asarray(ids), kept)
@@ -133,5 +133,5 @@ def test_a_step_copies_neither_weights_nor_keys():
     layer = cache.layers[0]
     step = jax.jit(functools.partial(model.apply, method="decode_step"))
     work = step.lower(variables, ids[:, :2], cache).compile().memory_analysis().temp_size_in_bytes
-    assert work < layer.source.k.nbytes / 2
-    assert layer.source.k.nbytes < layer.params["feed_forward"]["wo"]["kernel"].nbytes
+    assert work < layer.cross_kv.k.nbytes / 2
+    assert layer.cross_kv.k.nbytes < layer.params["feed_forward"]["wo"]["kernel"].nbytes

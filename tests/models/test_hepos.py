@@ -47,7 +47,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     found = hepos.generate(*ids, **options)
     (cache,) = seen
     # 70 tokens go in at a padded length of 128.
-    assert [(layer.source.k.shape, layer.source.v.shape) for layer in cache.layers] == [
+    assert [(layer.cross_kv.k.shape, layer.cross_kv.v.shape) for layer in cache.layers] == [
         ((3, 4, 8, 43),) * 2
     ] * 2
     assert cache.mask.shape == (3, 4, 1, 43)

@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.ops.attention import blockwise as key_sets
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blocks import neighbors
-from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.hepos import mix_strided
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -246,11 +246,11 @@ def check_extended():
 
 def check_pieces():
     """Scores that are too many at once go through in pieces, as on one device."""
-    before, key_sets.MAX_SCORE_BYTES_CPU = key_sets.MAX_SCORE_BYTES_CPU, 2**9
+    before, blockwise.MAX_SCORE_BYTES_CPU = blockwise.MAX_SCORE_BYTES_CPU, 2**9
     try:
         return compare(*cases()["window"])
     finally:
-        key_sets.MAX_SCORE_BYTES_CPU = before
+        blockwise.MAX_SCORE_BYTES_CPU = before
 
 
 def check_dropout():

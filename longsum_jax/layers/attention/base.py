@@ -1,73 +1,151 @@
-"""The two halves of every encoder attention.
+# ruff: noqa: F722, RUF100
+"""The interface of encoder attentions: a class of layers, and its context.
 
-Its context, made once per encoder, turns the mask into what all layers share (masks, biases, global
-tokens in front of the text) and takes back what it added. Its layer holds the projections and
-computes the attention; a call gets the normalised stream, the context and what belongs to this
-layer alone.
+A context is made once per encoder. It computes what all layers share (masks, biases, global tokens
+in front of the input), and removes afterwards what it added. A layer holds the projections and
+computes the attention; it is called with the normalised states, the context, and its own share of
+the context:
+
+    x, context, layer_inputs = context_module.prepare(x, mask, ...)
+    for i, layer in enumerate(layers):
+        x = x + layer(norm(x), context, layer_inputs[i], deterministic)
+    x = context_module.finish(x, length)
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
-from longsum_jax.layers.attention.multi_head import Attention, RelativePositionBias
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
+from longsum_jax.layers.attention.options import EncoderAttentionOptions, NoOptions, option_names
 from longsum_jax.layers.layer_groups import LayerGroup
-from longsum_jax.layers.partitioning import constrain, sequence_sharding
+from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
-from longsum_jax.typing import Array
 
 
 class Context(nn.Module):
-    """Hands the mask on; the base of contexts that do more."""
+    """The base of all contexts; hands the mask to the layers."""
 
     stack: StackConfig
 
-    def begin(
-        self, x: Array, mask: Array, relative_bias: RelativePositionBias | None, deterministic: bool
-    ) -> tuple[Array, Any, Any]:
-        """What the layers get: the stream, what they share, and what each has for itself.
+    def prepare(
+        self,
+        x: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+        """Computes what the layers need besides their input.
 
-        Contexts that take more (``EncoderAttention.inputs``) get it as keywords.
+        Contexts with further inputs (``EncoderAttention.inputs``) take them as keywords.
 
         Args:
-            x: embeddings [B, L, D].
-            mask: bool [B, L], True on real tokens.
+            x: embeddings.
+            mask: True on real tokens.
             relative_bias: T5's bias by distance, None for models without one.
+            deterministic: False in training.
 
         Returns:
-            x [B, G + L, D] (G tokens of its own in front), a pytree for all layers, a pytree with
-            one row per layer.
+            The input of the first layer, with the global tokens of this context in front; a pytree
+            for all layers; a pytree of arrays with one row per layer.
         """
         return x, mask, ()
 
-    def part(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
-        """What of ``begin``'s is for the layers of ``group``."""
+    def for_group(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
+        """Returns the share of ``group`` in the last two results of ``prepare``."""
         return context, group.rows(layer_inputs)
 
-    def end(self, x: Array, length: int) -> Array:
-        """The stream [B, L, D], L = ``length``, without what ``begin`` added."""
+    def finish(
+        self, x: Float[Array, "batch extended_length d_model"], length: int
+    ) -> Float[Array, "batch output_length d_model"]:
+        """Removes what ``prepare`` added to an input of ``length`` tokens."""
         return x
 
 
-class SparseAttention(Attention):
-    """The base of attentions that are computed block by block."""
+class EncoderAttention:
+    """The interface of the module classes in ``registry.ENCODER_ATTENTIONS``.
+
+    A module is called with (x, context, layer_input, deterministic), and with ``extra`` if it takes
+    extra keys.
+
+    Attributes:
+        Options: dataclass of the options that the attention reads.
+        context_class: class of its context.
+        inputs: names of further arguments of ``context_class.prepare``. The encoder itself passes
+            ``embedding_norm``: the norm (or None) of the token embeddings, for embeddings that the
+            context adds.
+        pads_to: name of the option that a padded length must be a multiple of, "" if the result
+            does not depend on padding.
+        max_input_length_option: name of the option with the longest input in tokens, "" without a
+            limit.
+        extra_keys: whether a layer takes ``extra: ExtraKeyValues``, keys and values that every
+            token sees beside those of the input.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    context_class: ClassVar[type[Context]] = Context
+    inputs: ClassVar[tuple[str, ...]] = ()
+    pads_to: ClassVar[str] = ""
+    max_input_length_option: ClassVar[str] = ""
+    extra_keys: ClassVar[bool] = False
+
+    @classmethod
+    def option_names(cls, name: str) -> tuple[str, ...]:
+        """Returns the names of the options that the attention reads.
+
+        Args:
+            name: the attention's name in a config; patterns and hybrids need it.
+        """
+        return option_names(cls.Options)
+
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        """Raises InputError for options that are out of range or do not fit together."""
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> nn.Module:
+        """Makes the attention of one layer of a stack."""
+        raise NotImplementedError
+
+    @classmethod
+    def make_context(cls, stack: StackConfig) -> Context:
+        """Makes the context of a stack."""
+        return cls.context_class(stack)
+
+    @classmethod
+    def make_norm(cls, stack: StackConfig) -> nn.Module:
+        """Makes the norm of a layer's input."""
+        return stack.make_norm()
+
+
+class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
+    """The base of encoder attentions with queries, keys and values.
+
+    Attributes:
+        options: a dataclass with the fields of ``Options``, usually a whole model config.
+    """
+
+    options: Any = NoOptions()
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> nn.Module:
+        return cls(**stack.attention_fields, options=stack.options)
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
-        """``scale`` and ``dropout`` for functions of ``ops.attention.local``."""
-        if deterministic or not self.dropout_rate:
-            return {"scale": self.scale}
-        return {
-            "scale": self.scale,
-            "dropout": Dropout(self.make_rng("dropout"), self.dropout_rate),
-        }
+        """Returns ``scale`` and, in training, ``dropout``: arguments of the functions in
+        ``ops.attention``."""
+        options: dict[str, Any] = {"scale": self.scale}
+        if not deterministic and self.dropout_rate:
+            options["dropout"] = Dropout(self.make_rng("dropout"), self.dropout_rate)
+        return options
 
-    def over_text(
+    def attend_sharded(
         self,
         attention: Callable[..., Any],
         deterministic: bool,
@@ -78,113 +156,50 @@ class SparseAttention(Attention):
         block: int = 1,
         outputs: tuple[str, ...] | str = "text",
     ) -> Any:
-        """``attention`` of the text; where a mesh cuts it, by every device for its part
-        (``ops.sequence_sharding.shard_map_sequence``)."""
+        """Calls ``attention``, on every device with its shard where a mesh cuts the sequence.
+
+        Args:
+            attention: function of ``ops.attention``, called with all arrays as keywords and with
+                ``sparse_options``.
+            deterministic: False in training.
+            text, rows, shared, block, outputs: see ``ops.sequence_sharding.shard_map_sequence``.
+        """
         options = self.sparse_options(deterministic)
-        cut = sequence_sharding(next(iter(text.values())).shape[0])
-        if cut is None:
+        batch = next(iter(text.values())).shape[0]
+        sharding = active_sequence_sharding(batch)
+        if sharding is None:
             return attention(**text, **(rows or {}), **(shared or {}), **options)
         dropout = options.pop("dropout", None)
 
         def run(rng: Array | None = None, **arrays: Any) -> Any:
-            more = {} if rng is None else {"dropout": dropout._replace(rng=rng)}
-            return attention(**arrays, **options, **more)
+            if rng is None:
+                return attention(**arrays, **options)
+            return attention(**arrays, **options, dropout=dropout._replace(rng=rng))
 
         rng = None if dropout is None else dropout.rng
         return shard_map_sequence(
-            run, cut, text=text, rows=rows, shared=shared, block=block, rng=rng, outputs=outputs
+            run,
+            sharding,
+            text=text,
+            rows=rows,
+            shared=shared,
+            block=block,
+            rng=rng,
+            outputs=outputs,
         )
-
-
-def pad_to_shards(x: Array, block: int) -> Array:
-    """[B, L, ...] -> the same, or longer by zeros (False), so that a mesh cuts it into parts of
-    whole blocks."""
-    cut = sequence_sharding(x.shape[0])
-    extra = 0 if cut is None else -x.shape[1] % (cut.num_shards * block)
-    return jnp.pad(x, ((0, 0), (0, extra)) + ((0, 0),) * (x.ndim - 2)) if extra else x
-
-
-def join_tokens(tokens: Array, text: Array) -> Array:
-    """[B, G, ...] in front of [B, L, ...]; where a mesh cuts the text, each part of it has its
-    share of the tokens.
-
-    The text must be ``pad_to_shards`` then. A device's share is ceil(G / parts) of the tokens, the
-    last ones zeros.
-    """
-    cut = sequence_sharding(text.shape[0])
-    if cut is None:
-        return jnp.concatenate([tokens, text], 1)
-    extra = -tokens.shape[1] % cut.num_shards
-    tokens = jnp.pad(tokens, ((0, 0), (0, extra)) + ((0, 0),) * (tokens.ndim - 2))
-    tokens, text = (_in_parts(x, cut.num_shards) for x in (tokens, text))
-    return _in_line(jnp.concatenate([tokens, text], 2))
-
-
-def split_tokens(x: Array, count: int) -> tuple[Array, Array]:
-    """The ``count`` tokens and the text of ``join_tokens``."""
-    cut = sequence_sharding(x.shape[0])
-    if cut is None:
-        return x[:, :count], x[:, count:]
-    share = -(-count // cut.num_shards)
-    x = _in_parts(x, cut.num_shards)
-    return _in_line(x[:, :, :share])[:, :count], _in_line(x[:, :, share:])
-
-
-def _in_parts(x: Array, parts: int) -> Array:
-    x = x.reshape(x.shape[0], parts, -1, *x.shape[2:])
-    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
-
-
-def _in_line(x: Array) -> Array:
-    x = x.reshape(x.shape[0], -1, *x.shape[3:])
-    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
 
 
 def window_bias(
     relative_bias: RelativePositionBias | None, radius: int, block_size: int = 0
-) -> Array | None:
-    """T5's bias for every place of a window, float [H, C, W]; keys outside a window have none."""
+) -> Float[Array, "heads block_size window"] | None:
+    """Returns T5's bias between the queries of a block and the keys of its window.
+
+    Args:
+        relative_bias: None gives None.
+        radius: tokens that a query sees on either side.
+        block_size: 0 for ``ops.attention.local.local_block_size``.
+    """
     if relative_bias is None:
         return None
-    return relative_bias.of_distances(
-        jnp.asarray(local_distances(block_size or local_block_size(radius), radius))
-    )
-
-
-class EncoderAttention(NamedTuple):
-    """One kind.
-
-    Attributes:
-        make_layer: module of one layer, called with (x, context, layer_input, deterministic).
-        make_context: module with ``begin`` and ``end``.
-        options: the fields of EncoderAttentionOptions that it reads.
-        make_norm: the norm of the layer's input.
-        inputs: what ``begin`` takes besides. ``embedding_norm`` is the model's own: the norm (or
-            None) that tokens went through, for what stands beside them.
-        pads_to: the option whose multiple an input may be padded to, where longer padding would
-            change results.
-        check: raises InputError for options that do not fit together.
-        limit: the option with the tokens of the longest input, "" where any length will do.
-        extra_keys: whether a layer takes ``further``, keys that every token sees beside those of
-            the text.
-    """
-
-    make_layer: Callable[[StackConfig], nn.Module]
-    make_context: Callable[[StackConfig], Context] = Context
-    options: tuple[str, ...] = ()
-    make_norm: Callable[[StackConfig], nn.Module] = StackConfig.make_norm
-    inputs: tuple[str, ...] = ()
-    pads_to: str = ""
-    check: Callable[[EncoderAttentionOptions], None] = lambda options: None
-    limit: str = ""
-    extra_keys: bool = False
-
-
-def from_stack(module: type[Attention], **fields: str) -> Callable[[StackConfig], Attention]:
-    """Builds ``module`` from a stack; ``fields`` map further attributes to names of options."""
-
-    def make(stack: StackConfig) -> Attention:
-        further = {name: getattr(stack.options, option) for name, option in fields.items()}
-        return module(**stack.attention_fields, **further)
-
-    return make
+    distances = local_distances(block_size or local_block_size(radius), radius)
+    return relative_bias.of_distances(jnp.asarray(distances))

@@ -1,74 +1,87 @@
-"""BigBird: a window of blocks, both ends of the text, and random blocks (Zaheer et al. 2020)."""
+# ruff: noqa: F722, RUF100
+"""BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer et al.
+2020)."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from longsum_jax.layers.attention.base import EncoderAttention, window_bias
+from longsum_jax.layers.attention.base import window_bias
 from longsum_jax.layers.attention.full import FullAttention, FullContext
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.stack import StackConfig
+from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
-from longsum_jax.typing import Array
 
 
-class BigBirdContext(FullContext):
-    """Full attention for short inputs, blocks for long ones; in training each layer draws random
-    blocks."""
+def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
+    """Returns whether an input has too few blocks for BigBird, and gets full attention.
 
-    def begin(self, x, mask, relative_bias, deterministic):
-        o, length = self.stack.options, x.shape[1]
-        if bigbird_is_full(o, length):
-            return super().begin(x, mask, relative_bias, deterministic)
-        context = mask, window_bias(relative_bias, o.block_size, o.block_size)
-        if deterministic:
-            return x, context, ()
-        blocks = -(-length // o.block_size)
-        plans = [
-            random_block_plan(
-                np.random.default_rng(layer), blocks, self.stack.num_heads, o.num_random_blocks
-            )
-            for layer in range(self.stack.num_layers)
-        ]
-        return x, context, jnp.asarray(np.stack(plans))
-
-
-def bigbird_is_full(options: EncoderAttentionOptions, length: int) -> bool:
-    """Whether an input of ``length`` tokens is too short for blocks: 2 end, 3 window, 2 R random
-    ones."""
+    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks`` random ones,
+    which need twice their number to choose from.
+    """
     return length <= (5 + 2 * options.num_random_blocks) * options.block_size
 
 
-class BigBirdAttention(FullAttention):
-    """Window, ends and random blocks (Zaheer et al. 2020); full attention up to
-    ``bigbird_is_full``.
+class BigBirdContext(FullContext):
+    """The context of full attention for short inputs. For long ones the mask, T5's bias inside the
+    window and, in training, the random blocks of each layer."""
 
-    Which of the two depends on this call's length alone. At evaluation every random block is the
-    first block, as transformers has it; in training they are drawn once per layer and length, from
+    def prepare(self, x, mask, relative_bias, deterministic):
+        options = self.stack.options
+        length = x.shape[1]
+        if bigbird_is_full(options, length):
+            return super().prepare(x, mask, relative_bias, deterministic)
+        context = mask, window_bias(relative_bias, options.block_size, options.block_size)
+        if deterministic:
+            return x, context, ()
+        num_blocks = -(-length // options.block_size)
+        plans = []
+        for layer in range(self.stack.num_layers):
+            plan = random_block_plan(
+                np.random.default_rng(layer),
+                num_blocks,
+                self.stack.num_heads,
+                options.num_random_blocks,
+            )
+            plans.append(plan)
+        return x, context, jnp.asarray(np.stack(plans))
+
+
+class BigBirdAttention(FullAttention):
+    """A window, the ends and random blocks (Zaheer et al. 2020), or full attention of short inputs.
+
+    ``bigbird_is_full`` decides by the length of this call. At evaluation every random block is the
+    first block, as in transformers; in training they are drawn once per layer and length, from
     fixed seeds.
     """
 
-    options: EncoderAttentionOptions = EncoderAttentionOptions()
+    Options = RandomBlockOptions
+    context_class = BigBirdContext
+    pads_to = "block_size"
+    extra_keys = False
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
-        o = self.options
-        if bigbird_is_full(o, x.shape[1]):
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        options = self.options
+        if bigbird_is_full(options, x.shape[1]):
             return super().__call__(x, context, layer_input, deterministic)
         mask, bias = context
-        random_blocks = o.num_random_blocks if isinstance(layer_input, tuple) else layer_input
-        options = {
-            "block_size": o.block_size,
-            "random_blocks": random_blocks,
-            **self.sparse_options(deterministic),
-        }
-        return self.o(bigbird_attention(self.q(x), *self.project_kv(x), mask, bias=bias, **options))
-
-
-def _make_bigbird(stack: StackConfig) -> BigBirdAttention:
-    return BigBirdAttention(**stack.attention_fields, options=stack.options)
-
-
-BIGBIRD = EncoderAttention(
-    _make_bigbird, BigBirdContext, ("block_size", "num_random_blocks"), pads_to="block_size"
-)
+        is_evaluation = isinstance(layer_input, tuple)
+        random_blocks = options.num_random_blocks if is_evaluation else layer_input
+        sparse_options = self.sparse_options(deterministic)
+        y = bigbird_attention(
+            self.q(x),
+            *self.project_kv(x),
+            mask,
+            bias=bias,
+            block_size=options.block_size,
+            random_blocks=random_blocks,
+            **sparse_options,
+        )
+        return self.o(y)

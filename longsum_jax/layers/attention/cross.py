@@ -1,17 +1,27 @@
-"""What a decoder reads the encoder with: every cross-attention by name, each a part that fits every
-decoder."""
+# ruff: noqa: F722, RUF100
+"""Cross-attentions: the attention of decoders to the encoder states."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
-from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.linformer_compression import CompressedAttention
-from longsum_jax.layers.attention.multi_head import Attention
-from longsum_jax.layers.attention.options import CrossAttentionOptions
+from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.linformer import CompressedAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.options import (
+    CrossAttentionOptions,
+    CrossLinformerOptions,
+    HeposOptions,
+    NearestOptions,
+    NoOptions,
+    check_at_least_one,
+    option_names,
+)
 from longsum_jax.layers.dense import Linear
-from longsum_jax.layers.partitioning import sequence_sharding
+from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.blockwise import Dropout
@@ -28,28 +38,84 @@ from longsum_jax.ops.attention.hepos import (
     strided_length,
 )
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
-from longsum_jax.typing import Array
 
 
-class SourceAttention(Attention):
-    """Every position of a source that a mesh may cut: devices attend to their parts, one softmax
-    merges what they find.
+class CrossAttention(MultiHeadAttention):
+    """Attention to all positions of a source; the base of all cross-attentions.
 
-    Keys, values and states stay where they are; queries and their results are on every device.
+    Subclasses override ``project_kv``, ``attend`` and ``attend_absorbed``.
+
+    Attributes:
+        Options: dataclass of the options that the attention reads.
+        max_input_length_option: name of the option with the longest source in tokens, "" without a
+            limit.
+        options: a dataclass with the fields of ``Options``.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    max_input_length_option: ClassVar[str] = ""
+
+    options: Any = NoOptions()
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """Returns the names of the options that the attention reads."""
+        return option_names(cls.Options)
+
+    @classmethod
+    def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
+        """Raises InputError for options out of range in a decoder of ``num_heads``."""
+        check_at_least_one(options, cls.option_names())
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> "CrossAttention":
+        """Makes the cross-attention of one layer of a stack."""
+        return cls(**stack.attention_fields, options=stack.cross)
+
+    @classmethod
+    def prepare(
+        cls,
+        stack: StackConfig,
+        states: Float[Array, "batch length d_model"],
+        mask: Bool[Array, "batch length"],
+    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
+        """Returns what all layers need of a source, computed once per document.
+
+        Args:
+            stack: the decoder's config.
+            states: encoder states.
+            mask: True on real tokens.
+
+        Returns:
+            The states, and a mask of the keys for one head or for each.
+        """
+        return states, mask[:, None, None, :]
+
+    @classmethod
+    def num_keys(cls, stack: StackConfig, length: int) -> int:
+        """Returns the keys of each head for a source of ``length``; decoding stores as many."""
+        return length
+
+
+class SourceAttention(CrossAttention):
+    """Full cross-attention, where a mesh may cut the source.
+
+    Every device attends to its shard of keys, values and states, which stay where they are; one
+    softmax merges the results. Queries and outputs are on every device.
     """
 
     def attend(
         self,
-        x: Array,
-        k: Array,
-        v: Array,
+        x: Float[Array, "batch query_length d_model"],
+        k: Float[Array, "batch num_keys heads head_dim"],
+        v: Float[Array, "batch num_keys heads head_dim"],
         *,
         mask: Array | None = None,
         bias: Array | None = None,
         deterministic: bool = True,
-    ) -> Array:
-        """As in ``Attention``; without a bias where the mesh cuts the source."""
-        if sequence_sharding(x.shape[0]) is None or bias is not None:
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend``; a bias is only for sources on one device."""
+        if active_sequence_sharding(x.shape[0]) is None or bias is not None:
             return super().attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
         rate = 0.0 if deterministic else self.dropout_rate
 
@@ -62,209 +128,195 @@ class SourceAttention(Attention):
             )
 
         rng = self.make_rng("dropout") if rate else None
-        return self.o(_over_source(attend, self.q(x), mask, {"k": k, "v": v}, rng))
+        return self.o(_attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng))
 
-    def attend_absorbed(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
-        """As in ``Attention``."""
-        if sequence_sharding(x.shape[0]) is None:
+    def attend_absorbed(
+        self,
+        x: Float[Array, "batch query_length d_model"],
+        states: Float[Array, "batch key_length d_model"],
+        *,
+        mask: Array | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend_absorbed``."""
+        if active_sequence_sharding(x.shape[0]) is None:
             return super().attend_absorbed(x, states, mask=mask)
-        mix = lambda **arrays: mix_states(**arrays, scale=self.scale)  # noqa: E731
-        return self.project_mixed(
-            _over_source(mix, self.unprojected_queries(x), mask, {"states": states}), mask
-        )
+        mix = functools.partial(mix_states, scale=self.scale)
+        mixed = _attend_to_shards(mix, self.absorbed_queries(x), mask, {"states": states})
+        return self.project_mixed(mixed, mask)
 
 
-def _over_source(
+def _attend_to_shards(
     attend: Callable[..., Array],
     q: Array,
     mask: Array | None,
     source: dict[str, Array],
     rng: Array | None = None,
 ) -> Array:
-    """``attend(q=, mask=, **source, axes=)`` [B, T, ...], by every device for its part of
-    ``source`` [B, M, ...]."""
-    rows, keys = next(iter(source.values())).shape[:2]
-    mask = jnp.ones((rows, 1, 1, keys), bool) if mask is None else mask
+    """Calls ``attend`` on every device with its shard of a source.
+
+    Args:
+        attend: called with ``q``, ``mask``, the arrays of ``source``, the mesh axes ``axes`` of the
+            sequence, and ``rng``; returns [batch, query_length, ...], merged over the axes.
+        q: [batch, query_length, ...].
+        mask: bool [batch, 1 or heads, 1, num_keys], None for all keys.
+        source: arrays [batch, num_keys, ...].
+        rng: key of the dropout.
+    """
+    batch, num_keys = next(iter(source.values())).shape[:2]
+    if mask is None:
+        mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
     def run(mask: Array, **arrays: Any) -> Array:
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
+    # The axis of positions must be the second one to be sharded.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
     return shard_map_sequence(
-        run, sequence_sharding(rows), text=text, rows={"q": q}, rng=rng, outputs="rows"
+        run, active_sequence_sharding(batch), text=text, rows={"q": q}, rng=rng, outputs="rows"
     )
 
 
 class HeposAttention(SourceAttention):
-    """Head h reads every ``stride``-th position from h on (Huang et al. 2021, equation 1); no new
-    parameters."""
+    """Head-wise positional strides: head h reads every ``hepos_stride``-th position from h on
+    (Huang et al. 2021, equation 1); no new parameters."""
 
-    stride: int = 4
+    Options = HeposOptions
 
-    def project_kv(self, x: Array) -> tuple[Array, Array]:
-        """[B, L, D] -> two [B, ceil(L / S), H, K]."""
-        if self.stride > x.shape[1] and not self.is_initializing():
+    @classmethod
+    def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
+        super().check(options, num_heads)
+        if options.hepos_stride > num_heads:
             raise InputError(
-                f"hepos_stride is {self.stride}, but the source has {x.shape[1]} tokens, so that some heads would read "
-                "nothing; give a longer source or a smaller stride"
+                f"hepos_stride is {options.hepos_stride}, but the decoder has {num_heads} heads, "
+                f"so that some positions would be read by none; give at most {num_heads}"
+            )
+
+    @classmethod
+    def prepare(cls, stack, states, mask):
+        key_mask = strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)
+        return states, key_mask[:, :, None]
+
+    @classmethod
+    def num_keys(cls, stack: StackConfig, length: int) -> int:
+        return strided_length(length, stack.cross.hepos_stride)
+
+    def project_kv(
+        self, x: Float[Array, "batch key_length d_model"]
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+    ]:
+        """Returns the ceil(key_length / stride) keys and values of each head."""
+        stride = self.options.hepos_stride
+        if stride > x.shape[1] and not self.is_initializing():
+            raise InputError(
+                f"hepos_stride is {stride}, but the source has {x.shape[1]} tokens, so that some "
+                "heads would read nothing; give a longer source or a smaller stride"
             )
         return self._project(self.k, x), self._project(self.v, x)
 
     def _project(self, projection: Linear, x: Array) -> Array:
-        y = project_strided(x.astype(self.dtype), projection.kernel.astype(self.dtype), self.stride)
+        kernel = projection.kernel.astype(self.dtype)
+        y = project_strided(x.astype(self.dtype), kernel, self.options.hepos_stride)
         return y + projection.bias.astype(self.dtype) if self.use_bias else y
 
-    def attend_absorbed(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
-        """As in ``Attention``; ``mask`` is what ``CROSS_ATTENTIONS["hepos"]`` prepares."""
-        q, options = self.unprojected_queries(x), {"stride": self.stride, "scale": self.scale}
-        if sequence_sharding(x.shape[0]) is None:
-            return self.project_mixed(mix_strided(q, states, mask, **options), mask)
+    def attend_absorbed(
+        self,
+        x: Float[Array, "batch query_length d_model"],
+        states: Float[Array, "batch key_length d_model"],
+        *,
+        mask: Array | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the one of ``prepare``."""
+        stride = self.options.hepos_stride
+        q = self.absorbed_queries(x)
+        if active_sequence_sharding(x.shape[0]) is None:
+            mixed = mix_strided(q, states, mask, stride=stride, scale=self.scale)
+            return self.project_mixed(mixed, mask)
 
         def mix(rows: Array, **arrays: Any) -> Array:
-            return mix_strided(
-                states=rows.reshape(rows.shape[0], -1, rows.shape[-1]), **arrays, **options
-            )
+            shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])
+            return mix_strided(states=shard, **arrays, stride=stride, scale=self.scale)
 
-        return self.project_mixed(
-            _over_source(mix, q, mask, {"rows": to_blocks(states, self.stride)}), mask
+        # Shards must begin at a multiple of the stride.
+        mixed = _attend_to_shards(mix, q, mask, {"rows": to_blocks(states, stride)})
+        return self.project_mixed(mixed, mask)
+
+
+class LinformerCrossAttention(CompressedAttention, CrossAttention):
+    """Attention of every head to learned means over the source."""
+
+    Options = CrossLinformerOptions
+    max_input_length_option = "cross_linformer_max_length"
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> "LinformerCrossAttention":
+        options = stack.cross
+        return cls(
+            **stack.attention_fields,
+            options=options,
+            size=options.cross_linformer_size,
+            max_length=options.cross_linformer_max_length,
         )
 
+    @classmethod
+    def prepare(cls, stack, states, mask):
+        # Means over a source are read as a whole or, without a single real token, not at all.
+        has_tokens = mask.any(-1)
+        return jnp.where(mask[..., None], states, 0), has_tokens[:, None, None, None]
 
-class LinformerCrossAttention(CompressedAttention):
-    """Every head reads learned means over the source."""
+    @classmethod
+    def num_keys(cls, stack: StackConfig, length: int) -> int:
+        return stack.cross.cross_linformer_size
 
-    def attend_absorbed(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
-        """As in ``Attention``, with the states compressed anew."""
+    def attend_absorbed(
+        self,
+        x: Float[Array, "batch query_length d_model"],
+        states: Float[Array, "batch key_length d_model"],
+        *,
+        mask: Array | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend_absorbed``; compresses the states at every call."""
         return super().attend_absorbed(x, self.compress(states), mask=mask)
 
 
-class NearestAttention(Attention):
-    """A head reads the positions with the largest scores alone (Unlimiformer, Bertsch et al. 2023;
-    exact search)."""
+class NearestAttention(CrossAttention):
+    """Attention of every head to the positions with the largest scores alone (Unlimiformer, Bertsch
+    et al. 2023; exact search). Positions whose scores equal the smallest of them are read, too."""
 
-    count: int = 1024
+    Options = NearestOptions
 
     def attend(
         self,
-        x: Array,
-        k: Array,
-        v: Array,
+        x: Float[Array, "batch query_length d_model"],
+        k: Float[Array, "batch num_keys heads head_dim"],
+        v: Float[Array, "batch num_keys heads head_dim"],
         *,
         mask: Array | None = None,
         bias: Array | None = None,
         deterministic: bool = True,
-    ) -> Array:
-        """As in ``Attention``; equal scores at the limit are all read."""
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend``; without a bias."""
         q = self.q(x)
-        scores = (
-            jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * self.scale
-        )
-        nearest = largest_scores(scores, mask, self.count)
-        dropout = None if deterministic else lambda w: self.dropout(w, deterministic=False)
-        return self.o(
-            dot_product_attention(q, k, v, mask=nearest, scale=self.scale, dropout=dropout)
-        )
+        scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
+        nearest = largest_scores(scores * self.scale, mask, self.options.cross_nearest)
+        dropout = None
+        if not deterministic:
+            dropout = lambda weights: self.dropout(weights, deterministic=False)  # noqa: E731
+        y = dot_product_attention(q, k, v, mask=nearest, scale=self.scale, dropout=dropout)
+        return self.o(y)
 
-    def attend_absorbed(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
-        """As in ``Attention``."""
-        q = self.unprojected_queries(x)
-        scores = (
-            jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * self.scale
-        )
-        nearest = largest_scores(scores, mask, self.count)
+    def attend_absorbed(
+        self,
+        x: Float[Array, "batch query_length d_model"],
+        states: Float[Array, "batch key_length d_model"],
+        *,
+        mask: Array | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """See ``MultiHeadAttention.attend_absorbed``."""
+        q = self.absorbed_queries(x)
+        scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32)
+        scores = scores * self.scale
+        nearest = largest_scores(scores, mask, self.options.cross_nearest)
         weights = masked_softmax(scores, nearest).astype(states.dtype)
-        return self.project_mixed(jnp.einsum("bhtl,bld->bthd", weights, states), mask)
-
-
-class CrossAttention(NamedTuple):
-    """One kind.
-
-    Attributes:
-        make_layer: module of one layer: ``Attention`` or one that overrides ``project_kv`` and
-            ``attend_absorbed``.
-        prepare: (stack, states [B, L, D], bool mask [B, L]) -> what the layers get of both, once
-            per document: states, and a mask of their keys that broadcasts to [B, H, T, number of
-            keys].
-        num_keys: (stack, L) -> keys of every head, which is what decoding keeps.
-        options: the fields of CrossAttentionOptions that it reads.
-        limit: the option with the tokens of the longest source, "" where any length will do.
-    """
-
-    make_layer: Callable[[StackConfig], Attention]
-    prepare: Callable[[StackConfig, Array, Array], tuple[Array, Array]]
-    num_keys: Callable[[StackConfig, int], int]
-    options: tuple[str, ...] = ()
-    limit: str = ""
-
-
-def _make_hepos(stack: StackConfig) -> HeposAttention:
-    return HeposAttention(**stack.attention_fields, stride=stack.cross.hepos_stride)
-
-
-def _prepare_hepos(stack: StackConfig, states: Array, mask: Array) -> tuple[Array, Array]:
-    return states, strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)[:, :, None]
-
-
-def _make_linformer(stack: StackConfig) -> LinformerCrossAttention:
-    o = stack.cross
-    return LinformerCrossAttention(
-        **stack.attention_fields,
-        size=o.cross_linformer_size,
-        max_length=o.cross_linformer_max_length,
-    )
-
-
-def _prepare_linformer(stack: StackConfig, states: Array, mask: Array) -> tuple[Array, Array]:
-    """Means over a text see all of it or, without a single real token, nothing."""
-    return jnp.where(mask[..., None], states, 0), mask.any(-1)[:, None, None, None]
-
-
-CROSS_ATTENTIONS: dict[str, CrossAttention] = {
-    "full": CrossAttention(
-        lambda stack: SourceAttention(**stack.attention_fields),
-        lambda stack, states, mask: (states, mask[:, None, None, :]),
-        lambda stack, length: length,
-    ),
-    "hepos": CrossAttention(
-        _make_hepos,
-        _prepare_hepos,
-        lambda stack, length: strided_length(length, stack.cross.hepos_stride),
-        ("hepos_stride",),
-    ),
-    "linformer": CrossAttention(
-        _make_linformer,
-        _prepare_linformer,
-        lambda stack, length: stack.cross.cross_linformer_size,
-        ("cross_linformer_size", "cross_linformer_max_length"),
-        "cross_linformer_max_length",
-    ),
-    "nearest": CrossAttention(
-        lambda stack: NearestAttention(**stack.attention_fields, count=stack.cross.cross_nearest),
-        lambda stack, states, mask: (states, mask[:, None, None, :]),
-        lambda stack, length: length,
-        ("cross_nearest",),
-    ),
-}
-
-
-def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> CrossAttention:
-    """The kind that ``options`` name, for decoders of ``num_heads``.
-
-    Raises:
-        InputError: an unknown name, or sizes out of range.
-    """
-    name = options.cross_attention
-    if name not in CROSS_ATTENTIONS:
-        raise InputError(
-            f'cross_attention "{name}" is unknown; {did_you_mean(name, CROSS_ATTENTIONS)}'
-        )
-    kind = CROSS_ATTENTIONS[name]
-    for key in kind.options:
-        if getattr(options, key) < 1:
-            raise InputError(f"{key} is {getattr(options, key)}; it must be at least 1")
-    if name == "hepos" and options.hepos_stride > num_heads:
-        raise InputError(
-            f"hepos_stride is {options.hepos_stride}, but the decoder has {num_heads} heads, so that some positions "
-            f"would be read by none; give at most {num_heads}"
-        )
-    return kind
+        mixed = jnp.einsum("bhtl,bld->bthd", weights, states)
+        return self.project_mixed(mixed, mask)

@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+import flax.linen as nn
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
@@ -12,61 +14,84 @@ from longsum_jax.layers.stack import StackConfig, with_attention
 
 
 class HybridContext(Context):
-    """The contexts of all kinds side by side, begun once for the whole encoder."""
+    """The contexts of all attentions of a hybrid, made once for the whole encoder.
 
-    kinds: tuple[tuple[str, EncoderAttention], ...] = ()
+    Attributes:
+        attentions: name and class of each attention.
+    """
+
+    attentions: tuple[tuple[str, type[EncoderAttention]], ...] = ()
 
     def setup(self) -> None:
-        for name, kind in self.kinds:
+        for name, attention in self.attentions:
             options = with_attention(self.stack.options, name)
-            setattr(self, name, kind.make_context(dataclasses.replace(self.stack, options=options)))
+            stack = dataclasses.replace(self.stack, options=options)
+            setattr(self, name, attention.make_context(stack))
 
-    def begin(self, x, mask, relative_bias, deterministic, **inputs):
+    def prepare(self, x, mask, relative_bias, deterministic, **inputs):
+        """See ``Context.prepare``; both pytrees are dicts by the attentions' names."""
         contexts, layer_inputs = {}, {}
-        for name, kind in self.kinds:
-            own = {key: value for key, value in inputs.items() if key in kind.inputs}
-            begun, *parts = getattr(self, name).begin(x, mask, relative_bias, deterministic, **own)
-            if begun is not x:
+        for name, attention in self.attentions:
+            own_inputs = {key: inputs[key] for key in inputs if key in attention.inputs}
+            module = getattr(self, name)
+            prepared, contexts[name], layer_inputs[name] = module.prepare(
+                x, mask, relative_bias, deterministic, **own_inputs
+            )
+            if prepared is not x:
                 raise InputError(
-                    f'encoder_attention "{self.stack.options.encoder_attention}": {name} puts tokens of its own in '
-                    "front of the text, which the other layers do not know; use it in all layers or in none"
+                    f'encoder_attention "{self.stack.options.encoder_attention}": {name} puts '
+                    "tokens of its own in front of the text, which the other layers do not know; "
+                    "use it in all layers or in none"
                 )
-            contexts[name], layer_inputs[name] = parts
         return x, contexts, layer_inputs
 
-    def part(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
-        name = group.kind.attention
-        return super().part(context[name], layer_inputs[name], group)
+    def for_group(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
+        name = group.spec.attention
+        return super().for_group(context[name], layer_inputs[name], group)
 
 
-def hybrid(kinds: Mapping[str, EncoderAttention]) -> EncoderAttention:
-    """The kind whose layers are of ``kinds``; each layer is made by its own."""
+class HybridAttention(EncoderAttention):
+    """The base of classes that stand for several attentions, one for each group of layers.
 
-    def make_layer(stack: StackConfig) -> Any:
-        raise TypeError("a layer of a hybrid is made by the kind of that layer")
+    Attributes:
+        attentions: class of each attention by its name.
+    """
 
-    def make_context(stack: StackConfig) -> HybridContext:
-        return HybridContext(stack, tuple(kinds.items()))
+    attentions: ClassVar[Mapping[str, type[EncoderAttention]]] = {}
 
-    def check(options: EncoderAttentionOptions) -> None:
-        for name, kind in kinds.items():
-            kind.check(with_attention(options, name))
+    @classmethod
+    def of(cls, attentions: Mapping[str, type[EncoderAttention]]) -> type["HybridAttention"]:
+        """Returns the class that stands for ``attentions``."""
+        inputs: dict[str, None] = {}
+        pads_to, max_input_length_option = "", ""
+        for attention in attentions.values():
+            inputs |= dict.fromkeys(attention.inputs)
+            pads_to = pads_to or attention.pads_to
+            max_input_length_option = max_input_length_option or attention.max_input_length_option
+        attributes = {
+            "attentions": dict(attentions),
+            "inputs": tuple(inputs),
+            "pads_to": pads_to,
+            "max_input_length_option": max_input_length_option,
+        }
+        return type(cls.__name__, (cls,), attributes)
 
-    def union(field: str) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(value for kind in kinds.values() for value in getattr(kind, field))
-        )
+    @classmethod
+    def option_names(cls, name: str) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for layer_name, attention in cls.attentions.items():
+            names |= dict.fromkeys(attention.option_names(layer_name))
+        return tuple(names)
 
-    pads_to, limit = (
-        next(filter(None, (getattr(kind, key) for kind in kinds.values())), "")
-        for key in ("pads_to", "limit")
-    )
-    return EncoderAttention(
-        make_layer,
-        make_context,
-        union("options"),
-        inputs=union("inputs"),
-        pads_to=pads_to,
-        check=check,
-        limit=limit,
-    )
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        for name, attention in cls.attentions.items():
+            attention.check(with_attention(options, name))
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> nn.Module:
+        raise TypeError("a layer of a hybrid is made by the attention of that layer")
+
+    @classmethod
+    def make_context(cls, stack: StackConfig) -> HybridContext:
+        return HybridContext(stack, tuple(cls.attentions.items()))

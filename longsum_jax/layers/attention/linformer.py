@@ -1,41 +1,94 @@
-"""Linformer: keys and values of a fixed number of learned means over the text (Wang et al.
+# ruff: noqa: F722, RUF100
+"""Linformer: keys and values of a fixed number of learned means over the input (Wang et al.
 2020)."""
 
 from typing import Any
 
+import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention, from_stack
-from longsum_jax.layers.attention.linformer_compression import CompressedAttention
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.base import EncoderSelfAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    LinformerOptions,
+    check_at_least_one,
+    option_names,
+)
+from longsum_jax.layers.dense import torch_uniform
+from longsum_jax.layers.partitioning import logical
+from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_all
-from longsum_jax.typing import Array
+from longsum_jax.ops.attention.linformer import compress_length
 
 
-class LinformerAttention(CompressedAttention, SparseAttention):
-    """Every token sees ``size`` means over all tokens; keys, values and heads share the means,
-    layers do not.
+class CompressedAttention(MultiHeadAttention):
+    """Attention to learned means over all positions; keys, values and heads share the means.
+
+    Attributes:
+        size: number of means.
+        max_length: positions that the projection has weights for.
+    """
+
+    size: int = 256
+    max_length: int = 1024
+
+    def setup(self) -> None:
+        super().setup()
+        init = logical(torch_uniform(self.max_length), "compressed", "positions")
+        self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
+
+    def compress(
+        self, x: Float[Array, "batch length d_model"]
+    ) -> Float[Array, "batch num_keys d_model"]:
+        """Computes the means of states, which must be zero on padding.
+
+        Raises:
+            InputError: an input longer than ``max_length``.
+        """
+        return compress_length(x.astype(self.dtype), self.length_projection)
+
+    def project_kv(
+        self, x: Float[Array, "batch length d_model"]
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+    ]:
+        """Returns keys and values of the means of states, which must be zero on padding."""
+        return super().project_kv(self.compress(x))
+
+
+class LinformerAttention(CompressedAttention, EncoderSelfAttention):
+    """Attention of every token to ``linformer_size`` means over all tokens.
 
     A relative position bias has no place here, since a mean stands for all positions.
     """
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    Options = LinformerOptions
+    max_input_length_option = "linformer_max_length"
+
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        check_at_least_one(options, option_names(LinformerOptions))
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> nn.Module:
+        options = stack.options
+        return cls(
+            **stack.attention_fields,
+            options=options,
+            size=options.linformer_size,
+            max_length=options.linformer_max_length,
+        )
+
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
         mask = context
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
-        out = attend_all(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
-        return self.o(jnp.where(mask[..., None, None], out, 0))
-
-
-def _check(options: EncoderAttentionOptions) -> None:
-    for key in LINFORMER.options:
-        if getattr(options, key) < 1:
-            raise InputError(f"{key} is {getattr(options, key)}; it must be at least 1")
-
-
-LINFORMER = EncoderAttention(
-    from_stack(LinformerAttention, size="linformer_size", max_length="linformer_max_length"),
-    options=("linformer_size", "linformer_max_length"),
-    check=_check,
-    limit="linformer_max_length",
-)
+        y = attend_all(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
+        return self.o(jnp.where(mask[..., None, None], y, 0))

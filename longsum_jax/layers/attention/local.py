@@ -1,21 +1,19 @@
+# ruff: noqa: F722, RUF100
 """LongT5's attentions: a window, and a window with one global token for every block (Guo et al.
 2022)."""
 
 import functools
 from typing import Any
 
+import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from longsum_jax.layers.attention.base import (
-    Context,
-    EncoderAttention,
-    SparseAttention,
-    from_stack,
-    window_bias,
-)
+from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
+from longsum_jax.layers.attention.options import LocalOptions, TransientGlobalOptions
 from longsum_jax.layers.dense import RMSNorm
-from longsum_jax.layers.partitioning import sequence_sharding
+from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.local import (
     block_sums,
@@ -26,96 +24,110 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
-from longsum_jax.typing import Array
 
 
 class LocalContext(Context):
     """The mask, and T5's bias inside the window."""
 
-    def begin(self, x, mask, relative_bias, deterministic):
-        return x, (mask, window_bias(relative_bias, self.stack.options.local_radius)), ()
+    def prepare(self, x, mask, relative_bias, deterministic):
+        bias = window_bias(relative_bias, self.stack.options.local_radius)
+        return x, (mask, bias), ()
 
 
-class LocalAttention(SparseAttention):
-    """A window of ``radius`` tokens on either side (LongT5, Guo et al. 2022, section 3.1)."""
+class LocalAttention(EncoderSelfAttention):
+    """A window of ``local_radius`` tokens on either side (LongT5, Guo et al. 2022, section 3.1)."""
 
-    radius: int = 127
+    Options = LocalOptions
+    context_class = LocalContext
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        radius = self.options.local_radius
         mask, bias = context
         k, v = self.project_kv(x)
-        text, shared = {"q": self.q(x), "k": k, "v": v, "mask": mask}, {"bias": bias}
-        attend = functools.partial(local_attention, radius=self.radius)
-        block = local_block_size(self.radius)
-        return self.o(self.over_text(attend, deterministic, text=text, shared=shared, block=block))
+        y = self.attend_sharded(
+            functools.partial(local_attention, radius=radius),
+            deterministic,
+            text={"q": self.q(x), "k": k, "v": v, "mask": mask},
+            shared={"bias": bias},
+            block=local_block_size(radius),
+        )
+        return self.o(y)
 
 
 class TransientGlobalContext(LocalContext):
-    """Adds the fixed blocks of the text and, with relative positions, a second bias by distance in
-    blocks."""
+    """The local context, the blocks of the input and, with relative positions, a second bias by
+    distance in blocks."""
 
     def setup(self) -> None:
-        s = self.stack
-        if s.relative_attention:
+        stack = self.stack
+        if stack.relative_attention:
             self.global_relative_attention_bias = RelativePositionBias(
-                s.num_heads, *s.relative_attention, bidirectional=True
+                stack.num_heads, *stack.relative_attention, bidirectional=True
             )
 
-    def begin(self, x, mask, relative_bias, deterministic):
-        block_ids, present = transient_blocks(mask, self.stack.options.global_block_size)
+    def prepare(self, x, mask, relative_bias, deterministic):
+        options = self.stack.options
+        block_ids, present = transient_blocks(mask, options.global_block_size)
         side_bias = None
         if self.stack.relative_attention:
             distances = jnp.asarray(side_distances(present.shape[1]))
             side_bias = self.global_relative_attention_bias.of_distances(distances)
-        bias = window_bias(relative_bias, self.stack.options.local_radius)
+        bias = window_bias(relative_bias, options.local_radius)
         return x, (mask, block_ids, present, bias, side_bias), ()
 
 
-class TransientGlobalAttention(LocalAttention):
-    """A window and one global token for every block of the text (LongT5, Guo et al. 2022, section
-    3.2)."""
+class TransientGlobalAttention(EncoderSelfAttention):
+    """A window and one global token for every block (LongT5, Guo et al. 2022, section 3.2).
+
+    A global token is the normalised sum of its block's states.
+    """
+
+    Options = TransientGlobalOptions
+    context_class = TransientGlobalContext
 
     norm_epsilon: float = 1e-6
+
+    @classmethod
+    def from_stack(cls, stack: StackConfig) -> nn.Module:
+        return cls(**stack.attention_fields, options=stack.options, norm_epsilon=stack.norm_epsilon)
 
     def setup(self) -> None:
         super().setup()
         self.global_norm = RMSNorm(self.norm_epsilon, self.dtype)
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        radius = self.options.local_radius
         mask, block_ids, present, bias, side_bias = context
         k, v = self.project_kv(x)
-        global_k, global_v = self.project_kv(
-            self.global_norm(self._sums(x, block_ids, present.shape[1]))
-        )
-        attend = functools.partial(transient_global_attention, radius=self.radius)
-        out = self.over_text(
-            attend,
+        global_tokens = self.global_norm(self._block_sums(x, block_ids, present.shape[1]))
+        global_k, global_v = self.project_kv(global_tokens)
+        y = self.attend_sharded(
+            functools.partial(transient_global_attention, radius=radius),
             deterministic,
             text={"q": self.q(x), "k": k, "v": v, "mask": mask, "block_ids": block_ids},
             rows={"present": present, "global_k": global_k, "global_v": global_v},
             shared={"bias": bias, "side_bias": side_bias},
-            block=local_block_size(self.radius),
+            block=local_block_size(radius),
         )
-        return self.o(out)
+        return self.o(y)
 
-    def _sums(self, x: Array, block_ids: Array, count: int) -> Array:
-        cut = sequence_sharding(x.shape[0])
-        if cut is None:
-            return block_sums(x, block_ids, count)
-        sums = functools.partial(block_sums, num_blocks=count)
-        return shard_map_sequence(sums, cut, text={"x": x, "block_ids": block_ids}, outputs="rows")
-
-
-def _make_transient_global(stack: StackConfig) -> TransientGlobalAttention:
-    radius = stack.options.local_radius
-    return TransientGlobalAttention(
-        **stack.attention_fields, radius=radius, norm_epsilon=stack.norm_epsilon
-    )
-
-
-LOCAL = EncoderAttention(
-    from_stack(LocalAttention, radius="local_radius"), LocalContext, ("local_radius",)
-)
-TRANSIENT_GLOBAL = EncoderAttention(
-    _make_transient_global, TransientGlobalContext, ("local_radius", "global_block_size")
-)
+    def _block_sums(self, x: Array, block_ids: Array, num_blocks: int) -> Array:
+        """[batch, length, d_model] -> [batch, num_blocks, d_model]."""
+        sharding = active_sequence_sharding(x.shape[0])
+        if sharding is None:
+            return block_sums(x, block_ids, num_blocks)
+        sums = functools.partial(block_sums, num_blocks=num_blocks)
+        arrays = {"x": x, "block_ids": block_ids}
+        return shard_map_sequence(sums, sharding, text=arrays, outputs="rows")

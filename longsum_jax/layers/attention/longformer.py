@@ -1,30 +1,31 @@
-"""LED and Longformer: a window, and chosen tokens that see and are seen everywhere (Beltagy et al.
-2020)."""
+# ruff: noqa: F722, RUF100
+"""Longformer and LED: a window, and chosen tokens that attend to and are seen by all tokens
+(Beltagy et al. 2020)."""
 
 import functools
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from longsum_jax.layers.attention.base import (
-    Context,
-    EncoderAttention,
-    SparseAttention,
-    from_stack,
-    window_bias,
-)
-from longsum_jax.layers.partitioning import sequence_sharding
+from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.options import WindowOptions
+from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
-from longsum_jax.typing import Array
 
 
 class LongformerContext(Context):
-    """Windows of every layer, and which tokens are global: the first one unless ``global_indices``
-    says otherwise."""
+    """The mask, the positions of the global tokens, and the window of every layer."""
 
-    def begin(self, x, mask, relative_bias, deterministic, global_indices=None):
+    def prepare(self, x, mask, relative_bias, deterministic, global_indices=None):
+        """See ``Context.prepare``.
+
+        Args:
+            global_indices: int [batch, num_globals], positions of the global tokens, -1 for none;
+                by default the first token is the only one.
+        """
         if global_indices is None:
             global_indices = jnp.zeros((x.shape[0], 1), jnp.int32)
         windows = self.stack.options.attention_window
@@ -33,21 +34,37 @@ class LongformerContext(Context):
         return x, (mask, bias, global_indices), radius
 
 
-class LongformerAttention(SparseAttention):
-    """A window and chosen global tokens with projections of their own (LED; Beltagy et al. 2020,
-    section 3.1)."""
+class LongformerAttention(EncoderSelfAttention):
+    """A window, and global tokens with projections of their own (Beltagy et al. 2020, section
+    3.1)."""
 
-    attention_window: tuple[int, ...] = (512,)
+    Options = WindowOptions
+    context_class = LongformerContext
+    inputs = ("global_indices",)
 
     def setup(self) -> None:
         super().setup()
-        self.q_global, self.k_global, self.v_global = (self.projection() for _ in range(3))
+        self.q_global = self.projection()
+        self.k_global = self.projection()
+        self.v_global = self.projection()
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        windows = self.options.attention_window
         mask, bias, indices = context
-        widest = max(self.attention_window) // 2
-        # One window for all layers is known while compiling, and needs no mask by layer.
-        same = len(set(self.attention_window)) == 1
+        max_radius = max(windows) // 2
+        shared = {"bias": bias}
+        if len(set(windows)) == 1:
+            # One window for all layers is known while compiling, and needs no mask for each layer.
+            attention = functools.partial(longformer_attention, radius=max_radius)
+        else:
+            attention = functools.partial(longformer_attention, max_radius=max_radius)
+            shared["radius"] = layer_input
         k, v = self.project_kv(x)
         text = {
             "q": self.q(x),
@@ -55,31 +72,24 @@ class LongformerAttention(SparseAttention):
             "v": v,
             "global_k": self.k_global(x),
             "global_v": self.v_global(x),
+            "mask": mask,
         }
-        out = self.over_text(
-            functools.partial(
-                longformer_attention, **{"radius": widest} if same else {"max_radius": widest}
-            ),
+        global_q = self.q_global(self._gather(x, indices))
+        y = self.attend_sharded(
+            attention,
             deterministic,
-            text=text | {"mask": mask},
-            rows={"global_q": self.q_global(self._chosen(x, indices)), "global_indices": indices},
-            shared={"bias": bias} if same else {"bias": bias, "radius": layer_input},
-            block=local_block_size(widest),
+            text=text,
+            rows={"global_q": global_q, "global_indices": indices},
+            shared=shared,
+            block=local_block_size(max_radius),
         )
-        return self.o(out)
+        return self.o(y)
 
-    def _chosen(self, x: Array, indices: Array) -> Array:
-        cut = sequence_sharding(x.shape[0])
-        if cut is None:
+    def _gather(self, x: Array, indices: Array) -> Array:
+        """[batch, length, d_model] -> [batch, num_globals, d_model]."""
+        sharding = active_sequence_sharding(x.shape[0])
+        if sharding is None:
             return gather_positions(x, indices)
         return shard_map_sequence(
-            gather_positions, cut, text={"x": x}, rows={"indices": indices}, outputs="rows"
+            gather_positions, sharding, text={"x": x}, rows={"indices": indices}, outputs="rows"
         )
-
-
-LONGFORMER = EncoderAttention(
-    from_stack(LongformerAttention, attention_window="attention_window"),
-    LongformerContext,
-    ("attention_window",),
-    inputs=("global_indices",),
-)

@@ -1,4 +1,6 @@
-"""LSG: global tokens, a window of blocks, sparse keys beyond it (Condevaux and Harispe 2022)."""
+# ruff: noqa: F722, RUF100
+"""LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and Harispe
+2022)."""
 
 import functools
 from typing import Any
@@ -6,31 +8,27 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.base import (
-    Context,
-    EncoderAttention,
-    SparseAttention,
-    join_tokens,
-    pad_to_shards,
-    split_tokens,
-    window_bias,
-)
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.global_tokens import join_tokens, pad_to_shards, split_tokens
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
+from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
 from longsum_jax.layers.dense import normal
-from longsum_jax.layers.partitioning import logical, sequence_sharding
-from longsum_jax.layers.stack import StackConfig
+from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
-from longsum_jax.typing import Array
 
-GLOBAL_ROWS = 512  # of every published table, whatever the number in use
+GLOBAL_ROWS = 512  # of the table of global tokens in every published checkpoint
 
 
-def selection_of(options: EncoderAttentionOptions) -> Selection | None:
-    """How sparse keys are selected, None without any; InputError for options that do not fit
-    together."""
+def selection_of(options: LsgOptions) -> Selection | None:
+    """Returns the selection of sparse keys, None for attention without them.
+
+    Raises:
+        InputError: options that do not fit together.
+    """
     return lsg_selection(
         options.sparsity_type,
         block_size=options.block_size,
@@ -40,37 +38,24 @@ def selection_of(options: EncoderAttentionOptions) -> Selection | None:
     )
 
 
-def check_options(options: EncoderAttentionOptions) -> None:
-    """InputError for options that LSG attention cannot work with."""
-    selection_of(options)
-    if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:
-        raise InputError(
-            f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global tokens has {GLOBAL_ROWS} "
-            f"rows; give 1 to {GLOBAL_ROWS}"
-        )
-    if options.lsh_num_pre_rounds < 0:
-        raise InputError(
-            f"lsh_num_pre_rounds is {options.lsh_num_pre_rounds}; it must be 0 or more"
-        )
-
-
 class LsgContext(Context):
-    """Learned global tokens in front of the text, and what may be seen of the text.
+    """Learned global tokens in front of the input; the mask of tokens, the mask of keys, T5's bias,
+    and for LSH selection the random directions of each layer.
 
     Global tokens have no positions. They go through the norm and the dropout of the embeddings, as
-    tokens do.
+    the other tokens do.
     """
 
     def setup(self) -> None:
-        s = self.stack
-        init = normal(s.attention_init if isinstance(s.attention_init, float) else 1.0)
-        shape = (GLOBAL_ROWS, s.d_model)
+        stack = self.stack
+        is_std = isinstance(stack.attention_init, float)
+        init = normal(stack.attention_init if is_std else 1.0)
         self.global_embeddings = self.param(
-            "global_embeddings", logical(init, "globals", "embed"), shape
+            "global_embeddings", logical(init, "globals", "embed"), (GLOBAL_ROWS, stack.d_model)
         )
-        self.dropout = nn.Dropout(s.dropout_rate)
+        self.dropout = nn.Dropout(stack.dropout_rate)
 
-    def begin(
+    def prepare(
         self,
         x,
         mask,
@@ -80,119 +65,138 @@ class LsgContext(Context):
         embedding_norm=None,
         lsh_projections: tuple[Array, ...] = (),
     ):
-        """``lsh_projections``: [N, H, K, n] for N layers, instead of those that are drawn."""
-        o, length = self.stack.options, x.shape[1]
-        if (
-            o.reference_quirks and length > 2 * o.block_size
-        ):  # as published; it shows where padding is seen
-            extra = (0, -length % o.block_size)
-            x, mask = jnp.pad(x, ((0, 0), extra, (0, 0))), jnp.pad(mask, ((0, 0), extra))
-        x, mask = pad_to_shards(x, o.block_size), pad_to_shards(mask, o.block_size)
-        key_mask = mask & (jnp.arange(mask.shape[1]) > 0) if o.mask_first_token else mask
-        whole = sequence_sharding(x.shape[0]) is None
-        context = (
-            mask,
-            key_mask,
-            self._bias(relative_bias, length, dense=whole and length <= 2 * o.block_size),
-        )
-        x = join_tokens(self._tokens(x, embedding_norm, deterministic), x)
-        return x, context, tuple(lsh_projections) or self._projections(deterministic)
+        """See ``Context.prepare``.
 
-    def end(self, x: Array, length: int) -> Array:
-        """Without the globals in front, the first of which may stand in for the first token; or
-        with them."""
-        o = self.stack.options
-        tokens, text = split_tokens(x, o.num_global_tokens)
+        Args:
+            embedding_norm: norm of the token embeddings, None for models without one.
+            lsh_projections: float [layers, heads, head_dim, n], used instead of random directions.
+        """
+        options, length = self.stack.options, x.shape[1]
+        is_short = length <= 2 * options.block_size
+        if options.reference_quirks and not is_short:
+            # The published code pads to whole blocks, and sees its padding.
+            extra = (0, -length % options.block_size)
+            x = jnp.pad(x, ((0, 0), extra, (0, 0)))
+            mask = jnp.pad(mask, ((0, 0), extra))
+        x = pad_to_shards(x, options.block_size)
+        mask = pad_to_shards(mask, options.block_size)
+        key_mask = mask
+        if options.mask_first_token:
+            key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
+        on_one_device = active_sequence_sharding(x.shape[0]) is None
+        bias = self._bias(relative_bias, length, dense=on_one_device and is_short)
+        tokens = self._global_tokens(x, embedding_norm, deterministic)
+        projections = tuple(lsh_projections) or self._draw_projections(deterministic)
+        return join_tokens(tokens, x), (mask, key_mask, bias), projections
+
+    def finish(self, x, length):
+        """Removes the global tokens, or keeps them for the decoder.
+
+        Where they are removed, the first one may take the place of the first token.
+        """
+        options = self.stack.options
+        tokens, text = split_tokens(x, options.num_global_tokens)
         text = text[:, :length]
-        if o.pass_global_tokens_to_decoder:
+        if options.pass_global_tokens_to_decoder:
             return jnp.concatenate([tokens, text], 1)
-        if o.pool_with_global or o.mask_first_token:
-            text = jnp.where(jnp.arange(length)[:, None] == 0, tokens[:, :1], text)
+        if options.pool_with_global or options.mask_first_token:
+            is_first = jnp.arange(length)[:, None] == 0
+            text = jnp.where(is_first, tokens[:, :1], text)
         return text
 
-    def _tokens(self, x: Array, embedding_norm: nn.Module | None, deterministic: bool) -> Array:
-        tokens = self.global_embeddings[: self.stack.options.num_global_tokens].astype(x.dtype)
-        tokens = tokens if embedding_norm is None else embedding_norm(tokens)
+    def _global_tokens(
+        self, x: Array, embedding_norm: nn.Module | None, deterministic: bool
+    ) -> Float[Array, "batch num_globals d_model"]:
+        count = self.stack.options.num_global_tokens
+        tokens = self.global_embeddings[:count].astype(x.dtype)
+        if embedding_norm is not None:
+            tokens = embedding_norm(tokens)
         tokens = jnp.broadcast_to(tokens, (x.shape[0], *tokens.shape))
         return self.dropout(tokens, deterministic=deterministic)
 
-    def _bias(self, relative_bias: Any, length: int, dense: bool) -> Array | None:
-        """T5's bias inside the window of three blocks, or everywhere; globals and sparse keys have
-        none."""
-        size = self.stack.options.block_size
+    def _bias(
+        self, relative_bias: RelativePositionBias | None, length: int, dense: bool
+    ) -> Array | None:
+        """Returns T5's bias inside the window of three blocks, or between all tokens for ``dense``
+        attention; global tokens and sparse keys have none."""
+        block_size = self.stack.options.block_size
         if relative_bias is None or not dense:
-            return window_bias(relative_bias, size, size)
-        position = jnp.arange(length)
-        return relative_bias.of_distances(position - position[:, None])
+            return window_bias(relative_bias, block_size, block_size)
+        positions = jnp.arange(length)
+        return relative_bias.of_distances(positions - positions[:, None])
 
-    def _projections(self, deterministic: bool) -> tuple[Array, ...]:
-        """Random directions of every layer: new ones in each training step, always the same ones
-        otherwise."""
-        s, selection = self.stack, selection_of(self.stack.options)
+    def _draw_projections(self, deterministic: bool) -> tuple[Array, ...]:
+        """Draws random directions for every layer: new ones in each training step, always the same
+        ones otherwise."""
+        stack, selection = self.stack, selection_of(self.stack.options)
         if selection is None or selection.kind != "lsh":
             return ()
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
-        sizes = {
-            "chunk": selection.chunk,
-            "factor": selection.factor,
-            "pre_rounds": s.options.lsh_num_pre_rounds,
-        }
-        draw = lambda key: lsh_projections(key, s.num_heads, s.d_kv, **sizes)  # noqa: E731
-        return jax.vmap(draw)(jax.random.split(rng, s.num_layers))
+
+        def draw(key: Array) -> tuple[Array, ...]:
+            return lsh_projections(
+                key,
+                stack.num_heads,
+                stack.d_kv,
+                chunk=selection.chunk,
+                factor=selection.factor,
+                pre_rounds=stack.options.lsh_num_pre_rounds,
+            )
+
+        return jax.vmap(draw)(jax.random.split(rng, stack.num_layers))
 
 
-class LsgAttention(SparseAttention):
-    """Globals, window and sparse keys in one softmax; one set of projections for all (section
-    3)."""
+class LsgAttention(EncoderSelfAttention):
+    """Global tokens, window and sparse keys in one softmax, with one set of projections for all
+    (Condevaux and Harispe 2022, section 3)."""
 
-    options: EncoderAttentionOptions = EncoderAttentionOptions()
+    Options = LsgOptions
+    context_class = LsgContext
+    inputs = ("embedding_norm", "lsh_projections")
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
-        o, (mask, key_mask, bias) = self.options, context
-        # SequenceSharding before they are projected: one copy of the text instead of three.
-        tokens, text = split_tokens(x, o.num_global_tokens)
-        arrays = dict(zip("qkv", (self.q(text), *self.project_kv(text)), strict=True))
-        rows = (self.q(tokens), *self.project_kv(tokens))
-        attend = functools.partial(
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        selection_of(options)
+        if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:
+            raise InputError(
+                f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global "
+                f"tokens has {GLOBAL_ROWS} rows; give 1 to {GLOBAL_ROWS}"
+            )
+        if options.lsh_num_pre_rounds < 0:
+            raise InputError(
+                f"lsh_num_pre_rounds is {options.lsh_num_pre_rounds}; it must be 0 or more"
+            )
+
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        options = self.options
+        mask, key_mask, bias = context
+        # Split before the projections: this copies the sequence once instead of three times.
+        tokens, text = split_tokens(x, options.num_global_tokens)
+        q = self.q(text)
+        k, v = self.project_kv(text)
+        global_q = self.q(tokens)
+        global_k, global_v = self.project_kv(tokens)
+        attention = functools.partial(
             lsg_attention,
-            block_size=o.block_size,
-            sparse_block_size=o.sparse_block_size,
-            sparsity_factor=o.sparsity_factor,
-            sparsity_type=o.sparsity_type,
-            reference_quirks=o.reference_quirks,
+            block_size=options.block_size,
+            sparse_block_size=options.sparse_block_size,
+            sparsity_factor=options.sparsity_factor,
+            sparsity_type=options.sparsity_type,
+            reference_quirks=options.reference_quirks,
         )
-        text, tokens = self.over_text(
-            attend,
+        text, tokens = self.attend_sharded(
+            attention,
             deterministic,
-            text=arrays | {"mask": mask, "key_mask": key_mask},
-            rows=dict(zip(("global_q", "global_k", "global_v"), rows, strict=True)),
+            text={"q": q, "k": k, "v": v, "mask": mask, "key_mask": key_mask},
+            rows={"global_q": global_q, "global_k": global_k, "global_v": global_v},
             shared={"bias": bias, "projections": layer_input},
-            block=o.block_size,
+            block=options.block_size,
             outputs=("text", "rows"),
         )
         return self.o(join_tokens(tokens, text))
-
-
-def _make_lsg(stack: StackConfig) -> LsgAttention:
-    return LsgAttention(**stack.attention_fields, options=stack.options)
-
-
-LSG = EncoderAttention(
-    _make_lsg,
-    LsgContext,
-    (
-        "block_size",
-        "sparse_block_size",
-        "sparsity_factor",
-        "sparsity_type",
-        "num_global_tokens",
-        "mask_first_token",
-        "pool_with_global",
-        "pass_global_tokens_to_decoder",
-        "lsh_num_pre_rounds",
-        "adaptive",
-        "reference_quirks",
-    ),
-    inputs=("embedding_norm", "lsh_projections"),
-    check=check_options,
-)

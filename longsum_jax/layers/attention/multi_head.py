@@ -1,37 +1,40 @@
+# ruff: noqa: F722, RUF100
 """Multi-head attention with parameters, and T5's relative position bias."""
 
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import Initializer, logical
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
-from longsum_jax.typing import Array
 
 
 class ExtraKeyValues(NamedTuple):
-    """States that every query sees beside its own text: a memory, important tokens of elsewhere.
+    """States that every query sees beside those of the input: a memory, important tokens.
 
     Attributes:
-        keys, values: what keys and values are made of, [B, m, D] each, often the same array.
-        valid: bool [B, m].
+        keys, values: states before the maps of keys and values, often the same array.
+        valid: which of the states hold something.
     """
 
-    keys: Array
-    values: Array
-    valid: Array
+    keys: Float[Array, "batch num_extra d_model"]
+    values: Float[Array, "batch num_extra d_model"]
+    valid: Bool[Array, "batch num_extra"]
 
 
-class Attention(nn.Module):
-    """Multi-head attention, in three steps so that keys and values can be kept.
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention in three steps (keys and values, queries, output), so that decoding can
+    store keys and values.
 
     Attributes:
-        scale: factor of the query-key products (T5: 1, most others K**-0.5).
-        projection_init, output_init: of k and v (and q), and of the output map.
-        query_init: of q where it differs.
+        d_kv: size of one head.
+        projection_init: initialiser of k and v, and of q unless ``query_init`` is given.
+        output_init: initialiser of the output map.
+        scale: factor of the query-key products (T5: 1, most others d_kv**-0.5).
         use_bias: adds a bias to all four maps.
     """
 
@@ -48,82 +51,128 @@ class Attention(nn.Module):
 
     def setup(self) -> None:
         self.q = self.projection(self.query_init)
-        self.k, self.v = self.projection(), self.projection()
-        shape, names = (self.num_heads, self.d_kv, self.d_model), ("heads", "kv", "embed")
-        self.o = Linear(shape, names, self.output_init, self._bias_init, inputs=2, dtype=self.dtype)
+        self.k = self.projection()
+        self.v = self.projection()
+        self.o = Linear(
+            (self.num_heads, self.d_kv, self.d_model),
+            ("heads", "kv", "embed"),
+            self.output_init,
+            self._bias_init,
+            inputs=2,
+            dtype=self.dtype,
+        )
         self.dropout = nn.Dropout(self.dropout_rate)
 
     def projection(self, init: Initializer | None = None) -> Linear:
-        """A map [B, L, D] -> [B, L, H, K]."""
-        shape, names = (self.d_model, self.num_heads, self.d_kv), ("embed", "heads", "kv")
-        return Linear(shape, names, init or self.projection_init, self._bias_init, dtype=self.dtype)
+        """Makes a map [batch, length, d_model] -> [batch, length, heads, head_dim]."""
+        return Linear(
+            (self.d_model, self.num_heads, self.d_kv),
+            ("embed", "heads", "kv"),
+            init or self.projection_init,
+            self._bias_init,
+            dtype=self.dtype,
+        )
 
     @property
     def _bias_init(self) -> Initializer | None:
         return nn.initializers.zeros if self.use_bias else None
 
-    def project_kv(self, x: Array) -> tuple[Array, Array]:
-        """[B, L, D] -> two [B, L, H, K]."""
+    def project_kv(
+        self, x: Float[Array, "batch key_length d_model"]
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+    ]:
+        """Returns keys and values, one each for every position unless a subclass reads fewer."""
         return self.k(x), self.v(x)
 
-    def keys_values_of(self, further: ExtraKeyValues) -> tuple[Array, Array]:
-        """Two [B, m, H, K]."""
-        return self.k(further.keys), self.v(further.values)
+    def project_extra(
+        self, extra: ExtraKeyValues
+    ) -> tuple[
+        Float[Array, "batch num_extra heads head_dim"],
+        Float[Array, "batch num_extra heads head_dim"],
+    ]:
+        """Returns keys and values of extra states."""
+        return self.k(extra.keys), self.v(extra.values)
 
-    def keys_values_for(self, x: Array) -> tuple[Array, Array]:
-        """``project_kv`` with gradients for ``x`` alone, none for the maps."""
-        return tuple(linear.without_gradients(x) for linear in (self.k, self.v))
+    def project_kv_frozen(
+        self, x: Float[Array, "batch num_keys d_model"]
+    ) -> tuple[
+        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+    ]:
+        """Returns ``project_kv`` with gradients for ``x``, but none for the maps."""
+        return self.k.without_gradients(x), self.v.without_gradients(x)
 
     def attend(
         self,
-        x: Array,
-        k: Array,
-        v: Array,
+        x: Float[Array, "batch query_length d_model"],
+        k: Float[Array, "batch num_keys heads head_dim"],
+        v: Float[Array, "batch num_keys heads head_dim"],
         *,
         mask: Array | None = None,
         bias: Array | None = None,
         deterministic: bool = True,
-    ) -> Array:
-        """Queries of ``x`` [B, T, D] against kept keys and values [B, L, H, K]; returns [B, T,
-        D]."""
-        dropout = None if deterministic else lambda w: self.dropout(w, deterministic=False)
-        return self.o(
-            dot_product_attention(
-                self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
-            )
-        )
+    ) -> Float[Array, "batch query_length d_model"]:
+        """Attends from ``x`` to the given keys and values.
 
-    def attend_absorbed(self, x: Array, states: Array, *, mask: Array | None = None) -> Array:
-        """``attend`` with the keys and values of ``states`` [B, L, D], none of which are ever
-        formed.
-
-        The key map moves to the queries and the value map behind the weights: H times the products,
-        but no [B, L, H, K] arrays. For decoding over very long inputs. A bias of the keys adds the
-        same to every score of a query, so it falls out of the softmax; weights sum to one, so a
-        bias of the values is added at the end.
+        Args:
+            x: states that become queries.
+            k, v: result of ``project_kv``.
+            mask: bool, broadcasts to [batch, heads, query_length, num_keys]; True on keys to read.
+            bias: added to the scores, of the same shape.
+            deterministic: False in training.
         """
-        return self.project_mixed(
-            mix_states(self.unprojected_queries(x), states, mask, scale=self.scale), mask
+        dropout = None
+        if not deterministic:
+            dropout = lambda weights: self.dropout(weights, deterministic=False)  # noqa: E731
+        y = dot_product_attention(
+            self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
         )
+        return self.o(y)
 
-    def unprojected_queries(self, x: Array) -> Array:
-        """[B, T, D] -> [B, T, H, D], to be multiplied with states in the place of keys."""
+    def attend_absorbed(
+        self,
+        x: Float[Array, "batch query_length d_model"],
+        states: Float[Array, "batch key_length d_model"],
+        *,
+        mask: Array | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """Computes ``attend`` with the keys and values of ``states``, without forming them.
+
+        The key map moves to the queries and the value map behind the weights: ``heads`` times the
+        products, but no arrays of [batch, length, heads, head_dim]. For decoding over very long
+        inputs. A bias of the keys adds the same to every score of a query, so it falls out of the
+        softmax; weights sum to one, so a bias of the values is added at the end.
+        """
+        mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
+        return self.project_mixed(mixed, mask)
+
+    def absorbed_queries(
+        self, x: Float[Array, "batch query_length d_model"]
+    ) -> Float[Array, "batch query_length heads d_model"]:
+        """Returns queries times the key map, to be multiplied with states instead of keys."""
         return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
 
-    def project_mixed(self, mixed: Array, mask: Array | None) -> Array:
-        """Weighted means of states [B, T, H, D] -> [B, T, D]; a head whose ``mask`` is all False
-        adds nothing."""
+    def project_mixed(
+        self, mixed: Float[Array, "batch query_length heads d_model"], mask: Array | None
+    ) -> Float[Array, "batch query_length d_model"]:
+        """Applies the value map and the output map to weighted means of states.
+
+        Args:
+            mixed: the means.
+            mask: that of ``attend``; a head whose mask is all False adds nothing.
+        """
         values = jnp.einsum("bthd,dhk->bthk", mixed, self.v.kernel.astype(self.dtype))
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
-            values += (
-                bias if mask is None else jnp.where(mask.any(-1).swapaxes(1, 2)[..., None], bias, 0)
-            )
+            if mask is not None:
+                reads_any = mask.any(-1).swapaxes(1, 2)[..., None]
+                bias = jnp.where(reads_any, bias, 0)
+            values += bias
         return self.o(values)
 
 
 class RelativePositionBias(nn.Module):
-    """T5's learned bias per head and distance bucket."""
+    """T5's learned bias for each head and bucket of distances."""
 
     num_heads: int
     num_buckets: int
@@ -134,12 +183,16 @@ class RelativePositionBias(nn.Module):
         init = logical(normal(1.0), "buckets", "heads")
         self.embedding = self.param("embedding", init, (self.num_buckets, self.num_heads))
 
-    def __call__(self, query_positions: Array, key_positions: Array) -> Array:
-        """Positions [T] and [L] -> bias float32 [1, H, T, L]."""
+    def __call__(
+        self,
+        query_positions: Int[Array, " query_length"],
+        key_positions: Int[Array, " key_length"],
+    ) -> Float[Array, "1 heads query_length key_length"]:
+        """Returns the bias between all queries and keys."""
         return self.of_distances(key_positions[None, :] - query_positions[:, None])[None]
 
-    def of_distances(self, distances: Array) -> Array:
-        """Distances [...], key position minus query position -> bias float32 [H, ...]."""
+    def of_distances(self, distances: Int[Array, "..."]) -> Float[Array, "heads ..."]:
+        """Returns the bias for distances (key position minus query position)."""
         buckets = relative_position_bucket(
             distances,
             bidirectional=self.bidirectional,

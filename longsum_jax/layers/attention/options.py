@@ -1,5 +1,10 @@
-"""Options of encoder attentions and cross-attentions."""
+"""Options of encoder attentions and cross-attentions: one small dataclass for each.
 
+Model configs inherit all of them, so that every attention goes into every model. Field names are
+keys of config.json, those of the Hugging Face configs where one has them.
+"""
+
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,73 +14,138 @@ from longsum_jax.ops.attention.lsg_selection import SparsityType
 from longsum_jax.ops.ssm.convolution import Backend
 from longsum_jax.ops.ssm.kernel import Discretization
 
-RUNTIME_OPTIONS = ("ssm_backend", "ssm_operands")
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """The options of an attention that has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderAttentionOptions:
-    """Which attention an encoder uses, and what each kind reads; names as in the Hugging Face
-    configs that have them.
-
-    Every model config inherits these fields, so that every kind goes into every encoder.
+class BlockOptions:
+    """Options shared by all attentions over blocks.
 
     Attributes:
-        encoder_attention: a name of ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns
-            joined by "+" ("window+global"), or what each layer has, from the first on
-            ("window*3,full").
-        local_radius: tokens seen on either side (``local``, ``transient_global``).
-        global_block_size: tokens that one transient global stands for (``transient_global``).
-        attention_window: tokens seen on both sides together, even; one number for every layer or
-            one for all (``longformer``, ``window``, ``adaptive_span``).
-        block_size: tokens of a block (``block_staggered``, ``bigbird``, ``lsg``, ``random``,
-            ``sinkhorn``).
-        num_global_tokens: learned tokens in front of the text (``block_staggered``; ``lsg``: at
-            most 512).
-        stagger_local_blocks: shifts the blocks of every second layer by half a block
-            (``block_staggered``).
-        num_random_blocks: further blocks that a block sees (``random``; ``bigbird``: in training).
-        attention_stride: tokens from one key to the next (``stride``).
-        span_ramp: tokens over which a span fades out (``adaptive_span``).
-        span_penalty: what a token of the mean span adds to the loss (``adaptive_span``).
-        linformer_size, linformer_max_length: rows that a text is compressed to, and its longest
-            length (``linformer``).
-        lsh_num_hashes, lsh_num_buckets, lsh_chunk_length: rounds of hashing, buckets of each, even,
-            and tokens of a chunk, which sees itself and the chunk before it (``lsh``).
-        sinkhorn_iterations, sinkhorn_temperature: of the soft order of blocks (``sinkhorn``).
-        sparse_block_size, sparsity_factor, sparsity_type: sparse keys on either side, tokens that
-            one stands for, and how they are selected; see ``ops.attention.lsg`` (``lsg``).
-        mask_first_token: hides the first token, which the first global token then replaces
-            (``lsg``).
-        pool_with_global: the first token's state is the first global token's (``lsg``).
-        pass_global_tokens_to_decoder: the encoder gives G + L states, globals first, and pools
-            nothing (``lsg``).
-        lsh_num_pre_rounds: rounds of clustering before the last one (``lsg``).
-        adaptive: kept for the published code; here inputs are always padded to whole blocks
-            (``lsg``).
-        reference_quirks: does what the published code does where it is wrong, see
-            ``ops.attention.lsg`` (``lsg``).
-        d_state, bidirectional, gating, ssm_*: see ``layers.s4d.S4D`` (``s4d``); those of
-            RUNTIME_OPTIONS say how to compute and are not written to checkpoints.
+        block_size: tokens of a block.
     """
 
-    encoder_attention: str = "full"
-    local_radius: int = 127
-    global_block_size: int = 16
-    attention_window: tuple[int, ...] = (512,)
     block_size: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalTokenOptions:
+    """Options shared by all attentions with global tokens.
+
+    Attributes:
+        num_global_tokens: number of global tokens. ``global``: the first tokens of the input;
+            ``block_staggered``, ``lsg`` (at most 512): learned tokens in front of the input.
+    """
+
     num_global_tokens: int = 32
-    stagger_local_blocks: bool = True
-    num_random_blocks: int = 3
-    attention_stride: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    """Options of ``window`` and ``longformer``.
+
+    Attributes:
+        attention_window: tokens that a query sees to its left and right together, even; one number
+            for each layer, or one for all layers.
+    """
+
+    attention_window: tuple[int, ...] = (512,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSpanOptions(WindowOptions):
+    """Options of ``adaptive_span``, whose spans lie inside the window.
+
+    Attributes:
+        span_ramp: tokens over which a span fades out.
+        span_penalty: weight of the mean span, in tokens, in the loss.
+    """
+
     span_ramp: int = 16
     span_penalty: float = 0.0
-    linformer_size: int = 256
-    linformer_max_length: int = 1024
-    lsh_num_hashes: int = 4
-    lsh_num_buckets: int = 32
-    lsh_chunk_length: int = 64
-    sinkhorn_iterations: int = 7
-    sinkhorn_temperature: float = 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrideOptions:
+    """Options of ``stride``.
+
+    Attributes:
+        attention_stride: tokens from one key to the next.
+    """
+
+    attention_stride: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBlockOptions(BlockOptions):
+    """Options of ``random`` and ``bigbird``.
+
+    Attributes:
+        num_random_blocks: random blocks that a block attends to (``bigbird``: in training).
+    """
+
+    num_random_blocks: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternOptions(AdaptiveSpanOptions, GlobalTokenOptions, StrideOptions, RandomBlockOptions):
+    """Options of all patterns of keys, any of which may be joined by "+"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """Options of ``local``.
+
+    Attributes:
+        local_radius: tokens that a query sees on either side.
+    """
+
+    local_radius: int = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransientGlobalOptions(LocalOptions):
+    """Options of ``transient_global``.
+
+    Attributes:
+        global_block_size: tokens that one transient global token stands for.
+    """
+
+    global_block_size: int = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaggeredOptions(GlobalTokenOptions, BlockOptions):
+    """Options of ``block_staggered``.
+
+    Attributes:
+        stagger_local_blocks: shifts the blocks of every second layer by half a block.
+    """
+
+    stagger_local_blocks: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LsgOptions(GlobalTokenOptions, BlockOptions):
+    """Options of ``lsg``; see ``ops.attention.lsg``.
+
+    Attributes:
+        sparse_block_size: sparse keys on either side of a block.
+        sparsity_factor: tokens that one sparse key stands for.
+        sparsity_type: method that selects the sparse keys.
+        mask_first_token: hides the first token; the first global token takes its place.
+        pool_with_global: returns the first global token's state as the first token's state.
+        pass_global_tokens_to_decoder: the encoder returns the states of the global tokens, too, in
+            front of the others, and does not pool.
+        lsh_num_pre_rounds: rounds of clustering before the last one.
+        adaptive: key of the published code, without effect here: inputs are always padded to a
+            multiple of the block size.
+        reference_quirks: repeats the errors of the published code.
+    """
+
     sparse_block_size: int = 128
     sparsity_factor: int = 2
     sparsity_type: SparsityType = "norm"
@@ -85,6 +155,54 @@ class EncoderAttentionOptions:
     lsh_num_pre_rounds: int = 1
     adaptive: bool = True
     reference_quirks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinformerOptions:
+    """Options of ``linformer``.
+
+    Attributes:
+        linformer_size: number of keys that an input is compressed to.
+        linformer_max_length: longest input, in tokens.
+    """
+
+    linformer_size: int = 256
+    linformer_max_length: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshOptions:
+    """Options of ``lsh``.
+
+    Attributes:
+        lsh_num_hashes: rounds of hashing.
+        lsh_num_buckets: buckets of each round, an even number.
+        lsh_chunk_length: tokens of a chunk, which attends to itself and the chunk before it.
+    """
+
+    lsh_num_hashes: int = 4
+    lsh_num_buckets: int = 32
+    lsh_chunk_length: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkhornOptions(BlockOptions):
+    """Options of ``sinkhorn``.
+
+    Attributes:
+        sinkhorn_iterations: normalisations of the soft order of blocks.
+        sinkhorn_temperature: temperature of the soft order.
+    """
+
+    sinkhorn_iterations: int = 7
+    sinkhorn_temperature: float = 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class S4DOptions:
+    """Options of ``s4d``: the attributes of ``layers.s4d.S4D`` with the same names, some of them
+    behind "ssm_"."""
+
     d_state: int = 512
     bidirectional: bool = True
     gating: bool = True
@@ -93,32 +211,104 @@ class EncoderAttentionOptions:
     ssm_dt_max: float = 1e-1
     ssm_dt_init: StepInit = "log_uniform"
     ssm_discretization: Discretization = "zoh"
-    ssm_backend: Backend | Literal["auto"] = "auto"
-    ssm_operands: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         if self.d_state < 2 or self.d_state % 2:
             raise InputError(
-                f"d_state is {self.d_state}; it must be even, because modes stand for conjugate pairs"
+                f"d_state is {self.d_state}; it must be even, because modes stand for conjugate "
+                "pairs"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossAttentionOptions:
-    """Which cross-attention a decoder uses, and what each kind reads; config.json has them unless
-    it is ``full``.
+class S4DRuntimeOptions:
+    """Options of ``s4d`` that say how to compute it; they are not written to checkpoints."""
+
+    ssm_backend: Backend | Literal["auto"] = "auto"
+    ssm_operands: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderAttentionOptions(
+    S4DRuntimeOptions,
+    S4DOptions,
+    LsgOptions,
+    SinkhornOptions,
+    LshOptions,
+    LinformerOptions,
+    PatternOptions,
+    StaggeredOptions,
+    TransientGlobalOptions,
+):
+    """The choice of an encoder attention, and the options of all of them.
 
     Attributes:
-        cross_attention: a name of ``layers.attention.cross.CROSS_ATTENTIONS``.
-        hepos_stride: every how many positions a head reads one (``hepos``).
-        cross_linformer_size: rows that the source is compressed to (``linformer``).
-        cross_linformer_max_length: longest source, in tokens (``linformer``).
-        cross_nearest: positions that a head reads for a query, those of the largest scores
-            (``nearest``).
+        encoder_attention: a name of ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns
+            joined by "+" ("window+global"), or the attention of each layer, from the first on
+            ("window*3,full").
+    """
+
+    encoder_attention: str = "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeposOptions:
+    """Options of the cross-attention ``hepos``.
+
+    Attributes:
+        hepos_stride: positions from one key of a head to the next.
+    """
+
+    hepos_stride: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossLinformerOptions:
+    """Options of the cross-attention ``linformer``.
+
+    Attributes:
+        cross_linformer_size: number of keys that the source is compressed to.
+        cross_linformer_max_length: longest source, in tokens.
+    """
+
+    cross_linformer_size: int = 256
+    cross_linformer_max_length: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestOptions:
+    """Options of the cross-attention ``nearest``.
+
+    Attributes:
+        cross_nearest: keys that a head reads for each query, those with the largest scores.
+    """
+
+    cross_nearest: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossAttentionOptions(NearestOptions, CrossLinformerOptions, HeposOptions):
+    """The choice of a cross-attention, and the options of all of them; config.json has them unless
+    the choice is ``full``.
+
+    Attributes:
+        cross_attention: a name of ``layers.attention.registry.CROSS_ATTENTIONS``.
     """
 
     cross_attention: str = "full"
-    hepos_stride: int = 4
-    cross_linformer_size: int = 256
-    cross_linformer_max_length: int = 1024
-    cross_nearest: int = 1024
+
+
+def option_names(options: type) -> tuple[str, ...]:
+    """Returns the names of the fields of a dataclass of options."""
+    return tuple(field.name for field in dataclasses.fields(options))
+
+
+RUNTIME_OPTIONS = option_names(S4DRuntimeOptions)
+
+
+def check_at_least_one(options: object, names: tuple[str, ...]) -> None:
+    """Raises InputError for the first of the options ``names`` that is below 1."""
+    for name in names:
+        value = getattr(options, name)
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be at least 1")

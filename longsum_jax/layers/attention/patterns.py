@@ -1,190 +1,236 @@
+# ruff: noqa: F722, RUF100
 """Patterns of keys, alone or joined by "+": window, adaptive_span, global, stride, random (Huang et
 al. 2021)."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention
+from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
+from longsum_jax.layers.attention.options import (
+    AdaptiveSpanOptions,
+    EncoderAttentionOptions,
+    GlobalTokenOptions,
+    PatternOptions,
+    RandomBlockOptions,
+    StrideOptions,
+    WindowOptions,
+    check_at_least_one,
+    option_names,
+)
+from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
-from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
-from longsum_jax.typing import Array
 
-# Part -> the options that it reads.
-PARTS: dict[str, tuple[str, ...]] = {
-    "window": ("attention_window",),
-    "adaptive_span": ("attention_window", "span_ramp", "span_penalty"),
-    "global": ("num_global_tokens",),
-    "stride": ("attention_stride",),
-    "random": ("block_size", "num_random_blocks"),
+# Pattern -> the options that it reads.
+PATTERNS: dict[str, type] = {
+    "window": WindowOptions,
+    "adaptive_span": AdaptiveSpanOptions,
+    "global": GlobalTokenOptions,
+    "stride": StrideOptions,
+    "random": RandomBlockOptions,
 }
-_SPAN_START = 1.0  # logit of the share of the window that a head reaches at first
+SPAN_INIT = 1.0  # initial span of a head: the logit of its share of the window
 
 
-def parts_of(name: str) -> tuple[str, ...]:
-    """The parts that a name joins by "+"; InputError lists the known ones."""
-    parts = tuple(name.split("+"))
-    for part in parts:
-        if part not in PARTS:
+def pattern_names(name: str) -> tuple[str, ...]:
+    """Splits "window+global" into the names of its patterns.
+
+    Raises:
+        InputError: an unknown pattern, a repeated one, or a window beside an adaptive span.
+    """
+    names = tuple(name.split("+"))
+    for pattern in names:
+        if pattern not in PATTERNS:
             raise InputError(
-                f'encoder_attention "{name}": there is no part "{part}"; {did_you_mean(part, PARTS)}'
+                f'encoder_attention "{name}": there is no part "{pattern}"; '
+                f"{did_you_mean(pattern, PATTERNS)}"
             )
-        if parts.count(part) > 1:
+        if names.count(pattern) > 1:
             raise InputError(
-                f'encoder_attention "{name}" names "{part}" twice; name every part once'
+                f'encoder_attention "{name}" names "{pattern}" twice; name every part once'
             )
-    if {"window", "adaptive_span"} <= set(parts):
+    if {"window", "adaptive_span"} <= set(names):
         raise InputError(
             f'encoder_attention "{name}": an adaptive span is a window already; leave out "window"'
         )
-    return parts
+    return names
 
 
-class CombinedContext(FullContext):
-    """The mask, T5's bias by distance, and for each layer its window and the key of what it draws
-    in evaluation."""
+class PatternContext(FullContext):
+    """The mask, T5's bias for each distance; for each layer the radius of its window, and the
+    number that seeds its random blocks in evaluation."""
 
-    def begin(self, x, mask, relative_bias, deterministic):
-        x, context, _ = super().begin(x, mask, relative_bias, deterministic)
-        layers, windows = self.stack.num_layers, self.stack.options.attention_window
-        if len(windows) not in (1, layers):
+    def prepare(self, x, mask, relative_bias, deterministic):
+        x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
+        num_layers = self.stack.num_layers
+        windows = self.stack.options.attention_window
+        if len(windows) not in (1, num_layers):
             raise InputError(
-                f"attention_window has {len(windows)} numbers for {layers} layers; give one, or one each"
+                f"attention_window has {len(windows)} numbers for {num_layers} layers; give one, "
+                "or one each"
             )
-        radius = jnp.broadcast_to(jnp.asarray(windows) // 2, (layers,))
-        return x, context, (radius, jnp.arange(layers))
+        radius = jnp.broadcast_to(jnp.asarray(windows) // 2, (num_layers,))
+        return x, context, (radius, jnp.arange(num_layers))
 
 
-class CombinedAttention(SparseAttention):
-    """One softmax over the keys of all parts, each key once; see ``ops.attention.patterns``.
+class PatternAttention(EncoderSelfAttention):
+    """One softmax over the keys of all patterns, each key once; see ``ops.attention.patterns``.
 
     Random blocks are drawn anew in every training step, and from a fixed seed for each layer
     otherwise.
     """
 
-    options: EncoderAttentionOptions = EncoderAttentionOptions()
+    Options = PatternOptions
+    context_class = PatternContext
+
+    @classmethod
+    def option_names(cls, name: str) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for pattern in pattern_names(name):
+            names |= dict.fromkeys(option_names(PATTERNS[pattern]))
+        return tuple(names)
+
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        names = pattern_names(options.encoder_attention)
+        if {"window", "adaptive_span"} & set(names):
+            _check_windows(options)
+        counts = {
+            "global": "num_global_tokens",
+            "stride": "attention_stride",
+            "random": "num_random_blocks",
+        }
+        read = [counts[pattern] for pattern in names if pattern in counts]
+        check_at_least_one(options, (*read, "block_size", "span_ramp"))
+        if options.span_penalty < 0:
+            raise InputError(f"span_penalty is {options.span_penalty}; it must be 0 or more")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Names of the joined patterns."""
+        return pattern_names(self.options.encoder_attention)
 
     def setup(self) -> None:
         super().setup()
-        if "adaptive_span" in parts_of(self.options.encoder_attention):
-            init = logical(nn.initializers.constant(_SPAN_START), "heads")
+        if "adaptive_span" in self.patterns:
+            init = logical(nn.initializers.constant(SPAN_INIT), "heads")
             self.span_logit = self.param("span_logit", init, (self.num_heads,))
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
         mask, bias = context
-        pattern = self._pattern(*layer_input, x.shape[1], deterministic)
-        text = dict(
-            zip(("q", "k", "v", "mask"), (self.q(x), *self.project_kv(x), mask), strict=True)
-        )
-        if not pattern.near:
+        radius, layer = layer_input
+        pattern = self._pattern(radius, layer, x.shape[1], deterministic)
+        q = self.q(x)
+        k, v = self.project_kv(x)
+        text = {"q": q, "k": k, "v": v, "mask": mask}
+        if not pattern.is_shardable:
+            # Keys far away: the partitioner decides what devices exchange.
             options = self.sparse_options(deterministic)
-            return self.o(pattern_attention(**text, pattern=pattern, distance_bias=bias, **options))
+            y = pattern_attention(**text, pattern=pattern, distance_bias=bias, **options)
+            return self.o(y)
+
+        # Arrays go through the arguments, so that every device gets them.
+        array_fields = {}
+        for name, value in pattern._asdict().items():
+            if isinstance(value, jax.Array):
+                array_fields[name] = value
 
         def attend(fields: dict[str, Array], **arrays: Any) -> Array:
             return pattern_attention(**arrays, pattern=pattern._replace(**fields))
 
-        fields = {
-            name: value for name, value in pattern._asdict().items() if isinstance(value, jax.Array)
-        }
-        shared = {"distance_bias": bias, "fields": fields}
-        return self.o(
-            self.over_text(attend, deterministic, text=text, shared=shared, block=pattern.layout)
+        y = self.attend_sharded(
+            attend,
+            deterministic,
+            text=text,
+            shared={"distance_bias": bias, "fields": array_fields},
+            block=pattern.query_block_size,
         )
+        return self.o(y)
 
     def _pattern(self, radius: Array, layer: Array, length: int, deterministic: bool) -> KeyPattern:
-        o, parts = self.options, parts_of(self.options.encoder_attention)
-        pattern = KeyPattern(block_size=o.block_size)
-        if {"window", "adaptive_span"} & set(parts):
-            widest = max(o.attention_window) // 2
+        options = self.options
+        names = self.patterns
+        pattern = KeyPattern(block_size=options.block_size)
+        if {"window", "adaptive_span"} & set(names):
+            max_radius = max(options.attention_window) // 2
             # One window for all layers is known while compiling.
-            known = widest if len(set(o.attention_window)) == 1 else radius
-            pattern = pattern._replace(radius=known, max_radius=widest)
-        if "adaptive_span" in parts:
-            span = jax.nn.sigmoid(self.span_logit.astype(jnp.float32)) * pattern.radius
-            pattern = pattern._replace(span=span, ramp=o.span_ramp)
-        if "global" in parts:
-            pattern = pattern._replace(num_global=min(o.num_global_tokens, length))
-        if "stride" in parts:
-            pattern = pattern._replace(stride=o.attention_stride)
-        if "random" in parts:
+            is_static = len(set(options.attention_window)) == 1
+            pattern = pattern._replace(
+                radius=max_radius if is_static else radius, max_radius=max_radius
+            )
+        if "adaptive_span" in names:
+            share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
+            pattern = pattern._replace(span=share * pattern.radius, ramp=options.span_ramp)
+        if "global" in names:
+            pattern = pattern._replace(num_global=min(options.num_global_tokens, length))
+        if "stride" in names:
+            pattern = pattern._replace(stride=options.attention_stride)
+        if "random" in names:
             pattern = pattern._replace(draws=self._draws(layer, length, deterministic))
         return pattern
 
-    def _draws(self, layer: Array, length: int, deterministic: bool) -> Array:
-        """[1, N, H, R]; those of a block do not depend on how many blocks there are."""
-        key = (
-            jax.random.fold_in(jax.random.key(0), layer)
-            if deterministic
-            else self.make_rng("dropout")
-        )
-        blocks = jnp.arange(-(-length // self.options.block_size))
-        draw = lambda b: jax.random.uniform(  # noqa: E731
-            jax.random.fold_in(key, b), (self.num_heads, self.options.num_random_blocks)
-        )
-        return jax.vmap(draw)(blocks)[None]
+    def _draws(
+        self, layer: Array, length: int, deterministic: bool
+    ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
+        """Draws random numbers for each block that do not depend on the number of blocks."""
+        if deterministic:
+            key = jax.random.fold_in(jax.random.key(0), layer)
+        else:
+            key = self.make_rng("dropout")
+        shape = (self.num_heads, self.options.num_random_blocks)
+
+        def draw(block: Array) -> Array:
+            return jax.random.uniform(jax.random.fold_in(key, block), shape)
+
+        num_blocks = -(-length // self.options.block_size)
+        return jax.vmap(draw)(jnp.arange(num_blocks))[None]
 
 
-def span_penalty(options: EncoderAttentionOptions, params: Mapping[str, Any]) -> Array:
-    """What adaptive spans add to the loss of every token: ``span_penalty`` times their mean length
-    in tokens.
+def span_penalty(options: EncoderAttentionOptions, params: Mapping[str, Any]) -> Float[Array, ""]:
+    """Returns the penalty on adaptive spans: ``span_penalty`` times their mean length in tokens.
 
-    Sukhbaatar et al. (2019, equation 7), over the heads of all layers; 0 for models without spans.
+    The mean is over the heads of all layers with adaptive spans (Sukhbaatar et al. 2019, equation
+    7). It is what a target token adds to the loss; 0 for models without spans.
 
     Args:
-        options: a model config.   params: the model's parameters.
+        options: a model config.
+        params: the model's parameters.
     """
-    layers = params.get("encoder", {}).get("layers", {}).get("self_attention", {})
-    if not options.span_penalty or "span_logit" not in layers:
+    encoder = params.get("encoder", {})
+    windows = options.attention_window
+    logits, radii = [], []
+    for layer in range(num_layers(encoder)):
+        attention = layer_params(encoder, layer).get("self_attention", {})
+        if "span_logit" in attention:
+            logits.append(attention["span_logit"])
+            radii.append(windows[layer if len(windows) > 1 else 0] // 2)
+    if not options.span_penalty or not logits:
         return jnp.zeros(())
-    logits = jnp.asarray(layers["span_logit"])  # [N, H]
-    radius = jnp.broadcast_to(jnp.asarray(options.attention_window) // 2, (len(logits),))
-    return options.span_penalty * (jax.nn.sigmoid(logits) * radius[:, None]).mean()
+    share = jax.nn.sigmoid(jnp.stack(logits))  # [layers, heads]
+    radius = jnp.asarray(radii)
+    return options.span_penalty * (share * radius[:, None]).mean()
 
 
-def _check(options: EncoderAttentionOptions) -> None:
-    parts = parts_of(options.encoder_attention)
-    if {"window", "adaptive_span"} & set(parts) and any(
-        w < 2 or w % 2 for w in options.attention_window
-    ):
+def _check_windows(options: EncoderAttentionOptions) -> None:
+    windows = options.attention_window
+    if any(window < 2 or window % 2 for window in windows):
+        raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
+    max_length = getattr(options, "max_source_length", None)
+    if max_length and max(windows) > 2 * max_length:
         raise InputError(
-            f"attention_window is {options.attention_window}; windows must be even and at least 2"
+            f"attention_window is {windows}, but the model reads {max_length} tokens, all of which "
+            f"a window of {2 * max_length} shows already; give at most that"
         )
-    longest = getattr(options, "max_source_length", None)
-    if (
-        {"window", "adaptive_span"} & set(parts)
-        and longest
-        and max(options.attention_window) > 2 * longest
-    ):
-        raise InputError(
-            f"attention_window is {options.attention_window}, but the model reads {longest} tokens, all of which a "
-            f"window of {2 * longest} shows already; give at most that"
-        )
-    counts = {
-        "global": "num_global_tokens",
-        "stride": "attention_stride",
-        "random": "num_random_blocks",
-    }
-    for key in [counts[part] for part in parts if part in counts] + ["block_size", "span_ramp"]:
-        if getattr(options, key) < 1:
-            raise InputError(f"{key} is {getattr(options, key)}; it must be at least 1")
-    if options.span_penalty < 0:
-        raise InputError(f"span_penalty is {options.span_penalty}; it must be 0 or more")
-
-
-def _make_combined(stack: StackConfig) -> CombinedAttention:
-    return CombinedAttention(**stack.attention_fields, options=stack.options)
-
-
-@functools.cache
-def combined(name: str) -> EncoderAttention:
-    """The kind that joins the parts of ``name``."""
-    options = tuple(dict.fromkeys(option for part in parts_of(name) for option in PARTS[part]))
-    return EncoderAttention(_make_combined, CombinedContext, options, check=_check)

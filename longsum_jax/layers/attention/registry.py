@@ -1,65 +1,109 @@
-"""What an encoder can look with: every encoder attention by name, each a part that fits every
-encoder.
+"""Every encoder attention and every cross-attention by name.
 
-What devices exchange where a mesh cuts texts (preset "fsdp+sequence"; ``ops.sequence_sharding``,
-``ops.ssm.convolution``):
+Any encoder attention goes into any encoder, any cross-attention into any decoder.
 
-    local, transient_global, longformer, lsg, block_staggered,    neighbouring blocks, and sums of
-    few rows window, adaptive_span, global, and these joined by "+"
-    s4d                                                           length for channels and back
-    full, bigbird, linformer, stride, random, lsh, sinkhorn       what the partitioner chooses: it
-    may gather all keys
+Communication between devices where a mesh cuts the sequence (preset "fsdp+sequence";
+``ops.sequence_sharding``, ``ops.ssm.convolution``):
+
+    local, transient_global, longformer, lsg, block_staggered,     neighbouring blocks, and sums
+    window, adaptive_span, global, and these joined by "+"         over a few rows
+    s4d                                                            all-to-all of length and channels
+    full, bigbird, linformer, stride, random, lsh, sinkhorn        chosen by the partitioner, which
+                                                                   may gather all keys
 """
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.base import EncoderAttention
-from longsum_jax.layers.attention.bigbird import BIGBIRD
-from longsum_jax.layers.attention.full import FULL, S4D_LAYER
-from longsum_jax.layers.attention.hybrid import hybrid
-from longsum_jax.layers.attention.linformer import LINFORMER
-from longsum_jax.layers.attention.local import LOCAL, TRANSIENT_GLOBAL
-from longsum_jax.layers.attention.longformer import LONGFORMER
-from longsum_jax.layers.attention.lsg import LSG
-from longsum_jax.layers.attention.lsh import LSH
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.patterns import PARTS, combined
-from longsum_jax.layers.attention.sinkhorn import SINKHORN
-from longsum_jax.layers.attention.staggered import BLOCK_STAGGERED
-from longsum_jax.layers.layer_groups import is_hybrid, kinds_of
+from longsum_jax.layers.attention.bigbird import BigBirdAttention
+from longsum_jax.layers.attention.cross import (
+    CrossAttention,
+    HeposAttention,
+    LinformerCrossAttention,
+    NearestAttention,
+    SourceAttention,
+)
+from longsum_jax.layers.attention.full import FullAttention
+from longsum_jax.layers.attention.hybrid import HybridAttention
+from longsum_jax.layers.attention.linformer import LinformerAttention
+from longsum_jax.layers.attention.local import LocalAttention, TransientGlobalAttention
+from longsum_jax.layers.attention.longformer import LongformerAttention
+from longsum_jax.layers.attention.lsg import LsgAttention
+from longsum_jax.layers.attention.lsh import LshAttention
+from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.patterns import PatternAttention, pattern_names
+from longsum_jax.layers.attention.sinkhorn import SinkhornAttention
+from longsum_jax.layers.attention.staggered import StaggeredAttention
+from longsum_jax.layers.attention.state_space import StateSpaceAttention
+from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid
 
-ENCODER_ATTENTIONS: dict[str, EncoderAttention] = {
-    "full": FULL,
-    "s4d": S4D_LAYER,
-    "local": LOCAL,
-    "transient_global": TRANSIENT_GLOBAL,
-    "block_staggered": BLOCK_STAGGERED,
-    "longformer": LONGFORMER,
-    "lsg": LSG,
-    "bigbird": BIGBIRD,
-    **{part: combined(part) for part in PARTS},
-    "linformer": LINFORMER,
-    "lsh": LSH,
-    "sinkhorn": SINKHORN,
+ENCODER_ATTENTIONS: dict[str, type[EncoderAttention]] = {
+    "full": FullAttention,
+    "s4d": StateSpaceAttention,
+    "local": LocalAttention,
+    "transient_global": TransientGlobalAttention,
+    "block_staggered": StaggeredAttention,
+    "longformer": LongformerAttention,
+    "lsg": LsgAttention,
+    "bigbird": BigBirdAttention,
+    "window": PatternAttention,
+    "adaptive_span": PatternAttention,
+    "global": PatternAttention,
+    "stride": PatternAttention,
+    "random": PatternAttention,
+    "linformer": LinformerAttention,
+    "lsh": LshAttention,
+    "sinkhorn": SinkhornAttention,
+}
+
+CROSS_ATTENTIONS: dict[str, type[CrossAttention]] = {
+    "full": SourceAttention,
+    "hepos": HeposAttention,
+    "linformer": LinformerCrossAttention,
+    "nearest": NearestAttention,
 }
 
 
-def get_encoder_attention(options: EncoderAttentionOptions) -> EncoderAttention:
-    """The kind that ``options`` name; InputError lists the known ones, or says which options do not
-    fit together."""
+def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAttention]:
+    """Returns the module class that ``options.encoder_attention`` names.
+
+    Raises:
+        InputError: an unknown name, or options that do not fit together.
+    """
     name = options.encoder_attention
-    kind = (
-        hybrid({part: _kind(part) for part, _ in kinds_of(name)})
-        if is_hybrid(name)
-        else _kind(name)
-    )
-    kind.check(options)
-    return kind
+    if is_hybrid(name):
+        names = [layer_name for layer_name, _ in parse_hybrid(name)]
+        attention = HybridAttention.of({name: _uniform_attention(name) for name in names})
+    else:
+        attention = _uniform_attention(name)
+    attention.check(options)
+    return attention
 
 
-def _kind(name: str) -> EncoderAttention:
-    """The kind of equal layers."""
+def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> type[CrossAttention]:
+    """Returns the module class that ``options.cross_attention`` names.
+
+    Args:
+        options: the options of the decoder.
+        num_heads: heads of the decoder.
+
+    Raises:
+        InputError: an unknown name, or options out of range.
+    """
+    name = options.cross_attention
+    if name not in CROSS_ATTENTIONS:
+        raise InputError(
+            f'cross_attention "{name}" is unknown; {did_you_mean(name, CROSS_ATTENTIONS)}'
+        )
+    attention = CROSS_ATTENTIONS[name]
+    attention.check(options, num_heads)
+    return attention
+
+
+def _uniform_attention(name: str) -> type[EncoderAttention]:
+    """Returns the module class of a stack whose layers all have the attention ``name``."""
     if "+" in name:
-        return combined(name)
+        pattern_names(name)  # raises InputError for unknown patterns
+        return PatternAttention
     if name not in ENCODER_ATTENTIONS:
         raise InputError(
             f'encoder_attention "{name}" is unknown; {did_you_mean(name, ENCODER_ATTENTIONS)}'

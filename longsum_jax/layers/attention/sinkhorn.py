@@ -1,60 +1,73 @@
-"""Sinkhorn: blocks see themselves and a softly sorted block (Tay et al. 2020; in summarisation
-Huang et al. 2021)."""
+# ruff: noqa: F722, RUF100
+"""Sinkhorn attention: blocks attend to themselves and to a softly sorted block (Tay et al. 2020; in
+summarisation Huang et al. 2021)."""
 
 from typing import Any
 
 import jax
+from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.base import EncoderAttention, SparseAttention
+from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
-from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_order
-from longsum_jax.typing import Array
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    SinkhornOptions,
+    check_at_least_one,
+)
+from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 
 
-class SinkhornAttention(SparseAttention):
-    """The order of blocks has no parameters; Gumbel noise explores others in training alone."""
+class SinkhornAttention(EncoderSelfAttention):
+    """Attention to the own block and a sorted one.
 
-    options: EncoderAttentionOptions = EncoderAttentionOptions()
+    The order of blocks has no parameters; in training Gumbel noise explores other orders.
+    """
 
-    def __call__(self, x: Array, context: Any, layer_input: Any, deterministic: bool) -> Array:
-        (mask, bias), o = context, self.options
-        q, (k, v) = self.q(x), self.project_kv(x)
+    Options = SinkhornOptions
+    context_class = FullContext
+
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        check_at_least_one(options, ("block_size", "sinkhorn_iterations"))
+        if options.sinkhorn_temperature <= 0:
+            raise InputError(
+                f"sinkhorn_temperature is {options.sinkhorn_temperature}; it must be above 0"
+            )
+
+    def __call__(
+        self,
+        x: Float[Array, "batch length d_model"],
+        context: Any,
+        layer_input: Any,
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        options = self.options
+        mask, bias = context
+        q = self.q(x)
+        k, v = self.project_kv(x)
         noise = None
         if not deterministic:
-            blocks = -(-x.shape[1] // o.block_size)
-            noise = jax.random.gumbel(
-                self.make_rng("dropout"), (x.shape[0], self.num_heads, blocks, blocks)
-            )
-        sizes = {"iterations": o.sinkhorn_iterations, "temperature": o.sinkhorn_temperature}
-        order = soft_order(q, k, mask, block_size=o.block_size, noise=noise, **sizes)
-        options = {
-            "block_size": o.block_size,
-            "distance_bias": bias,
-            **self.sparse_options(deterministic),
-        }
-        return self.o(sinkhorn_attention(q, k, v, mask, order, **options))
-
-
-def _check(options: EncoderAttentionOptions) -> None:
-    for key in ("block_size", "sinkhorn_iterations"):
-        if getattr(options, key) < 1:
-            raise InputError(f"{key} is {getattr(options, key)}; it must be at least 1")
-    if options.sinkhorn_temperature <= 0:
-        raise InputError(
-            f"sinkhorn_temperature is {options.sinkhorn_temperature}; it must be above 0"
+            num_blocks = -(-x.shape[1] // options.block_size)
+            shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
+            noise = jax.random.gumbel(self.make_rng("dropout"), shape)
+        order = soft_permutation(
+            q,
+            k,
+            mask,
+            block_size=options.block_size,
+            noise=noise,
+            iterations=options.sinkhorn_iterations,
+            temperature=options.sinkhorn_temperature,
         )
-
-
-def _make_sinkhorn(stack: StackConfig) -> SinkhornAttention:
-    return SinkhornAttention(**stack.attention_fields, options=stack.options)
-
-
-SINKHORN = EncoderAttention(
-    _make_sinkhorn,
-    FullContext,
-    ("block_size", "sinkhorn_iterations", "sinkhorn_temperature"),
-    check=_check,
-)
+        y = sinkhorn_attention(
+            q,
+            k,
+            v,
+            mask,
+            order,
+            block_size=options.block_size,
+            distance_bias=bias,
+            **self.sparse_options(deterministic),
+        )
+        return self.o(y)

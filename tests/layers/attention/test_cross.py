@@ -9,9 +9,9 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers import decoder as transformer
-from longsum_jax.layers.attention.cross import CROSS_ATTENTIONS, CrossAttention, get_cross_attention
-from longsum_jax.layers.attention.multi_head import Attention
+from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.options import CrossAttentionOptions
+from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.t5 import T5Config
@@ -85,7 +85,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     _, wanted = steps(decoder, variables, mask=mask)
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
     cache, found = steps(decoder, variables, mask=mask)
-    assert all(layer.source is None for layer in cache.layers)
+    assert all(layer.cross_kv is None for layer in cache.layers)
     assert cache.states.shape == STATES.shape
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
@@ -103,27 +103,26 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
     cache = shapes()
     assert len(cache.layers) == 2
     for layer in cache.layers:
-        assert (layer.source.k.shape, layer.source.v.shape) == ((B, H, K, keys),) * 2
-        assert (layer.own.k.shape, layer.own.v.shape) == ((B, beams, H, K, T),) * 2
+        assert (layer.cross_kv.k.shape, layer.cross_kv.v.shape) == ((B, H, K, keys),) * 2
+        assert (layer.self_kv.k.shape, layer.self_kv.v.shape) == ((B, beams, H, K, T),) * 2
     assert get_cross_attention(stack.cross, H).num_keys(stack, L) == keys
-    size = 2 * cache.layers[0].source.k.size * 2 * 4
+    size = 2 * cache.layers[0].cross_kv.k.size * 2 * 4
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size)
-    assert shapes().layers[0].source is not None
+    assert shapes().layers[0].cross_kv is not None
     monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size - 1)
-    assert shapes().layers[0].source is None
+    assert shapes().layers[0].cross_kv is None
 
 
 @CONFIGS
 def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(make, config, monkeypatch):
     """Values and gradients of all parameters and of the encoder states."""
-    see = lambda stack, states, mask: (
-        states,
-        mask[:, None, None] & hepos_mask(H, L, 4)[None, :, None],
-    )
-    dense = CrossAttention(
-        lambda stack: Attention(**stack.attention_fields), see, lambda stack, length: length
-    )
-    monkeypatch.setitem(CROSS_ATTENTIONS, "dense", dense)
+
+    class Dense(CrossAttention):
+        @classmethod
+        def prepare(cls, stack, states, mask):
+            return states, mask[:, None, None] & hepos_mask(H, L, 4)[None, :, None]
+
+    monkeypatch.setitem(CROSS_ATTENTIONS, "dense", Dense)
     (hepos, variables), (twin, others) = make(config, "hepos"), make(config, "dense")
     assert jax.tree.structure(variables) == jax.tree.structure(others)
 

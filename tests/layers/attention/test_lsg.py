@@ -97,7 +97,7 @@ def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
             return self.encoder(x, MASK, deterministic, embedding_norm=self.norm)
 
         def tokens(self, x, deterministic):
-            return self.encoder.attention.begin(
+            return self.encoder.attention.prepare(
                 x, MASK, None, deterministic, embedding_norm=self.norm
             )[0][:, :3]
 

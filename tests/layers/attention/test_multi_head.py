@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.core import meta
 
-from longsum_jax.layers.attention.multi_head import Attention, RelativePositionBias
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
 from longsum_jax.layers.dense import normal
 
 D, H, K = 6, 2, 4
@@ -12,7 +12,7 @@ QUERIES, MEMORY = (jnp.asarray(RNG.normal(size=(2, n, D)), jnp.float32) for n in
 
 
 def module(**options):
-    return Attention(D, H, K, normal(0.5), normal(0.5), **options)
+    return MultiHeadAttention(D, H, K, normal(0.5), normal(0.5), **options)
 
 
 def variables_of(attention):

@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
-from longsum_jax.layers.attention.patterns import parts_of, span_penalty
+from longsum_jax.layers.attention.patterns import pattern_names, span_penalty
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
@@ -132,9 +132,13 @@ def test_inputs_beyond_the_projection_of_linformer():
 def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
     (first, variables), (second, _) = make("window+stride"), make("stride+window")
     np.testing.assert_array_equal(first(variables, X, MASK, True), second(variables, X, MASK, True))
-    assert parts_of("stride+window") == ("stride", "window")
-    kind = get_encoder_attention(dataclasses.replace(BART, encoder_attention="stride+window"))
-    assert kind.options == ("attention_stride", "attention_window")
+    assert pattern_names("stride+window") == ("stride", "window")
+    config = dataclasses.replace(BART, encoder_attention="stride+window")
+    attention = get_encoder_attention(config)
+    assert attention.option_names(config.encoder_attention) == (
+        "attention_stride",
+        "attention_window",
+    )
 
 
 def test_windows_of_their_own_for_each_layer():

@@ -6,19 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention import blockwise as key_sets
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blockwise import (
-    MASK_VALUE,
-    Dropout,
-    KeySet,
-    LazyBias,
     attend_all,
     attend_key_sets,
     attend_partially,
     full_attention,
-    merge_partial_softmaxes,
 )
 from longsum_jax.ops.attention.dense import dot_product_attention
+from longsum_jax.ops.attention.key_sets import (
+    MASK_VALUE,
+    Dropout,
+    KeySet,
+    LazyBias,
+    merge_partial_softmaxes,
+)
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -113,8 +115,8 @@ def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
 @pytest.mark.parametrize("pieces", [2, 3, 5])
 def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
     score_bytes = 4 * B * N * H * C * 9
-    monkeypatch.setattr(key_sets, "_on_cpu", lambda: False)
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", -(-score_bytes // pieces))
+    monkeypatch.setattr(blockwise, "_on_cpu", lambda: False)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", -(-score_bytes // pieces))
     program = str(jax.make_jaxpr(lambda *x: attend(*x))(*tensors()))
     assert f"length={pieces}" in program
     for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
@@ -123,14 +125,14 @@ def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
 
 def test_row_by_row_is_the_same(whole, monkeypatch):
     """What CPUs do with long inputs."""
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 1)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
     for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
     q, *rest = tensors()
     one = [q[:1], *(x[:1] for x in rest[:4])]
     shared = KeySet(one[3], one[4])
     alone = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 2**28)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 2**28)
     expected = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
     np.testing.assert_allclose(alone, expected, rtol=1e-5, atol=2e-6)
 
@@ -139,8 +141,8 @@ def test_row_by_row_is_the_same(whole, monkeypatch):
 def test_dropout_of_pieces(on_cpu, monkeypatch):
     """Entries are dropped at the rate, the rest is scaled up, and no two pieces or heads are
     dropped alike."""
-    monkeypatch.setattr(key_sets, "_on_cpu", lambda: on_cpu)
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 1)
+    monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
     q, k = jnp.zeros((2, 8, 16, 2, 4)), jnp.zeros((2, 64, 2, 4))
     out = attend_key_sets(
         q, [KeySet(k, jnp.ones_like(k))], dropout=Dropout(jax.random.key(0), 0.25)
@@ -165,7 +167,7 @@ def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
         )
 
     assert memory() > score_bytes
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", score_bytes // 16)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", score_bytes // 16)
     assert memory() < score_bytes / 2
 
 
@@ -175,7 +177,9 @@ def test_gradients_from_kept_sums_are_those_of_the_forward_pass(rate):
     dropout = Dropout(jax.random.key(3), rate)
 
     def plain(q, sets):
-        return key_sets._at_once(q, [key_sets._prepared(s) for s in sets], None, 0.7, dropout)
+        return blockwise._attend_at_once(
+            q, [blockwise._prepare(s) for s in sets], None, 0.7, dropout
+        )
 
     def ours(q, sets):
         return attend_partially(q, sets, scale=0.7, dropout=dropout)
@@ -201,8 +205,8 @@ def test_kept_results_spare_a_second_forward_pass(pieces, monkeypatch):
     """Products of the scores and with the values, which a layer that computes itself again would
     repeat."""
     q, k = jnp.ones((1, 4, 16, 2, 4)), jnp.ones((1, 32, 2, 4))
-    monkeypatch.setattr(key_sets, "_on_cpu", lambda: False)
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", 4 * q.size // 4 * 32 // pieces)
+    monkeypatch.setattr(blockwise, "_on_cpu", lambda: False)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 4 * q.size // 4 * 32 // pieces)
 
     def products(**checkpoint):
         loss = jax.checkpoint(
@@ -249,8 +253,8 @@ def test_bfloat16_has_float32_scores():
 @pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("maximum", [2**28, 1])
 def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
-    monkeypatch.setattr(key_sets, "_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
+    monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
     found = value_and_gradients([x.astype(jnp.bfloat16) for x in tensors()])
     for value, expected in zip(found, whole, strict=True):
         assert value.dtype == jnp.bfloat16
@@ -261,7 +265,7 @@ def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
 
 @pytest.mark.parametrize("maximum", [2**28, 400])
 def test_all_queries_see_the_same_keys(maximum, monkeypatch):
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, _, _, k, v, *_ = tensors()
     out = attend_all(q[:, 0], [KeySet(k, v, jnp.array([True, True, False]))])
     np.testing.assert_allclose(
@@ -271,7 +275,7 @@ def test_all_queries_see_the_same_keys(maximum, monkeypatch):
 
 @pytest.mark.parametrize("maximum", [2**28, 2**14])
 def test_dropout_keeps_the_mean_and_follows_its_key(maximum, monkeypatch):
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, k, v = jnp.zeros((1, 64, 16, 2, 1)), jnp.zeros((1, 128, 2, 1)), jnp.ones((1, 128, 2, 1))
     run = jax.jit(lambda key: attend_key_sets(q, [KeySet(k, v)], dropout=Dropout(key, 0.25)))
     out, again, other = (np.asarray(run(jax.random.key(seed))) for seed in (0, 0, 1))
@@ -296,8 +300,8 @@ def test_dropout_of_weights():
 def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
     """Values and gradients, with a length that is no multiple of the block, in one piece and in
     many."""
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", most)
-    monkeypatch.setattr(key_sets, "FULL_BLOCK", 4)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", most)
+    monkeypatch.setattr(blockwise, "FULL_BLOCK", 4)
     length = 11
     rng = np.random.default_rng(3)
     q, k, v = (jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for _ in range(3))
@@ -342,7 +346,7 @@ def test_parts_in_pieces_and_at_once(maximum, monkeypatch):
     """The logarithm is that of the sum of exponentials of all keys that are seen."""
     q, *rest = tensors()
     expected = attend_partially(q, two_sets(*rest), scale=0.7)
-    monkeypatch.setattr(key_sets, "MAX_SCORE_BYTES", maximum)
+    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     part = attend_partially(q, two_sets(*rest), scale=0.7)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), part, expected

@@ -3,14 +3,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention import blockwise as key_sets
-from longsum_jax.ops.attention.blockwise import Dropout
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.dense import dot_product_attention
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.patterns import (
     KeyPattern,
     drawn_blocks,
     pattern_attention,
-    pattern_mask,
     soft_span,
 )
 
@@ -53,6 +52,22 @@ def arrays():
     }
 
 
+def pattern_mask(length, blocks, pattern):
+    """The keys of each query, bool [B or 1, H or 1, L, L], without padding or spans.
+
+    `blocks`: int [B, N, H, R] from `drawn_blocks`, or None.
+    """
+    i, j = jnp.arange(length)[:, None], jnp.arange(length)
+    mask = pattern.in_window(i, j) | pattern.in_stride(i, j)
+    mask = mask | (j < pattern.num_global) | (i < pattern.num_global)
+    mask = mask[None, None]
+    if blocks is not None:
+        block_of_query = jnp.arange(length) // pattern.block_size
+        of_query = jnp.moveaxis(blocks, 2, 1)[:, :, block_of_query]  # [B, H, L, R]
+        mask = mask | (of_query[..., None] == j // pattern.block_size).any(3)
+    return mask
+
+
 def dense(x, pattern):
     """Full attention under the union of the sets as one mask, spans as weights of the
     exponentials."""
@@ -60,14 +75,14 @@ def dense(x, pattern):
     blocks = (
         None if pattern.draws is None else drawn_blocks(pattern.draws, MASK, pattern.block_size)
     )
-    seen = pattern_mask(L, blocks, pattern) & MASK[:, None, None]
+    mask = pattern_mask(L, blocks, pattern) & MASK[:, None, None]
     bias = x["bias"][:, j - i + L - 1]
     if pattern.span is not None:
         # Inside the window a span decides, whatever else would show a key, but for global tokens.
         decides = pattern.in_window(i, j) & (j >= pattern.num_global) & (i >= pattern.num_global)
         soft = jnp.where(decides, soft_span(j - i, pattern.span, pattern.ramp), 1.0)
-        seen, bias = seen & (soft > 0), bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
-    out = dot_product_attention(x["q"], x["k"], x["v"], mask=seen, bias=bias[None], scale=0.7)
+        mask, bias = mask & (soft > 0), bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
+    out = dot_product_attention(x["q"], x["k"], x["v"], mask=mask, bias=bias[None], scale=0.7)
     return jnp.where(MASK[..., None, None], out, 0)
 
 
@@ -100,7 +115,7 @@ def test_values_and_gradients_equal_a_dense_mask(name):
 @pytest.mark.parametrize("name", ["window+stride", "window+global+stride+random"])
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
     wanted = run(sparse, PATTERNS[name])
-    monkeypatch.setattr(key_sets, "max_score_bytes", lambda: 2000)
+    monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 2000)
     for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 

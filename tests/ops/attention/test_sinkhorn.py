@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.ops.attention.dense import dot_product_attention
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_order
+from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -67,7 +67,7 @@ def reference_order(q, k, length, noise=None):
 def test_the_order_is_sinkhorns(noisy):
     q, k, _ = arrays()
     noise = jax.random.gumbel(jax.random.key(0), (B, H, N, N)) if noisy else None
-    found = soft_order(q, k, MASK, block_size=C, noise=noise)
+    found = soft_permutation(q, k, MASK, block_size=C, noise=noise)
     for b, length in enumerate((18, 11)):
         wanted = reference_order(
             q[b], k[b], length, None if noise is None else np.asarray(noise[b])
@@ -82,7 +82,9 @@ def test_gradients_are_finite_and_pass_through_the_order():
 
     def loss(q, k, v):
         return (
-            sinkhorn_attention(q, k, v, MASK, soft_order(q, k, MASK, block_size=C), block_size=C)
+            sinkhorn_attention(
+                q, k, v, MASK, soft_permutation(q, k, MASK, block_size=C), block_size=C
+            )
             ** 2
         ).sum()
 
@@ -91,7 +93,7 @@ def test_gradients_are_finite_and_pass_through_the_order():
         assert np.isfinite(gradient).all()
         assert not np.asarray(gradient[~MASK]).any()
         assert np.abs(gradient[MASK]).max() > 1e-3
-    fixed = soft_order(q, k, MASK, block_size=C)
+    fixed = soft_permutation(q, k, MASK, block_size=C)
     without = jax.grad(
         lambda q: (sinkhorn_attention(q, k, v, MASK, fixed, block_size=C) ** 2).sum()
     )(q)

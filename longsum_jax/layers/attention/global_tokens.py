@@ -1,0 +1,78 @@
+# ruff: noqa: F722, RUF100
+"""Global tokens in front of a sequence, and their places where a mesh cuts the sequence.
+
+Without a mesh they simply stand in front. Where n devices hold a shard of the sequence each, every
+shard begins with its share of the global tokens, so that no device has to move its tokens to make
+room for those of another. For 3 tokens (g) and 8 others on 2 devices:
+
+    one device:      g0 g1 g2 x0 x1 x2 x3 x4 x5 x6 x7
+    two devices:     g0 g1 x0 x1 x2 x3 | g2 00 x4 x5 x6 x7       (00: a token of zeros)
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Shaped
+
+from longsum_jax.layers.partitioning import active_sequence_sharding, constrain
+
+
+def pad_to_shards(
+    x: Shaped[Array, "batch length *rest"], block: int
+) -> Shaped[Array, "batch padded_length *rest"]:
+    """Appends zeros (False), so that every shard of the sequence has whole blocks.
+
+    Args:
+        x: a sequence; returned as it is where no mesh cuts sequences.
+        block: tokens of a block.
+    """
+    sharding = active_sequence_sharding(x.shape[0])
+    if sharding is None:
+        return x
+    extra = -x.shape[1] % (sharding.num_shards * block)
+    return _append_zeros(x, extra) if extra else x
+
+
+def join_tokens(
+    tokens: Shaped[Array, "batch num_globals *rest"], text: Shaped[Array, "batch length *rest"]
+) -> Shaped[Array, "batch extended_length *rest"]:
+    """Puts global tokens in front of a sequence, or of each of its shards.
+
+    Args:
+        tokens: the global tokens. Where a mesh cuts the sequence, each shard gets
+            ceil(num_globals / shards) of them; the last shards get zeros instead.
+        text: the sequence, padded by ``pad_to_shards``.
+    """
+    sharding = active_sequence_sharding(text.shape[0])
+    if sharding is None:
+        return jnp.concatenate([tokens, text], 1)
+    tokens = _append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
+    tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
+    return _merge_shards(jnp.concatenate([tokens, text], 2))
+
+
+def split_tokens(
+    x: Shaped[Array, "batch extended_length *rest"], count: int
+) -> tuple[Shaped[Array, "batch num_globals *rest"], Shaped[Array, "batch length *rest"]]:
+    """Undoes ``join_tokens``: returns the ``count`` global tokens, and the sequence."""
+    sharding = active_sequence_sharding(x.shape[0])
+    if sharding is None:
+        return x[:, :count], x[:, count:]
+    share = -(-count // sharding.num_shards)
+    x = _split_shards(x, sharding.num_shards)
+    tokens = _merge_shards(x[:, :, :share])
+    return tokens[:, :count], _merge_shards(x[:, :, share:])
+
+
+def _append_zeros(x: Array, count: int) -> Array:
+    return jnp.pad(x, ((0, 0), (0, count)) + ((0, 0),) * (x.ndim - 2))
+
+
+def _split_shards(x: Array, num_shards: int) -> Array:
+    """[batch, length, ...] -> [batch, shards, length / shards, ...]."""
+    x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
+    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
+
+
+def _merge_shards(x: Array) -> Array:
+    """[batch, shards, length / shards, ...] -> [batch, length, ...]."""
+    x = x.reshape(x.shape[0], -1, *x.shape[3:])
+    return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
