@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 Array = jax.Array
+AnyArray = jax.Array | np.ndarray  # inputs of modules, which may be called eagerly
 Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 import pytest
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import from_dict
+from longsum_jax.schema import compare_trees, first_names, from_dict
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,15 @@ def test_suggestions():
         == 'did you mean "num_beams"? known: num_beams, top_k'
     )
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
+
+
+def test_differences_of_trees_keep_their_order():
+    wanted = {"c": (1, 2), "a": (3,), "b": (4,), "d": ()}
+    found = {"z": (1,), "b": [4], "a": (5,), "y": (1,), "c": (2, 1)}
+    assert compare_trees(wanted, found) == (["d"], ["z", "y"], ["c", "a"])
+    assert compare_trees(wanted, wanted) == ([], [], [])
+
+
+def test_long_lists_of_names_are_cut():
+    assert first_names(list("abc"), 3) == "a, b, c"
+    assert first_names(list("abcde"), 3) == "a, b, c and 2 more"

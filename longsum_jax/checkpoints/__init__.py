@@ -1,1 +1,1 @@
-"""Hugging Face directories in and out, and the checkpoints of training runs."""
+"""Model directories in Hugging Face layout, on disk and on the Hub."""

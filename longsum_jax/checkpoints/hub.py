@@ -1,5 +1,4 @@
-"""Model directories from the Hugging Face hub, by name, through the local cache of
-huggingface_hub."""
+"""Model directories from the Hugging Face Hub, through the local cache of huggingface_hub."""
 
 import json
 import re
@@ -19,11 +18,12 @@ _SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
-    """The directory that ``path`` names, fetched from the hub (or its cache) where it is no
-    directory here.
+    """Returns the directory that ``path`` names.
+
+    A name that is no local directory is fetched from the Hub, or from its local cache.
 
     Args:
-        path: a directory, or as a string the name "org/name" of a repository of the hub.
+        path: a directory, or as a string the name "org/name" of a repository of the Hub.
         revision: branch, tag or commit of the repository.
 
     Raises:
@@ -72,6 +72,7 @@ def _auxiliary_models(directory: Path) -> list[str]:
 def _snapshot(
     name: str, revision: str | None, patterns: list[str], ignored: Sequence[str] = _SUBFOLDERS
 ) -> Path:
+    """Fetches the files of a repository that match ``patterns``; turns errors into InputErrors."""
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError:
@@ -85,7 +86,7 @@ def _snapshot(
             name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
         )
         return Path(found)
-    except errors.GatedRepoError as error:  # before the next, of which it is one
+    except errors.GatedRepoError as error:  # a subclass of the next error
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
         raise InputError(
             f"{name}: this repository of the Hugging Face hub is gated; {remedy}"
@@ -105,7 +106,7 @@ def _snapshot(
             f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face "
             f"hub is not reached; {remedy}"
         ) from error
-    except Exception as error:  # of the several transports that huggingface_hub uses
+    except Exception as error:  # huggingface_hub uses several transports with errors of their own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
             f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later"

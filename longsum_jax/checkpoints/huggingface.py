@@ -1,5 +1,4 @@
-"""Directories in Hugging Face layout: config.json, generation_config.json, weights, tokenizer
-files.
+"""Directories in Hugging Face layout: configs, weights and tokenizer files.
 
 Nothing in a directory is ever executed: weights are safetensors, or a pickle read by torch's
 weights-only loader; entries of config.json that name code are ignored.
@@ -19,6 +18,7 @@ from longsum_jax import atomic
 from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
 from longsum_jax.checkpoints.weights import read_json, read_weights, write_weights
 from longsum_jax.errors import InputError
+from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import family_of
 from longsum_jax.typing import Params
@@ -27,8 +27,8 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
-# Options of decoding that stood in config.json before there was a generation_config.json, with the
-# values that every file held that chose none.
+# Decoding options of config.json, from the time before generation_config.json, with their default
+# values: old versions of transformers wrote all of them into every file.
 _LEGACY_GENERATION = {
     "max_length": 20,
     "min_length": 0,
@@ -59,9 +59,15 @@ _LEGACY_GENERATION = {
 }
 
 
-def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
-    """Family and config of ``directory``; ``runtime`` sets fields that checkpoints do not store
-    (dtype, ...)."""
+def read_config(directory: Path, **runtime: Any) -> tuple[Family, ModelConfig]:
+    """Returns family and config of a directory.
+
+    Args:
+        **runtime: values of fields that checkpoints do not store (dtype, ...).
+
+    Raises:
+        InputError: no config.json, a damaged one, or one of a model that is not supported.
+    """
     path = directory / CONFIG
     raw = _read_config_json(directory)
     family = family_of(raw, str(path))
@@ -69,54 +75,55 @@ def read_config(directory: Path, **runtime: Any) -> tuple[Family, Any]:
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:
-    """Content of generation_config.json; where there is none, the options in config.json, as older
-    files have them.
+    """Returns the content of generation_config.json, or the decoding options of config.json.
 
-    Old defaults of transformers in config.json, a max_length of 20 above all, were nobody's choice
-    and are left out.
+    Old versions of transformers wrote their defaults into config.json (above all a max_length of
+    20); options with these values are left out.
     """
     path = directory / GENERATION
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    return {
-        name: raw[name]
-        for name, unset in _LEGACY_GENERATION.items()
-        if raw.get(name) not in (None, unset)
-    }
+    chosen = {}
+    for name, default in _LEGACY_GENERATION.items():
+        if raw.get(name) not in (None, default):
+            chosen[name] = raw[name]
+    return chosen
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:
-    """What config.json asks for when summarising (T5: "prefix", options of ``generate``); empty
-    when nothing."""
-    tasks = _read_config_json(directory).get(TASKS) or {}
-    found = (tasks.get(SUMMARIZATION) or {}) if isinstance(tasks, dict) else tasks
-    if not isinstance(found, dict):
+    """Returns the options for summarization in config.json, empty without any.
+
+    They are "prefix" (T5) and options of ``generate``.
+    """
+    options = _read_config_json(directory).get(TASKS) or {}
+    if isinstance(options, dict):
+        options = options.get(SUMMARIZATION) or {}
+    if not isinstance(options, dict):
         raise InputError(
-            f"{directory / CONFIG}: {TASKS} holds {found!r} where a JSON object was expected"
+            f"{directory / CONFIG}: {TASKS} holds {options!r} where a JSON object was expected"
         )
-    return found
+    return options
 
 
 def read_params(
     directory: Path,
     family: Family,
-    config: Any,
+    config: ModelConfig,
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
     place: Callable[[np.ndarray], Any] = jax.device_put,
-) -> tuple[Any, Params]:
-    """Config and parameter tree from safetensors or pytorch_model.bin, whole or in shards.
+) -> tuple[ModelConfig, Params]:
+    """Returns config and parameters, from safetensors or pytorch_model.bin, whole or in shards.
 
-    Arrays are read and placed one parameter at a time. The config comes back as
-    ``family.infer_from_weights`` made it: what only the tensors tell, tied output weights for one, is
-    decided by them.
+    Arrays are read and placed one parameter at a time. The returned config has the fields that
+    depend on the tensors, such as tied output weights, see ``Family.infer_from_weights``.
 
     Args:
         directory: in Hugging Face layout.
         family, config: of ``read_config``.
         dtype: of the parameters, whatever the files hold.
-        place: what becomes of each array; by default it goes to the device.
+        place: applied to each array; by default it goes to the device.
 
     Raises:
         InputError: no weights, a damaged file, a pickle that holds more than tensors, or tensors
@@ -124,14 +131,16 @@ def read_params(
     """
     tensors, path = read_weights(directory)
     config = family.infer_from_weights(config, tensors)
-    table, shapes = family.weight_map(config), family.parameter_shapes(config)
-    return config, to_params(tensors, table, shapes, str(path), dtype=jnp.dtype(dtype), place=place)
+    weight_map = family.weight_map(config)
+    shapes = family.parameter_shapes(config)
+    params = to_params(tensors, weight_map, shapes, str(path), dtype=jnp.dtype(dtype), place=place)
+    return config, params
 
 
 def write_model(
     directory: str | Path,
     family: Family,
-    config: Any,
+    config: ModelConfig,
     params: Params | None,
     generation_config: Mapping[str, Any],
     tokenizer: Any = None,
@@ -176,13 +185,13 @@ def write_model(
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:
-    """Where transformers cuts texts: at the length of this model, not of the one that it was made
-    from."""
+    """Writes the length at which transformers truncates texts: that of this model."""
     if limit is not None and path.exists():
         _write_json(path, read_json(path) | {"model_max_length": limit})
 
 
 def _read_config_json(directory: Path) -> dict[str, Any]:
+    """Returns the content of config.json."""
     path = directory / CONFIG
     if not path.exists():
         raise InputError(f"{path}: no such file; a model directory holds {CONFIG} and weights")

@@ -104,8 +104,12 @@ def to_lazy_state_dict(params: Params, weight_map: WeightMap) -> dict[str, LazyA
     state = {}
     for row in weight_map.rows:
         value = flat[row.path]
-        for i, key in enumerate(_keys(row, value.shape)):
-            state[key] = _lazy_torch(row, value, i if _is_stacked(row) else None)
+        keys = _keys(row, value.shape)
+        if not _is_stacked(row):
+            state[keys[0]] = _lazy_torch(row, value)
+            continue
+        for layer, key in enumerate(keys):
+            state[key] = _lazy_torch(row, value, layer)
     for key, compute in weight_map.constants.items():
         constant = compute()
         state[key] = LazyArray(constant.shape, constant.dtype, compute)
@@ -133,7 +137,9 @@ def _rename(
 
 def _prefixed(key: str, prefix: str, known: set[str]) -> str:
     """Returns the key with the prefix if only that is known."""
-    return prefix + key if key not in known and prefix + key in known else key
+    if key in known or prefix + key not in known:
+        return key
+    return prefix + key
 
 
 def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
@@ -186,9 +192,8 @@ def _check(
 
 def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
     """Removes tied copies; one that differs from its original is an InputError."""
-    for key in [key for key in arrays if key in weight_map.tied]:
-        original = weight_map.tied[key]
-        if not _equal(arrays.pop(key), arrays[original]):
+    for key, original in weight_map.tied.items():
+        if key in arrays and not _equal(arrays.pop(key), arrays[original]):
             raise InputError(
                 f'{where}: "{key}" should be a copy of "{original}" (tied weights) but differs'
             )
@@ -196,8 +201,8 @@ def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> N
 
 def _drop_constants(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
     """Removes arrays that the model computes; one that differs is an InputError."""
-    for key in [key for key in arrays if key in weight_map.constants]:
-        if not is_close_to_constant(arrays.pop(key), weight_map.constants[key]()):
+    for key, compute in weight_map.constants.items():
+        if key in arrays and not is_close_to_constant(arrays.pop(key), compute()):
             raise InputError(
                 f'{where}: "{key}" differs from the table that this model computes; it cannot be '
                 "used"
@@ -255,17 +260,23 @@ def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
 
 def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
     """Returns a view in Flax's layout; the copy that transposes is made by ``_stack``."""
-    return (x.T if row.layout == "linear" else x).reshape(shape)
+    if row.layout == "linear":
+        x = x.T
+    return x.reshape(shape)
 
 
-def _lazy_torch(row: WeightRow, value: Any, layer: int | None) -> LazyArray:
+def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArray:
     """Returns a parameter, or one layer of a stacked one, in PyTorch's layout."""
     shape = _torch_shape(row, value.shape)
 
     def read() -> np.ndarray:
-        x = np.asarray(value) if layer is None else np.asarray(value)[layer]
-        x = x.reshape(shape[::-1]).T if row.layout == "linear" else x.reshape(shape)
-        return np.ascontiguousarray(x)
+        x = np.asarray(value)
+        if layer is not None:
+            x = x[layer]
+        if row.layout != "linear":
+            return np.ascontiguousarray(x.reshape(shape))
+        outputs, inputs = shape
+        return np.ascontiguousarray(x.reshape(inputs, outputs).T)
 
     return LazyArray(shape, value.dtype, read)
 

@@ -1,14 +1,15 @@
 """Single files of named tensors: safetensors in and out, PyTorch pickles in.
 
-Tensors are read when they are asked for, by plain reads rather than through a mapping: what has
-been read and dropped costs no memory. Nothing in a file is ever executed or trusted: names, types
-and places are checked first.
+Tensors are read when they are asked for, by plain reads rather than through a memory map: a tensor
+that was read and dropped costs no memory. Nothing in a file is ever executed or trusted: names,
+types and offsets are checked first.
 """
 
 import json
 import math
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ _NAMES = {jnp.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def read_safetensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file (https://huggingface.co/docs/safetensors, "Format"), by
-    name.
+    """Returns the tensors of a safetensors file by name.
+
+    The format: https://huggingface.co/docs/safetensors, "Format".
 
     Raises:
-        InputError: missing, truncated or malformed; also later, when a tensor cannot be read.
+        InputError: a missing, truncated or malformed file; also later, if a tensor cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -63,17 +65,19 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    names = sorted(
-        tensors, key=lambda name: (-jnp.dtype(tensors[name].dtype).itemsize, name)
-    )  # keeps all aligned
-    header: dict[str, Any] = {
-        "__metadata__": {"format": "pt"}
-    }  # without it transformers refuses the file
+    dtypes = {name: jnp.dtype(tensor.dtype) for name, tensor in tensors.items()}
+    # Wide types first, so that every tensor is aligned.
+    names = sorted(tensors, key=lambda name: (-dtypes[name].itemsize, name))
+    # transformers refuses a file without a format.
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in names:
         begin, end = end, end + num_bytes(tensors[name])
-        dtype, shape = _NAMES[jnp.dtype(tensors[name].dtype)], list(tensors[name].shape)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        header[name] = {
+            "dtype": _NAMES[dtypes[name]],
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
@@ -83,12 +87,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def num_bytes(tensor: Any) -> int:
-    """Size of an array or ``LazyArray`` in a file."""
+    """Returns the size of an array or ``LazyArray`` in a file."""
     return math.prod(tensor.shape) * jnp.dtype(tensor.dtype).itemsize
 
 
 def read_torch(path: Path) -> Tensors:
-    """The tensors of a ``pytorch_model.bin``; floats of any width are read as float32.
+    """Returns the tensors of a ``pytorch_model.bin``; floats of any width become float32.
 
     Files in torch's zip format are mapped into memory; those of before 2020 are read whole.
 
@@ -99,36 +103,37 @@ def read_torch(path: Path) -> Tensors:
         import torch
     except ImportError:
         raise InputError(
-            f"{path}: reading this pickle needs torch; install it, or convert the checkpoint to model.safetensors "
-            "elsewhere"
+            f"{path}: reading this pickle needs torch; install it, or convert the checkpoint to "
+            "model.safetensors elsewhere"
         ) from None
     try:
         state = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
-    except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
+    except Exception as error:  # a damaged or hostile pickle can make torch raise anything
         first_line = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
             f"{path}: not a file of plain tensors, nothing in it was run ({first_line})"
         ) from error
-    dense = isinstance(state, dict) and all(
-        isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
-        for x in state.values()
-    )
-    if not dense:
+
+    def is_dense(x: Any) -> bool:
+        return isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+
+    if not isinstance(state, dict) or not all(map(is_dense, state.values())):
         raise InputError(f"{path}: expected a dictionary of tensors")
     return {str(key): _of_torch(value) for key, value in state.items()}
 
 
 def _of_torch(tensor: Any) -> LazyArray:
+    """Returns a tensor of torch as an array."""
     if tensor.is_floating_point():
         return LazyArray(tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy())
-    return LazyArray(
-        tensor.shape, str(tensor.dtype).removeprefix("torch."), lambda: tensor.numpy().copy()
-    )
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return LazyArray(tensor.shape, dtype, lambda: tensor.numpy().copy())
 
 
 def _header_length(first: bytes, size: int) -> int:
+    """Returns the length of the header from the first 8 bytes of a file of ``size`` bytes."""
     length = int.from_bytes(first, "little")
     if len(first) < 8 or length > size - 8:
         raise ValueError(f"a header of {length} bytes does not fit in a file of {size}")
@@ -138,13 +143,22 @@ def _header_length(first: bytes, size: int) -> int:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the dictionary of a JSON object; raises a ValueError for repeated names."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a name occurs twice in its header")
     return dict(pairs)
 
 
 def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensors:
-    """Tensors must fill the rest of the file without holes or overlaps."""
+    """Returns the tensors that a header describes.
+
+    Args:
+        start: first byte of the data.
+        size: of the file, in bytes.
+
+    Raises:
+        ValueError: tensors that do not fill the data without holes or overlaps.
+    """
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
     header.pop("__metadata__", None)
@@ -156,28 +170,25 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
         end = last
     if start + end != size:
         raise ValueError(f"its tensors need {start + end} bytes, the file has {size}")
-    return {
-        name: LazyArray(
-            shape, dtype, lambda s=shape, d=dtype, at=start + first: _read(path, s, d, at)
-        )
-        for name, (dtype, shape, first, _) in entries.items()
-    }
+    tensors = {}
+    for name, (dtype, shape, first, _) in entries.items():
+        read = partial(_read, path, shape, dtype, start + first)
+        tensors[name] = LazyArray(shape, dtype, read)
+    return tensors
 
 
 def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
-    """Type, shape and place of one tensor."""
+    """Returns dtype, shape, and first and last byte of one tensor."""
     try:
-        known, shape, (first, last) = (
-            value["dtype"] in _DTYPES,
-            value["shape"],
-            value["data_offsets"],
-        )
+        is_known = value["dtype"] in _DTYPES
+        shape = value["shape"]
+        first, last = value["data_offsets"]
         numbers = [*shape, first, last]
     except (TypeError, KeyError, ValueError):
         raise ValueError(
             f'tensor "{name}" is not described by dtype, shape and data_offsets'
         ) from None
-    if not known:
+    if not is_known:
         raise ValueError(
             f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}'
         )
@@ -192,6 +203,7 @@ def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
 
 
 def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndarray:
+    """Reads one tensor from byte ``offset`` of a file."""
     data = aligned_empty(shape, dtype)
     try:
         with path.open("rb") as file:

@@ -5,7 +5,7 @@ promises.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -30,21 +30,23 @@ _READERS: dict[str, Callable[[Path], Tensors]] = {
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
-    """Tensors by name, read when asked for, and the file (or index) that they come from.
+    """Returns the tensors of a directory by name, and the file or index that lists them.
 
-    Safetensors go before pickles and whole files before shards, as in transformers.
+    Tensors are read when they are asked for. Safetensors go before pickles and single files before
+    shards, as in transformers.
 
     Raises:
         InputError: no weights, damaged ones, or an index that does not fit its shards.
     """
     for name, read in _READERS.items():
-        whole, index = directory / name, directory / (name + INDEX)
-        if whole.exists():
-            return read(whole), whole
+        single, index = directory / name, directory / (name + INDEX)
+        if single.exists():
+            return read(single), single
         if index.exists():
             return _read_shards(directory, index, read), index
     raise InputError(
-        f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an index"
+        f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an "
+        "index"
     )
 
 
@@ -70,7 +72,7 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; InputError for an unreadable or malformed one."""
+    """Returns the JSON object in a file; an unreadable or malformed one is an InputError."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -81,8 +83,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
-    """Names in shards: filled in order, a tensor larger than a shard alone in one."""
-    shards, room = [[]], MAX_SHARD_BYTES
+    """Divides names into shards, in order; a tensor larger than a shard has one of its own."""
+    shards = [[]]
+    room = MAX_SHARD_BYTES
     for name, tensor in tensors.items():
         size = num_bytes(tensor)
         if size > room and shards[-1]:
@@ -94,12 +97,12 @@ def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) -> Tensors:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(
-        isinstance(name, str) for name in weight_map.values()
-    ):
+    """Returns the tensors of all shards of an index."""
+    file_names = read_json(index).get("weight_map")
+    is_map = isinstance(file_names, dict)
+    if not is_map or not all(isinstance(name, str) for name in file_names.values()):
         raise InputError(f'{index}: expected "weight_map" from tensor names to file names')
-    paths = {name: _shard_path(directory, index, name) for name in sorted(set(weight_map.values()))}
+    paths = {name: _shard_path(directory, index, name) for name in sorted(set(file_names.values()))}
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:
         raise InputError(
@@ -107,41 +110,51 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
         )
     tensors: Tensors = {}
     for name, path in paths.items():
-        found = read(path)
-        _check_shard(
-            index, path, found, [key for key, shard in weight_map.items() if shard == name]
-        )
-        tensors |= found
+        shard = read(path)
+        promised = {key for key, file_name in file_names.items() if file_name == name}
+        _check_shard(index, path, shard.keys(), promised)
+        tensors |= shard
     return tensors
 
 
-def _check_shard(index: Path, path: Path, found: Iterable[str], promised: Iterable[str]) -> None:
-    found, promised = set(found), set(promised)
-    if promised - found:
+def _check_shard(index: Path, path: Path, found: Set[str], promised: Set[str]) -> None:
+    """Raises an InputError unless a shard holds the tensors that the index promises."""
+    missing, extra = sorted(promised - found), sorted(found - promised)
+    if missing:
         raise InputError(
-            f"{path}: lacks tensors that {index.name} promises: {first_names(sorted(promised - found))}"
+            f"{path}: lacks tensors that {index.name} promises: {first_names(missing)}"
         )
-    if found - promised:
+    if extra:
         raise InputError(
-            f"{path}: holds tensors that {index.name} does not list there: {first_names(sorted(found - promised))}"
+            f"{path}: holds tensors that {index.name} does not list there: {first_names(extra)}"
         )
 
 
 def _shard_path(directory: Path, index: Path, name: str) -> Path:
-    """The file of a shard, which must be in the directory, or a link into the blobs of the same hub
-    cache."""
-    paths = PurePosixPath(name), PureWindowsPath(name)
-    named_inside = (
-        name and "\0" not in name and not any(path.anchor or ".." in path.parts for path in paths)
-    )
-    if not (named_inside and _lies_inside(directory, directory / name)):
+    """Returns the file of a shard.
+
+    Raises:
+        InputError: the file is neither in the directory nor, by a link, in the blobs of the same
+            Hub cache.
+    """
+    if not (_is_relative(name) and _lies_inside(directory, directory / name)):
         raise InputError(f"{index}: shard {name!r} is outside of the directory; it is not read")
     return directory / name
 
 
+def _is_relative(name: str) -> bool:
+    """Returns True for a name below a directory, by the rules of POSIX and of Windows."""
+    if not name or "\0" in name:
+        return False
+    paths = (PurePosixPath(name), PureWindowsPath(name))
+    return not any(path.anchor or ".." in path.parts for path in paths)
+
+
 def _lies_inside(directory: Path, path: Path) -> bool:
-    """Follows links. A snapshot of the hub's cache is a folder "snapshots/REVISION" of links into
-    "blobs"."""
+    """Returns True if a file is in a directory, links followed.
+
+    A snapshot in the Hub's cache is a folder "snapshots/REVISION" of links into "blobs".
+    """
     root = directory.resolve()
     try:
         path = path.resolve()

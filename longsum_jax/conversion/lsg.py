@@ -1,11 +1,11 @@
-"""From full attention to LSG attention: positions continued, global tokens made from the model's
-own embeddings.
+"""Conversion from full attention to LSG attention.
 
-Condevaux and Harispe 2022, section 3.4, in the order and with the choices of the published script.
-It differs on purpose in three places, and ``reference_quirks`` takes two of them back: RoBERTa's
-token type is part of the global tokens, without which the first of them is not the `<s>` that it
-stands for; embeddings that a model scales are scaled here too; and tables whose rows do not come
-out even in the published order are put in the nearest order that does.
+Positions are continued, and global tokens are made from the model's own embeddings (Condevaux and
+Harispe 2022, section 3.4), in the order and with the choices of the published script. Three things
+differ on purpose, and ``reference_quirks`` undoes two of them: RoBERTa's token type is added to the
+global tokens, without which the first of them is not the `<s>` that it stands in for; embeddings
+that a model scales are scaled here too; and position tables of other sizes than the script expects
+are put in the nearest order that divides them evenly.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ import numpy as np
 from longsum_jax.conversion.positions import check_length, extend_positions
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.lsg import GLOBAL_ROWS
+from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
 from longsum_jax.typing import Params
@@ -28,7 +29,7 @@ _SEED = 123  # of rows that nothing in the model determines
 
 def to_lsg(
     family: Family,
-    config: Any,
+    config: ModelConfig,
     params: Params,
     *,
     first_id: int | None,
@@ -39,25 +40,25 @@ def to_lsg(
     keep_first_global_token: bool = False,
     random_global_init: bool = False,
     **options: Any,
-) -> tuple[Any, Params]:
-    """A config and parameters with LSG attention instead of full attention; what was trained stays.
+) -> tuple[ModelConfig, Params]:
+    """Returns a config and parameters with LSG attention instead of full attention.
 
-    Global token m is the embedding of the mask token, token 0 that of the first token, at a
-    position of its own. Where there is no mask token (T5; the published bart-large-cnn) it is drawn
-    at random, as embeddings are spread.
+    All parameters of the model stay. A global token is the embedding of the mask token, the first
+    one that of a text's first token, each plus the embedding of a position. Without a mask token
+    (T5; the published bart-large-cnn) embeddings are drawn from the normal distribution that the
+    model's own have.
 
     Args:
-        first_id: token that a text begins with (`<s>`, `[CLS]`); None: the config's bos_token_id,
-            or its eos_token_id.
-        mask_id: the mask token; None where the model has none.
-        max_source_length: tokens to make positions for, a multiple of block_size; None: as many as
-            there are.
-        global_positional_stride: from one global token to the next, in positions.
-        use_token_ids: adds token type 0 where the model has token types.
+        first_id: token that a text begins with (`<s>`, `[CLS]`); None for the config's
+            bos_token_id, or its eos_token_id.
+        mask_id: the mask token; None if the model has none.
+        max_source_length: tokens of the longest input, a multiple of block_size; None for the
+            present one.
+        global_positional_stride: positions between one global token and the next.
+        use_token_ids: adds token type 0 if the model has token types.
         keep_first_global_token: for a model that has LSG attention: builds all global tokens but
-            the first anew.
-        random_global_init: draws all global tokens but the first in place of the mask token's
-            embedding, also where there is one.
+            the first again.
+        random_global_init: draws all global tokens but the first even if there is a mask token.
         **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...), by default as
             published.
 
@@ -67,27 +68,27 @@ def to_lsg(
     """
     _check_source(family, config, keep_first_global_token)
     defaults = {} if config.encoder_attention == "lsg" else DEFAULTS
-    longer = dataclasses.replace(config, **{"encoder_attention": "lsg", **defaults, **options})
+    changed = {"encoder_attention": "lsg", **defaults, **options}
+    converted = dataclasses.replace(config, **changed)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     rows = _ordered_positions(config, flat, global_positional_stride)
-    rows = rows + _token_rows(longer, flat, first_id, None if random_global_init else mask_id)
-    if use_token_ids and "token_type_embeddings" in flat and not _forgets_types(longer):
+    rows = rows + _token_rows(converted, flat, first_id, None if random_global_init else mask_id)
+    if use_token_ids and "token_type_embeddings" in flat and not _omits_token_type(converted):
         rows = rows + np.asarray(flat["token_type_embeddings"][0], np.float32)
     if keep_first_global_token:
         rows[0] = flat[GLOBALS][0]
     flat[GLOBALS] = jnp.asarray(rows, _word_embeddings(flat).dtype)
     params = flax.traverse_util.unflatten_dict(flat, sep="/")
     if max_source_length not in (None, config.max_source_length):
-        return extend_positions(family, longer, params, max_source_length)
-    check_length(longer)
-    return longer, params
+        return extend_positions(family, converted, params, max_source_length)
+    check_length(converted)
+    return converted, params
 
 
-def with_lsg_options(config: Any, **options: Any) -> Any:
-    """The config of a model with LSG attention, with other options; the parameters stay as they
-    are.
+def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
+    """Returns the config of a model with LSG attention with other options.
 
-    More global tokens are there already: every table of them has 512 rows.
+    The parameters stay as they are, even for more global tokens: every table of them has 512 rows.
 
     Raises:
         InputError: the model has another attention, or the options do not fit together or not its
@@ -95,68 +96,76 @@ def with_lsg_options(config: Any, **options: Any) -> Any:
     """
     if config.encoder_attention != "lsg":
         raise InputError(
-            f"{min(options)} is an option of LSG attention, but the model has {config.encoder_attention} attention; "
-            "add encoder_attention=lsg to convert it"
+            f"{min(options)} is an option of LSG attention, but the model has "
+            f"{config.encoder_attention} attention; add encoder_attention=lsg to convert it"
         )
     changed = dataclasses.replace(config, **options)
     check_length(changed)
     return changed
 
 
-def _check_source(family: Family, config: Any, keep_first_global_token: bool) -> None:
-    kind = config.encoder_attention
-    if kind == "lsg" and not keep_first_global_token:
+def _check_source(family: Family, config: ModelConfig, keep_first_global_token: bool) -> None:
+    """Raises an InputError for a model that cannot be converted."""
+    attention = config.encoder_attention
+    if attention == "lsg" and not keep_first_global_token:
         raise InputError(
-            "the model has LSG attention already; leave encoder_attention=lsg out to change its length and options, "
-            "or keep only its first global token with keep_first_global_token"
+            "the model has LSG attention already; leave encoder_attention=lsg out to change its "
+            "length and options, or keep only its first global token with keep_first_global_token"
         )
-    if kind not in ("full", "lsg"):
+    if attention not in ("full", "lsg"):
         raise InputError(
-            f"{family.name} has {kind} attention, which LSG cannot replace; convert a model with full attention"
+            f"{family.name} has {attention} attention, which LSG cannot replace; convert a model "
+            "with full attention"
         )
-    if kind == "full" and keep_first_global_token:
+    if attention == "full" and keep_first_global_token:
         raise InputError(
-            "keep_first_global_token is for models with LSG attention, this one has none; leave it out"
+            "keep_first_global_token is for models with LSG attention, this one has none; leave it "
+            "out"
         )
 
 
 def _word_embeddings(flat: Mapping[str, Any]) -> Any:
+    """Returns the embedding table, [vocab, d_model]."""
     return flat["word_embeddings"] if "word_embeddings" in flat else flat["shared"]
 
 
-def _forgets_types(config: Any) -> bool:
+def _omits_token_type(config: ModelConfig) -> bool:
+    """Returns True if the token type is left out, as the published script does for RoBERTa."""
     return config.reference_quirks and config.prefix == "roberta"
 
 
 def _token_rows(
-    config: Any, flat: Mapping[str, Any], first_id: int | None, mask_id: int | None
+    config: ModelConfig, flat: Mapping[str, Any], first_id: int | None, mask_id: int | None
 ) -> np.ndarray:
-    """The words that global tokens are made of: float32 [512, D]."""
+    """Returns the token embeddings of all global tokens: float32 [512, d_model]."""
     words = np.asarray(_word_embeddings(flat), np.float32)
     if first_id is None:
         first_id = config.eos_token_id if config.bos_token_id is None else config.bos_token_id
     rows = _draw_words(words) if mask_id is None else np.tile(words[mask_id], (GLOBAL_ROWS, 1))
     if first_id is not None:
         rows[0] = words[first_id]
-    scaled = config.scale_embedding and not config.reference_quirks
-    return rows * np.float32(np.sqrt(config.d_model)) if scaled else rows
+    if config.scale_embedding and not config.reference_quirks:
+        rows = rows * np.float32(np.sqrt(config.d_model))
+    return rows
 
 
 def _draw_words(words: np.ndarray) -> np.ndarray:
-    """A row for every global token, of the normal distribution with the mean and covariance of the
-    embeddings."""
-    rng, words = np.random.default_rng(_SEED), words.astype(np.float64)
-    drawn = rng.multivariate_normal(
-        words.mean(0), np.cov(words, rowvar=False), GLOBAL_ROWS, method="eigh"
-    )
+    """Returns a row for every global token, drawn with the mean and covariance of the embeddings.
+
+    ``words`` is the table of embeddings [vocab, d_model]; the distribution is normal.
+    """
+    rng = np.random.default_rng(_SEED)
+    words = words.astype(np.float64)
+    covariance = np.cov(words, rowvar=False)
+    drawn = rng.multivariate_normal(words.mean(0), covariance, GLOBAL_ROWS, method="eigh")
     return drawn.astype(np.float32)
 
 
-def _ordered_positions(config: Any, flat: Mapping[str, Any], stride: int) -> np.ndarray:
-    """A position for every global token, neighbours ``stride`` apart: float32 [512, D], zeros
-    without positions.
+def _ordered_positions(config: ModelConfig, flat: Mapping[str, Any], stride: int) -> np.ndarray:
+    """Returns the position embedding of every global token: float32 [512, d_model].
 
-    With 512 positions and stride 64, token m gets position 64 (m mod 8) + m // 8.
+    Neighboring tokens are ``stride`` positions apart: with 512 positions and stride 64, token m
+    gets position 64 (m mod 8) + m // 8. A model without position embeddings gets zeros.
     """
     if stride < 1:
         raise InputError(f"global_positional_stride={stride} must be at least 1")
@@ -166,16 +175,15 @@ def _ordered_positions(config: Any, flat: Mapping[str, Any], stride: int) -> np.
     factor = max(1, len(table) // GLOBAL_ROWS)
     table = table[: GLOBAL_ROWS * factor : factor]
     table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table))])
-    steps = max(
-        d
-        for d in range(1, GLOBAL_ROWS + 1)
-        if GLOBAL_ROWS % d == 0 and d <= max(1, stride // factor)
-    )
-    return table.reshape(-1, steps, table.shape[1]).swapaxes(0, 1).reshape(table.shape)
+    largest = max(1, stride // factor)
+    divisors = [d for d in range(1, GLOBAL_ROWS + 1) if GLOBAL_ROWS % d == 0]
+    step = max(d for d in divisors if d <= largest)
+    columns = table.reshape(-1, step, table.shape[1])
+    return columns.swapaxes(0, 1).reshape(table.shape)
 
 
-def _positions(config: Any, flat: Mapping[str, Any]) -> np.ndarray | None:
-    """Position embeddings of the encoder without unused first rows, None for models without any."""
+def _positions(config: ModelConfig, flat: Mapping[str, Any]) -> np.ndarray | None:
+    """Returns the encoder's position embeddings without unused first rows, None without any."""
     table = config.source_position_table()
     if table is not None:
         return table
@@ -186,6 +194,6 @@ def _positions(config: Any, flat: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def _draw(table: np.ndarray, count: int) -> np.ndarray:
-    """``count`` rows as spread as those of ``table``, column by column."""
+    """Returns ``count`` random rows with the mean and deviation of each column of ``table``."""
     noise = np.random.default_rng(_SEED).normal(size=(count, table.shape[1]))
     return (table.mean(0) + table.std(0) * noise).astype(np.float32)

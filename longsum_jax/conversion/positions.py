@@ -1,42 +1,50 @@
-"""Longer inputs for a trained model: position tables continued by their own rows, or by random
-ones."""
+# ruff: noqa: F722, RUF100
+"""Longer inputs for a trained model: position tables continued by copies or by random rows."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import flax.traverse_util
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
-from longsum_jax.typing import Array, Params
+from longsum_jax.typing import Params
 
 Extension = Literal["tiled", "random", "last_row"]
-_RANDOM_STD = 0.02  # of BART's tables at their start
+_RANDOM_STD = 0.02  # of BART's initial tables
 _SEED = 0
 
 
 def extend_positions(
     family: Family,
-    config: Any,
+    config: ModelConfig,
     params: Params,
     max_source_length: int,
     extension: Extension = "tiled",
-) -> tuple[Any, Params]:
-    """A config and parameters with positions for ``max_source_length`` tokens.
+) -> tuple[ModelConfig, Params]:
+    """Returns a config and parameters with positions for ``max_source_length`` tokens.
 
-    The rows of a table of positions stay. What follows them is, with "tiled", the table again from
-    its first real row on, as for LSG (Condevaux and Harispe 2022, section 3.4), the rows before
-    (padding, in RoBERTa and BART) left out; with "random" drawn anew, always the same, as the Hepos
-    paper says (Huang et al. 2021, section 5); with "last_row" copies of the last one, as its
-    published code does. Computed positions need no new parameters. Where one size in config.json
-    stands for encoder and decoder, both grow.
+    The rows of a position table stay. Computed positions need no new parameters. If one size in
+    config.json is that of encoder and decoder, both tables grow.
+
+    Args:
+        max_source_length: tokens of the longest input, more than now.
+        extension: the rows that follow.
+            "tiled": copies of the table without its first ``position_offset`` rows (padding, in
+            RoBERTa and BART), as for LSG (Condevaux and Harispe 2022, section 3.4).
+            "random": random rows, always the same, as the Hepos paper says (Huang et al. 2021,
+            section 5).
+            "last_row": copies of the last row, as the published code of Hepos does.
 
     Raises:
         InputError: the model has no such limit, or a higher one, or its blocks do not fit into the
             new one; an unknown extension.
     """
-    if extension not in (known := get_args(Extension)):
+    known = get_args(Extension)
+    if extension not in known:
         raise InputError(
             f'position_extension "{extension}" is unknown; {did_you_mean(extension, known)}'
         )
@@ -47,25 +55,29 @@ def extend_positions(
         )
     if max_source_length <= limit:
         raise InputError(
-            f"max_source_length={max_source_length}: the model reads {limit} tokens already; give more"
+            f"max_source_length={max_source_length}: the model reads {limit} tokens already; "
+            "give more"
         )
     longer = config.with_max_source_length(max_source_length)
     check_length(longer)
     shapes = family.parameter_shapes(longer)
-    flat, rng = flax.traverse_util.flatten_dict(params, sep="/"), np.random.default_rng(_SEED)
+    flat = flax.traverse_util.flatten_dict(params, sep="/")
+    rng = np.random.default_rng(_SEED)
     for path, table in sorted(flat.items()):
         if table.shape != shapes[path]:
-            further = _further_rows(
-                table, shapes[path][0] - len(table), config.position_offset, extension, rng
-            )
-            flat[path] = jnp.concatenate([table, further])
+            count = shapes[path][0] - len(table)
+            rows = _new_rows(table, count, config.position_offset, extension, rng)
+            flat[path] = jnp.concatenate([table, rows])
     return longer, flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def check_length(config: Any) -> None:
-    """InputError unless the positions of a model with LSG attention make whole blocks.
+def check_length(config: ModelConfig) -> None:
+    """Checks that the positions of a model with LSG attention make whole blocks.
 
     The published BART pads ids to whole blocks before it looks up positions.
+
+    Raises:
+        InputError: names the nearest lengths that fit.
     """
     length = config.max_source_length
     if config.encoder_attention != "lsg" or length is None or length % config.block_size == 0:
@@ -74,15 +86,19 @@ def check_length(config: Any) -> None:
     below, above = length // size * size, -(-length // size) * size
     nearest = f"{below} and {above}" if below else f"{above}"
     raise InputError(
-        f"max_source_length={length} is no multiple of block_size {size}; the nearest that fit are {nearest}"
+        f"max_source_length={length} is no multiple of block_size {size}; the nearest that fit are "
+        f"{nearest}"
     )
 
 
-def _further_rows(
-    table: Array, count: int, offset: int, extension: Extension, rng: np.random.Generator
-) -> Array:
-    """[count, D] rows to stand behind ``table`` [P, D], the first ``offset`` rows of which are no
-    positions."""
+def _new_rows(
+    table: Float[Array, "rows d_model"],
+    count: int,
+    offset: int,
+    extension: Extension,
+    rng: np.random.Generator,
+) -> Float[Array, "count d_model"]:
+    """Returns the rows that follow a table, whose first ``offset`` rows are no positions."""
     if extension == "random":
         return jnp.asarray(_RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype)
     if extension == "last_row":

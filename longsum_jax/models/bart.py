@@ -52,6 +52,7 @@ from longsum_jax.ops.positions import (
     pegasus_x_frequencies,
     sinusoidal_positions,
 )
+from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk")
@@ -362,7 +363,9 @@ class Bart(EncoderDecoder):
         shape = (rows + c.position_offset, c.d_model)
         return self.param(name, logical(init, "positions", "embed"), shape)
 
-    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+    def embed_source(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source at positions 0, 1, ..."""
         x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
         return x if self.config.normalize_before else self.source_norm(x)
@@ -372,14 +375,14 @@ class Bart(EncoderDecoder):
         return None if self.config.normalize_before else self.source_norm
 
     def embed_target(
-        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target at ``positions`` (one for each column, or one)."""
         x = self._embed(ids, positions, "decoder")
         return x if self.config.normalize_before else self.target_norm(x)
 
     def _embed(
-        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."], side: Side
+        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."], side: Side
     ) -> Float[Array, "batch length d_model"]:
         c = self.config
         scale = math.sqrt(c.d_model) if c.scale_embedding else 1.0
@@ -387,7 +390,7 @@ class Bart(EncoderDecoder):
         return (x + self._positions(positions, side)).astype(c.compute_dtype)
 
     def _positions(
-        self, positions: Int[Array, "*length"], side: Side
+        self, positions: Int[AnyArray, "*length"], side: Side
     ) -> Float[Array, "*length d_model"]:
         """Returns the embeddings of positions: rows of a table, or sinusoids."""
         c = self.config

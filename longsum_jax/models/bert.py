@@ -36,6 +36,7 @@ from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
+from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
@@ -280,11 +281,11 @@ class Bert(nn.Module):
 
     def __call__(
         self,
-        input_ids: Int[Array, "*leading length"],
-        attention_mask: Shaped[Array, "*leading length"],
+        input_ids: Int[AnyArray, "*leading length"],
+        attention_mask: Shaped[AnyArray, "*leading length"],
         deterministic: bool = True,
-        token_type_ids: Int[Array, "*leading length"] | None = None,
-        **inputs: Array,
+        token_type_ids: Int[AnyArray, "*leading length"] | None = None,
+        **inputs: Any,
     ) -> Float[Array, "..."]:
         """Returns the output that ``head`` selects.
 
@@ -307,8 +308,8 @@ class Bert(nn.Module):
 
     def encode_sentences(
         self,
-        input_ids: Int[Array, "*leading length"],
-        attention_mask: Shaped[Array, "*leading length"],
+        input_ids: Int[AnyArray, "*leading length"],
+        attention_mask: Shaped[AnyArray, "*leading length"],
         deterministic: bool = True,
     ) -> tuple[Float[Array, "batch sentences d_model"], Bool[Array, "batch sentences"]]:
         """Returns the mean state of every sentence, and the mask of those that have a token.
@@ -317,7 +318,7 @@ class Bert(nn.Module):
             input_ids, attention_mask: [batch, sentences, length], or [batch, length] for one
                 sentence each.
         """
-        ids, mask = input_ids, attention_mask.astype(bool)
+        ids, mask = input_ids, jnp.asarray(attention_mask).astype(bool)
         if ids.ndim == 2:
             ids, mask = ids[:, None], mask[:, None]
 
@@ -334,7 +335,7 @@ class Bert(nn.Module):
     def score_sentences(
         self,
         vectors: Float[Array, "batch sentences d_model"],
-        mask: Bool[Array, "batch sentences"],
+        mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:
         """Returns a float32 score of every sentence, with head "extraction"."""
@@ -346,19 +347,21 @@ class Bert(nn.Module):
 
     def encode(
         self,
-        input_ids: Int[Array, "batch length"],
-        attention_mask: Shaped[Array, "batch length"],
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
-        token_type_ids: Int[Array, "batch length"] | None = None,
-        **inputs: Array,
+        token_type_ids: Int[AnyArray, "batch length"] | None = None,
+        **inputs: Any,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the encoder's states; ``token_type_ids`` are zeros by default."""
-        mask = attention_mask.astype(bool)
+        mask = jnp.asarray(attention_mask).astype(bool)
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
 
     def embed(
-        self, ids: Int[Array, "batch length"], token_type_ids: Int[Array, "batch length"] | None
+        self,
+        ids: Int[AnyArray, "batch length"],
+        token_type_ids: Int[AnyArray, "batch length"] | None,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the normalized sum of word, position and token type embeddings."""
         c = self.config
@@ -369,7 +372,7 @@ class Bert(nn.Module):
             x = x + jnp.take(self.token_type_embeddings, types, axis=0)
         return self.embedding_norm(x)
 
-    def _positions(self, ids: Int[Array, "batch length"]) -> Int[Array, "..."]:
+    def _positions(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "..."]:
         """Returns the row of the position table for every token, [length] or [batch, length]."""
         if not self.config.position_offset:
             return jnp.arange(ids.shape[1])

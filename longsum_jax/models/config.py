@@ -8,7 +8,7 @@ the library reads a config through the attributes of ``ModelConfig`` (every fami
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +81,7 @@ class ModelConfig(EncoderAttentionOptions):
         """
         return None
 
-    def with_max_source_length(self, length: int) -> Self:
+    def with_max_source_length(self, length: int) -> "ModelConfig":
         """Returns this config with positions for inputs of ``length`` tokens.
 
         Only configs with a ``max_source_length`` have this method.

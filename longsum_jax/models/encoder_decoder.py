@@ -15,6 +15,7 @@ from longsum_jax.layers.partitioning import constrain
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.ops.attention.blocks import neighbors, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.typing import AnyArray
 
 
 class DocumentMemory(NamedTuple):
@@ -40,11 +41,11 @@ class EncoderDecoder(nn.Module):
 
     def __call__(
         self,
-        input_ids: Int[Array, "batch length"],
-        attention_mask: Shaped[Array, "batch length"],
-        decoder_input_ids: Int[Array, "batch target_length"],
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        decoder_input_ids: Int[AnyArray, "batch target_length"],
         deterministic: bool = True,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns teacher-forced logits in float32; ``inputs`` as for ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
@@ -52,10 +53,10 @@ class EncoderDecoder(nn.Module):
 
     def encode(
         self,
-        input_ids: Int[Array, "batch length"],
-        attention_mask: Shaped[Array, "batch length"],
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
-        **inputs: Array,
+        **inputs: Any,
     ) -> Float[Array, "batch states_length d_model"]:
         """Returns the encoder's states, global tokens first.
 
@@ -66,7 +67,7 @@ class EncoderDecoder(nn.Module):
         Raises:
             InputError: further inputs for a model that reads pages.
         """
-        mask = attention_mask.astype(bool)
+        mask = jnp.asarray(attention_mask).astype(bool)
         if self.config.page_length:
             if inputs:
                 name = next(iter(inputs))
@@ -78,7 +79,7 @@ class EncoderDecoder(nn.Module):
 
     def _encode_pages(
         self,
-        ids: Int[Array, "batch length"],
+        ids: Int[AnyArray, "batch length"],
         mask: Bool[Array, "batch length"],
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
@@ -95,7 +96,7 @@ class EncoderDecoder(nn.Module):
         body = body.reshape(batch, -1, *body.shape[1:])
         return body.reshape(batch, -1, body.shape[-1])[:, :length]
 
-    def _to_pages(self, x: Shaped[Array, "batch length"]) -> Shaped[Array, "pages page_length"]:
+    def _to_pages(self, x: Shaped[AnyArray, "batch length"]) -> Shaped[Array, "pages page_length"]:
         """Cuts rows into pages: a body, and the context on either side of it."""
         c = self.config
         first = c.page_body - c.page_context
@@ -111,7 +112,7 @@ class EncoderDecoder(nn.Module):
             shape, names = (c.d_model, 1), ("embed", "pages")
             self.page_scores = Linear(shape, names, normal(0.02), nn.initializers.zeros)
 
-    def _in_pages(self, x: Shaped[Array, "batch length *features"]) -> Array:
+    def _in_pages(self, x: Shaped[AnyArray, "batch length *features"]) -> Array:
         """Cuts states into [batch * pages, page_body, ...] for a decoder that reads one page."""
         x = to_blocks(x, self.config.page_body)
         return x.reshape(-1, *x.shape[2:])
@@ -134,23 +135,23 @@ class EncoderDecoder(nn.Module):
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
 
     def init_memory(
-        self, rows: int, source_length: int, target_length: int, waiting: int = 0
+        self, rows: int, source_length: int, target_length: int, pending: int = 0
     ) -> DocumentMemory:
         """Returns the memory before the first segment of a document.
 
         Args:
             rows: documents.
             source_length, target_length: tokens of the coming segments and of their targets.
-            waiting: segments whose writing gradients go back through; see ``layers.memory``.
+            pending: segments whose writing gradients go back through; see ``layers.memory``.
         """
-        encoder = self.encoder.empty_memory(rows, source_length, waiting)
-        decoder = self.decoder.empty_memory(rows, target_length, waiting)
+        encoder = self.encoder.empty_memory(rows, source_length, pending)
+        decoder = self.decoder.empty_memory(rows, target_length, pending)
         return DocumentMemory(encoder, decoder)
 
     def read_segment(
         self,
-        input_ids: Int[Array, "batch length"],
-        attention_mask: Shaped[Array, "batch length"],
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
         **inputs: Any,
@@ -164,7 +165,7 @@ class EncoderDecoder(nn.Module):
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
-        mask = attention_mask.astype(bool)
+        mask = jnp.asarray(attention_mask).astype(bool)
         states, encoder_memory = self.encoder.with_memory(
             x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs
         )
@@ -172,10 +173,10 @@ class EncoderDecoder(nn.Module):
 
     def write_segment(
         self,
-        decoder_input_ids: Int[Array, "batch target_length"],
-        target_mask: Bool[Array, "batch target_length"],
-        encoder_states: Float[Array, "batch states_length d_model"],
-        attention_mask: Shaped[Array, "batch length"],
+        decoder_input_ids: Int[AnyArray, "batch target_length"],
+        target_mask: Bool[AnyArray, "batch target_length"],
+        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "batch target_length vocab"], DocumentMemory]:
@@ -193,9 +194,9 @@ class EncoderDecoder(nn.Module):
 
     def decode(
         self,
-        decoder_input_ids: Int[Array, "batch target_length"],
-        encoder_states: Float[Array, "batch states_length d_model"],
-        attention_mask: Shaped[Array, "batch length"],
+        decoder_input_ids: Int[AnyArray, "batch target_length"],
+        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns float32 logits of every next token."""
@@ -211,8 +212,8 @@ class EncoderDecoder(nn.Module):
 
     def init_cache(
         self,
-        encoder_states: Float[Array, "batch states_length d_model"],
-        attention_mask: Shaped[Array, "batch length"],
+        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        attention_mask: Shaped[AnyArray, "batch length"],
         beams: int,
         length: int,
         memory: DocumentMemory | None = None,
@@ -232,7 +233,7 @@ class EncoderDecoder(nn.Module):
         )
 
     def decode_step(
-        self, ids: Int[Array, "batch beams"], cache: DecoderCache
+        self, ids: Int[AnyArray, "batch beams"], cache: DecoderCache
     ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache]:
         """Returns float32 logits of the next token, and the cache with the newest ids ``ids``."""
         x = self.embed_target(ids, cache.position)
@@ -246,10 +247,10 @@ class EncoderDecoder(nn.Module):
     def _states_mask(
         self,
         states: Float[Array, "batch states_length d_model"],
-        attention_mask: Shaped[Array, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
     ) -> Bool[Array, "batch states_length"]:
         """Returns the mask of states that the decoder reads: global and real tokens."""
-        mask = attention_mask.astype(bool)
+        mask = jnp.asarray(attention_mask).astype(bool)
         if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
             # The first global token stands in for the first token, in the decoder too.
             mask = mask & (jnp.arange(mask.shape[1]) > 0)
@@ -260,12 +261,14 @@ class EncoderDecoder(nn.Module):
         """Returns the norm that ends ``embed_source``, None without one."""
         return None
 
-    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+    def embed_source(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of source tokens."""
         raise NotImplementedError
 
     def embed_target(
-        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of target tokens.
 

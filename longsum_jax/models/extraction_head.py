@@ -12,10 +12,11 @@ from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import Layer
 from longsum_jax.ops.positions import pegasus_frequencies, sinusoidal_positions
+from longsum_jax.typing import AnyArray
 
 
 def mean_state(
-    states: Float[Array, "batch length d_model"], mask: Bool[Array, "batch length"]
+    states: Float[AnyArray, "batch length d_model"], mask: Bool[AnyArray, "batch length"]
 ) -> Float[Array, "batch d_model"]:
     """Returns the mean state of the real tokens of each row, computed in float32.
 
@@ -61,7 +62,7 @@ class ExtractionHead(Layer):
     def __call__(
         self,
         x: Float[Array, "batch sentences d_model"],
-        mask: Bool[Array, "batch sentences"],
+        mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:
         """Returns float32 scores of sentence vectors: logits of selecting the sentence."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,20 +158,38 @@ class Family:
 
     def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""
-        tree = jax.eval_shape(self.init_params(config), jax.random.key(0))
-        flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
-        return {path: leaf.shape for path, leaf in flat.items()}
+        return dict(_parameter_shapes(self.module_class, config, self._num_inputs))
 
     def init_params(self, config: ModelConfig) -> Callable[[jax.Array], Any]:
         """Returns a function from a PRNG key to parameters boxed with their logical axis names."""
-        module = self.module_class(config)
-        num_inputs = 3 if self.is_encoder_decoder else 2
+        return _init_fn(self.module_class, config, self._num_inputs)
 
-        def init(rng: jax.Array) -> Any:
-            inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
-            return module.init(rng, *inputs)["params"]
+    @property
+    def _num_inputs(self) -> int:
+        """Arrays that the module is called with: ids, mask, and ids of the decoder."""
+        return 3 if self.is_encoder_decoder else 2
 
-        return init
+
+def _init_fn(
+    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+) -> Callable[[jax.Array], Any]:
+    module = module_class(config)
+
+    def init(rng: jax.Array) -> Any:
+        inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
+        return module.init(rng, *inputs)["params"]
+
+    return init
+
+
+# Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
+@functools.lru_cache(maxsize=64)
+def _parameter_shapes(
+    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+) -> dict[str, tuple[int, ...]]:
+    tree = jax.eval_shape(_init_fn(module_class, config, num_inputs), jax.random.key(0))
+    flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
+    return {path: leaf.shape for path, leaf in flat.items()}
 
 
 def _path_in_equal_stack(path: str) -> tuple[str, int]:

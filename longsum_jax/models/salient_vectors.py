@@ -13,14 +13,15 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.encoder_decoder import EncoderDecoder
+from longsum_jax.typing import AnyArray
 
 
 def keep_vectors(
     module: EncoderDecoder,
-    vectors: Float[Array, "batch slots d_model"],
-    input_ids: Int[Array, "batch length"],
-    attention_mask: Shaped[Array, "batch length"],
-    slots: Int[Array, "batch length"],
+    vectors: Float[AnyArray, "batch slots d_model"],
+    input_ids: Int[AnyArray, "batch length"],
+    attention_mask: Shaped[AnyArray, "batch length"],
+    slots: Int[AnyArray, "batch length"],
 ) -> Float[Array, "batch slots d_model"]:
     """Adds the states of one more segment to the stored vectors of its document.
 
@@ -72,8 +73,8 @@ def kept_vectors(
 
 
 def seen_vectors(
-    vectors: Float[Array, "batch slots d_model"], reads: Int[Array, "batch reads"]
-) -> tuple[Float[Array, "batch reads d_model"], Bool[Array, "batch reads"]]:
+    vectors: Float[AnyArray, "batch slots d_model"], reads: Int[AnyArray, "batch reads"]
+) -> tuple[Float[Array, "batch reads d_model"], Bool[AnyArray, "batch reads"]]:
     """Returns the stored vectors that a segment reads, and the mask of those that exist.
 
     Args:

@@ -34,6 +34,7 @@ from longsum_jax.models.config import (
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
 from longsum_jax.models.family import Family
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
+from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
@@ -159,12 +160,14 @@ class T5(EncoderDecoder):
             init = logical(normal(c.d_model**-0.5), "vocab", "embed")
             self.lm_head = self.param("lm_head", init, shape)
 
-    def embed_source(self, ids: Int[Array, "batch length"]) -> Float[Array, "batch length d_model"]:
+    def embed_source(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source."""
         return jnp.take(self.shared.astype(self.config.compute_dtype), ids, axis=0)
 
     def embed_target(
-        self, ids: Int[Array, "batch length"], positions: Int[Array, "..."]
+        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; positions are a matter of the attention's bias."""
         return self.embed_source(ids)

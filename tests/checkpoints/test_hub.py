@@ -114,7 +114,8 @@ def fail(monkeypatch, kind):
         ),
         (
             TimeoutError,
-            r"org/name at revision v1: not fetched from the Hugging Face hub \(.*\); try again later",
+            r"org/name at revision v1: not fetched from the Hugging Face hub "
+            r"\(.*\); try again later",
         ),
     ],
 )

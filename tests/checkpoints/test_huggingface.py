@@ -86,7 +86,8 @@ def test_truncated_safetensors(published, keep):
                     )
                 }
             ),
-            r"of another shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight \(64, 32\), not \(32, 64\)$",
+            r"of another shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight "
+            r"\(64, 32\), not \(32, 64\)$",
         ),
         (
             lambda s: s | {"encoder.embed_tokens.weight": s["shared.weight"] + 1},

@@ -307,7 +307,8 @@ def test_command(bert_directory, tmp_path, capsys):
     [
         (
             ["--max_source_length=1000"],
-            "max_source_length=1000 is no multiple of block_size 128; the nearest that fit are 896 and 1024",
+            "max_source_length=1000 is no multiple of block_size 128; the nearest that fit are "
+            "896 and 1024",
         ),
         (
             ["--sparsity_factor=3"],

@@ -1,5 +1,7 @@
 """The golden LOCOST model: its config, arrays and parameters."""
 
+import functools
+
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from longsum_jax.models.t5 import T5
 def shapes_of():
     """shapes_of(config): parameter shapes by path, without creating any."""
 
+    @functools.cache
     def shapes(config):
         ids = jnp.zeros((1, 2), jnp.int32)
         variables = jax.eval_shape(T5(config).init, jax.random.key(0), ids, ids, ids)

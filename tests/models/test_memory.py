@@ -73,9 +73,8 @@ def layers_of(tree, count):
     for name, value in tree.items():
         if name.startswith("layers"):
             first, last = map(int, name.split("_")[1:]) if "_" in name else (0, count - 1)
-            found |= {
-                i: jax.tree.map(lambda x: x[i - first], value) for i in range(first, last + 1)
-            }
+            for i in range(first, last + 1):
+                found[i] = jax.tree.map(lambda x, row=i - first: x[row], value)
     return [found[i] for i in range(count)]
 
 
@@ -85,9 +84,9 @@ def layer_norm(p, x):
 
 
 def attend(p, x, states, allowed=None, output=True):
-    project = lambda name, x: (
-        jnp.einsum("td,dhk->thk", x, p[name]["kernel"]) + p[name].get("bias", 0)
-    )
+    def project(name, x):
+        return jnp.einsum("td,dhk->thk", x, p[name]["kernel"]) + p[name].get("bias", 0)
+
     q, k, v = project("q", x), project("k", states), project("v", states)
     scores = jnp.einsum("thk,lhk->htl", q, k) * q.shape[-1] ** -0.5
     if allowed is not None:
@@ -120,9 +119,10 @@ class TwinMemory:
         if self.config.memory == "attentive":
             p, m = self.p, self.slots
             seen = attend(p, m, hidden, output=False)
-            of_segment = lambda name: (
-                jnp.einsum("mhk,hkd->md", seen, p[name]["kernel"]) + p[name]["bias"]
-            )
+
+            def of_segment(name):
+                return jnp.einsum("mhk,hkd->md", seen, p[name]["kernel"]) + p[name]["bias"]
+
             update = jnp.tanh(m @ p["update_memory"]["kernel"] + of_segment("update_segment"))
             gate = jax.nn.sigmoid(m @ p["gate_memory"]["kernel"] + of_segment("gate_segment"))
             self.slots = gate * update + (1 - gate) * m

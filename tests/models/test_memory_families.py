@@ -155,11 +155,13 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see():
         ({"memory_backprop": -1}, "model: memory_backprop is -1; it must be at least 0"),
         (
             {"memory": "compressive", "encoder_attention": "window", "attention_window": (4,)},
-            'model: memory "compressive": encoder_attention "window" takes no keys beside those of its text; ',
+            'model: memory "compressive": encoder_attention "window" takes no keys beside those of '
+            "its text; ",
         ),
         (
             {"salient_vectors": 4, "encoder_attention": "full,window", "attention_window": (4,)},
-            'model: salient_vectors: encoder_attention "window" takes no keys beside those of its text; ',
+            'model: salient_vectors: encoder_attention "window" takes no keys beside those of its '
+            "text; ",
         ),
     ],
 )

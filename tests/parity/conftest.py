@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def saved(tmp_path_factory):
     """name -> (model of transformers, directory that it wrote); each is made once."""
     import transformers
@@ -28,8 +28,8 @@ def saved(tmp_path_factory):
     return make
 
 
-@pytest.fixture(scope="module")
-def loaded(saved, fast_compilation):
+@pytest.fixture(scope="session")
+def loaded(saved):
     """name -> our model, loaded from the directory of ``saved``; each once, so that it compiles
     once."""
     import longsum_jax

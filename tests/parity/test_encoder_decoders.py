@@ -78,7 +78,10 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     assert wanted.keys() == found.keys()
     for key in wanted:
         torch.testing.assert_close(
-            found[key], wanted[key], rtol=0, atol=1e-6 if "embed_positions" in key else 0
+            found[key],
+            wanted[key],
+            rtol=0,
+            atol=1e-6 if name == "pegasus" and "embed_positions" in key else 0,
         )
     ids, mask, decoder_ids = (torch.tensor(x) for x in make_batch(theirs.config.pad_token_id))
     arguments = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": decoder_ids}

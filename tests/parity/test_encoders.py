@@ -2,6 +2,7 @@
 and the way back."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
 
 
 def test_label_names_and_problem_type_come_along(saved, tmp_path):
-    directory = saved("bert_labels")[1]
+    directory = shutil.copytree(saved("bert_labels")[1], tmp_path / "theirs")
     config = json.loads((directory / "config.json").read_text())
     config |= {
         "id2label": {"0": "bad", "1": "so so", "2": "good"},

@@ -1,0 +1,48 @@
+"""Attributes that the library reads from every family's config."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.bart import PegasusXConfig
+from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
+from longsum_jax.models.registry import FAMILIES, get_family
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_config_has_the_attributes_that_the_library_reads(name):
+    family = get_family(name)
+    config = dataclasses.replace(family.presets["tiny"], dtype="bfloat16")
+    assert isinstance(config, ModelConfig)
+    assert isinstance(config, EncoderDecoderConfig) == family.is_encoder_decoder
+    assert isinstance(config.encoder_stack, StackConfig)
+    assert config.encoder_stack.d_model == config.d_model == 64
+    assert config.encoder_stack.dtype == config.compute_dtype == jnp.bfloat16
+    assert config.dropout_rate == 0
+    assert 0 <= config.pad_token_id < config.vocab_size == 512
+    assert (config.head is None) == family.is_encoder_decoder
+    if config.max_source_length is not None:
+        longer = config.with_max_source_length(2048)
+        assert longer.max_source_length == 2048
+    if family.is_encoder_decoder:
+        assert isinstance(config.decoder_stack, StackConfig)
+        assert config.max_target_length is None or config.max_target_length >= 512
+        assert not config.has_memory
+
+
+def test_only_pegasus_stores_computed_positions():
+    with pytest.raises(InputError, match="only PEGASUS stores a table of sinusoids"):
+        PegasusXConfig(stored_positions=("encoder",))
+
+
+def test_pegasus_computes_the_table_that_state_dicts_hold():
+    config = get_family("pegasus").presets["tiny"]
+    table = config.source_position_table()
+    assert table.shape == (512, 64)
+    assert get_family("bart").presets["tiny"].source_position_table() is None
+    constants = get_family("pegasus").weight_map(config).constants
+    assert all((compute() == table).all() for compute in constants.values())
+    assert len(constants) == 2
