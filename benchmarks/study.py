@@ -36,14 +36,21 @@ import jax
 import numpy as np
 from common import markdown_table, print_table, write_report
 
-from longsum_jax.analysis import figures as plotting
+from longsum_jax.analysis import figures
 from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.commands import console, train
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.stores import load_examples
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config, split_overrides
-from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.experiment import (
+    Experiment,
+    make_batches,
+    make_loss,
+    make_store,
+    prepare,
+)
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.inference.loading import TRAINING_MODEL, load
 from longsum_jax.inference.model import Model
@@ -115,14 +122,16 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     if train.main([f"--config={spec}", f"--workdir={directory}", *flags]):
         raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
     seconds = time.perf_counter() - start
-    experiment = Experiment(read_config(spec, split_overrides(flags)[1]), directory)
-    if not _evaluated(directory, experiment.training.steps):
+    config = run_config(read_config(spec, split_overrides(flags)[1]))
+    steps = config.training.steps
+    if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
-    found, model = plotting.read_run(directory), load(directory, which="latest")
+    experiment = prepare(config, directory)
+    found, model = figures.read_run(directory), load(directory, which="latest")
     return {
         **cell.values,
         "seed": cell.seed,
-        "steps": experiment.training.steps,
+        "steps": steps,
         "parameters": model.num_parameters,
         **{name: round(value, 4) for name, value in bits_per_token(model, experiment).items()},
         **{name: round(float(found.evaluation[name].values[-1]), 2) for name in ROUGE},
@@ -191,9 +200,9 @@ def _batches(
     model: Model, experiment: Experiment, batch_size: int
 ) -> Iterator[dict[str, np.ndarray]]:
     return Batches(
-        load_examples(experiment.task, model.tokenizer, "validation"),
+        load_examples(experiment.setup.task, model.tokenizer, "validation"),
         batch_size=batch_size,
-        source_lengths=experiment.source_lengths,
+        source_lengths=experiment.objective.source_lengths,
         **experiment.objective.label_options(),
         shuffle=None,
         epochs=1,
@@ -203,15 +212,17 @@ def _batches(
 
 def _step_bytes(experiment: Experiment, model: Model) -> int:
     """Of a step over a batch of the longest bucket."""
-    optimizer, batch = make_optimizer(experiment.optimizer), next(experiment.batches())
+    optimizer = make_optimizer(experiment.setup.run.optimizer)
+    batch = next(make_batches(experiment, make_store(experiment)))
+    length = experiment.objective.source_lengths[-1]
     longest = {}
     for name, x in batch.items():
         if name == "labels" and not experiment.objective.parts:
             longest[name] = x
         else:
-            shape = (len(x), experiment.source_lengths[-1], *x.shape[2:])
+            shape = (len(x), length, *x.shape[2:])
             longest[name] = np.zeros(shape, x.dtype)
-    return step_bytes(experiment.loss_fn(), optimizer, model.params, longest)
+    return step_bytes(make_loss(experiment), optimizer, model.params, longest)
 
 
 def finished(path: Path) -> list[dict[str, Any]]:
@@ -227,7 +238,7 @@ def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None
     (workdir / "table.md").write_text(markdown_table(rows))
     if "encoder" in rows[0]:
         height = 0.8 + 0.3 * len({row["encoder"] for row in rows})
-        plotting.save(plotting.study_figure(rows, (7.0, height)), workdir / "study.png", 200)
+        figures.save(figures.sweep_figure(rows, (7.0, height)), workdir / "study.png", 200)
     print_table(rows)
     if out:
         write_report(out, rows)

@@ -84,6 +84,8 @@ def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{spli
     config.training.update(
         steps=steps, log_every=10, eval_every=500, checkpoint_every=100, accumulation=8
     )
+    if mode == "booksum":
+        config.training.eval_every = "epoch"  # of 39 steps
     config.evaluation.update(
         examples=100, batch_size=8, max_new_tokens=512, num_beams=4, no_repeat_ngram_size=3
     )

@@ -10,7 +10,7 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.data.tasks import get_task
-from longsum_jax.experiment.experiment import default_sections
+from longsum_jax.experiment.config import default_sections
 from longsum_jax.inference.loading import TRAINING_MODEL
 from longsum_jax.models.registry import preset
 from longsum_jax.text.gap_sentences import GapSentenceOptions
@@ -25,9 +25,7 @@ def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> C
         family, preset_name: the model; ``model`` replaces some of its keys.
         task: from ``task_section``.
     """
-    return ConfigDict(
-        default_sections() | {"model": preset(family, preset_name, **model), "task": task}
-    )
+    return _config_dict({"model": preset(family, preset_name, **model), "task": task})
 
 
 def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
@@ -48,7 +46,14 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
         if (table := getattr(values, name, None)) is not None:
             task[name] = min(task[name], table)
     section = {"family": family.name, **dataclasses.asdict(values)}
-    return ConfigDict(default_sections() | {"model": section, "task": task, "init_from": model})
+    return _config_dict({"model": section, "task": task, "init_from": model})
+
+
+def _config_dict(sections: dict[str, Any]) -> ConfigDict:
+    """Returns the defaults of all sections with ``sections`` in their place."""
+    # A ConfigDict would refuse training.eval_every="epoch" in place of a number; types are checked
+    # when the run's config is built.
+    return ConfigDict(default_sections() | sections, type_safe=False)
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
     config.optimizer.schedule = "constant"
     config.loss.label_smoothing = 0.1
     config.training.update(
-        steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=250, accumulation=8
+        steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=250, accumulation=8
     )
     config.evaluation.update(
         examples=100, batch_size=8, max_new_tokens=512, num_beams=4, no_repeat_ngram_size=3

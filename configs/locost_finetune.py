@@ -5,9 +5,9 @@ section 4.2).
         --workdir=runs/govreport --config.init_from=locost-base
 
 Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm
-clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books), best checkpoint by the
-mean of ROUGE-1, -2 and -Lsum. Targets have up to 1,024 tokens for GovReport and whole books, 512
-elsewhere.
+clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books), evaluated after each,
+best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Targets have up to 1,024 tokens for GovReport
+and whole books, 512 elsewhere.
 
 One mode per data set, and `json` for files of your own
 (config.task.source='json:reports/{split}.jsonl'). A mode names its TensorFlow Datasets builder;
@@ -46,7 +46,7 @@ def get_config(mode):
     config.data.source_lengths = (1024, 2048, 4096)
     config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
     config.training.update(
-        steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=500, accumulation=16
+        steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500, accumulation=16
     )
     config.evaluation.update(examples=500, batch_size=16, max_new_tokens=512)
     if config.task.name in ("govreport", "booksum_book"):

@@ -39,7 +39,7 @@ def get_config(mode, stride="4"):
     )
     config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
     config.training.update(
-        steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=500, accumulation=16
+        steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500, accumulation=16
     )
     config.evaluation.update(
         examples=500, batch_size=16, max_new_tokens=1024 if task == "govreport" else 512

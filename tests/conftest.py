@@ -10,7 +10,11 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Rooms whose annotated shapes are checked at every call that a test makes.
-CHECKED_ROOMS = ("longsum_jax.decoding", "longsum_jax.models")
+CHECKED_ROOMS = (
+    "longsum_jax.decoding.logits",
+    "longsum_jax.decoding.search",
+    "longsum_jax.models",
+)
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.

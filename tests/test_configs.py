@@ -13,8 +13,9 @@ from longsum_jax.commands import train
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.experiment import check_run, initial_params, prepare
 from longsum_jax.inference.loading import load
 from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.optimizers import make_optimizer
@@ -49,12 +50,12 @@ def test_there_are_configs_and_each_has_a_tiny_mode():
 
 
 @pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
-def test_every_mode_builds(path, mode, tmp_path):
-    experiment = Experiment(read_config(f"{path}:{mode}", {}), tmp_path)
-    assert experiment.family.parameter_shapes(experiment.raw_config)
-    make_optimizer(experiment.optimizer)
-    assert experiment.data.batch_size % experiment.training.accumulation == 0
-    assert not any(tmp_path.iterdir())
+def test_every_mode_builds(path, mode):
+    run = run_config(read_config(f"{path}:{mode}", {}))
+    check_run(run)
+    assert run.family.parameter_shapes(run.model)
+    make_optimizer(run.optimizer)
+    assert run.data.batch_size % run.training.accumulation == 0
 
 
 SMALL_MODELS = {
@@ -97,7 +98,10 @@ SMALL = (
 def rows(tmp_path_factory):
     """A data file with the fields of every objective."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    text = "The first sentence says this. Another one follows here. A third is told. And a fourth. Then the last one."
+    text = (
+        "The first sentence says this. Another one follows here. A third is told. And a fourth. "
+        "Then the last one."
+    )
     rows = (
         {
             "id": str(i),
@@ -192,11 +196,11 @@ def test_tiny_modes_train(path, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lsg_summarize", "lsg_classify"])
-def test_global_tokens_may_be_trained_alone(name, tmp_path):
+def test_global_tokens_may_be_trained_alone(name):
     path = CONFIGS / f"{name}.py"
-    experiment = Experiment(read_config(f"{path}:arxiv,train=globals", {}), tmp_path)
-    names = experiment.family.parameter_shapes(experiment.raw_config)
-    found = [path for path in names if re.search(experiment.optimizer.trainable, path)]
+    run = run_config(read_config(f"{path}:arxiv,train=globals", {}))
+    names = run.family.parameter_shapes(run.model)
+    found = [path for path in names if re.search(run.optimizer.trainable, path)]
     assert [path for path in found if not path.startswith("head/")] == [
         "encoder/attention/global_embeddings"
     ]
@@ -260,9 +264,9 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     # Resumed, it needs no checkpoint to start from any more.
     shutil.move(tmp_path / "mlm", tmp_path / "away")
     run = json.loads((tmp_path / "labels" / "run.json").read_text())
-    again = Experiment(run, tmp_path / "labels")
-    assert again.initial_params() is None
-    assert len(again.tokenizer.encode(again.task.prefix)) == 1
+    again = prepare(run_config(run), tmp_path / "labels")
+    assert initial_params(again) is None
+    assert len(again.setup.tokenizer.encode(again.setup.task.prefix)) == 1
 
 
 ENCODER_RUN = (

@@ -1,5 +1,4 @@
-"""How much device memory a training step takes, and the longest document that fits: from compiled
-programs alone."""
+"""Device memory of a training step, and the longest document that fits, by compiling alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
 
-LONGEST = 2**20  # tokens, beyond which nothing is tried
+LONGEST = 2**20  # tokens at which the search for the longest document ends
 
 
 def step_bytes(
@@ -20,10 +19,10 @@ def step_bytes(
     params: Any,
     batch: dict[str, Any],
 ) -> int:
-    """Returns the bytes that one device holds at most during a training step, as its compiled
-    program says.
+    """Returns the bytes that one device holds at most during a training step.
 
-    Parameters, optimizer state, batch and everything between; nothing is run and no array is made.
+    They are those of the compiled program: parameters, optimizer state, batch and intermediate
+    values. Nothing is run and no array is made.
 
     Args:
         loss_fn, optimizer: of the step.
@@ -32,12 +31,13 @@ def step_bytes(
     """
     state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
     analysis = make_train_step(loss_fn, optimizer).lower(state, batch).compile().memory_analysis()
-    held = (
+    # Donated arguments share their memory with outputs and are counted once.
+    inputs_and_outputs = (
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes
         - analysis.alias_size_in_bytes
     )
-    return held + analysis.temp_size_in_bytes
+    return inputs_and_outputs + analysis.temp_size_in_bytes
 
 
 def fit_length(
@@ -60,17 +60,25 @@ def fit_length(
     """
     if budget < 1 or multiple < 1 or longest < multiple:
         raise InputError(
-            f"fit_length: budget={budget}, multiple={multiple} and longest={longest} must be above 0, and "
-            "longest not below multiple"
+            f"fit_length: budget={budget}, multiple={multiple} and longest={longest} must be above "
+            "0, and longest not below multiple"
         )
-    fits = lambda count: bytes_of(count * multiple) <= budget  # noqa: E731
+
+    def fits(count: int) -> bool:
+        return bytes_of(count * multiple) <= budget
+
     most = longest // multiple
-    least, tried = 0, 1
-    while fits(tried):
-        if tried == most:
-            return tried * multiple
-        least, tried = tried, min(2 * tried, most)
-    while tried - least > 1:
-        middle = (least + tried) // 2
-        least, tried = (middle, tried) if fits(middle) else (least, middle)
-    return least * multiple
+    fitting, candidate = 0, 1  # in multiples
+    while fits(candidate):
+        if candidate == most:
+            return candidate * multiple
+        fitting, candidate = candidate, min(2 * candidate, most)
+    # Bisection: ``fitting`` fits, ``too_long`` does not.
+    too_long = candidate
+    while too_long - fitting > 1:
+        middle = (fitting + too_long) // 2
+        if fits(middle):
+            fitting = middle
+        else:
+            too_long = middle
+    return fitting * multiple

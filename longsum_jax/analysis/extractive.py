@@ -1,5 +1,4 @@
-"""What a summary takes from its document: fragments copied word for word, and bigrams by where they
-stand.
+"""Statistics of what summaries take from documents: copied fragments, and positions of bigrams.
 
 Words are those of ROUGE: runs of a-z and 0-9 in the lower-cased text.
 """
@@ -15,11 +14,13 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.text.ngrams import words_of
 
-PARTS = 10
+NUM_SHARES = 10
 
 
 class Extractiveness(NamedTuple):
-    """Of one document with its summary (Grusky et al. 2018, section 4.1), or means over several.
+    """Statistics of a document with its summary, or means over several.
+
+    Source: Grusky et al. 2018, section 4.1.
 
     Attributes:
         document_words, summary_words: lengths.
@@ -36,82 +37,107 @@ class Extractiveness(NamedTuple):
 
 
 def fragments(document: Sequence[bytes], summary: Sequence[bytes]) -> list[int]:
-    """Lengths of the extractive fragments: from left to right, the longest run of words that the
-    document has, too.
+    """Returns the lengths of the extractive fragments of a summary, from left to right.
 
-    Grusky et al. (2018, figure 3), whose greedy search steps over a match before it looks for the
-    next and so may miss a longer one that overlaps it; here the longest is found.
+    A fragment is the longest run of words that the document has, too. The greedy search of Grusky
+    et al. (2018, figure 3) steps over a match before it looks for the next and so may miss a longer
+    one that overlaps it; here the longest is found.
     """
-    places = defaultdict(list)  # of bigrams: single words are too many
-    for place, pair in enumerate(itertools.pairwise(document)):
-        places[pair].append(place)
-    single, lengths, start = set(document), [], 0
+    # Positions of bigrams: those of single words would be too many.
+    positions = defaultdict(list)
+    for position, pair in enumerate(itertools.pairwise(document)):
+        positions[pair].append(position)
+    words = set(document)
+    lengths = []
+    start = 0
     while start < len(summary):
-        starts = places.get(tuple(summary[start : start + 2]), ())
-        longest = max((_run(document, place, summary, start) for place in starts), default=0)
-        longest = longest or int(summary[start] in single)
+        starts = positions.get(tuple(summary[start : start + 2]), ())
+        runs = [_run_length(document, position, summary, start) for position in starts]
+        longest = max(runs, default=int(summary[start] in words))
         if longest:
             lengths.append(longest)
         start += max(longest, 1)
     return lengths
 
 
-def _run(document: Sequence[bytes], place: int, summary: Sequence[bytes], start: int) -> int:
-    """How many words agree from here on; two do."""
-    length, most = 2, min(len(document) - place, len(summary) - start)
-    while length < most and document[place + length] == summary[start + length]:
+def _run_length(
+    document: Sequence[bytes], position: int, summary: Sequence[bytes], start: int
+) -> int:
+    """Returns how many words agree from here on; two are known to."""
+    length = 2
+    most = min(len(document) - position, len(summary) - start)
+    while length < most and document[position + length] == summary[start + length]:
         length += 1
     return length
 
 
 def extractiveness(document: str, summary: str) -> Extractiveness:
-    """Compression, coverage and density of one pair.
+    """Returns compression, coverage and density of one pair.
 
     Raises:
         InputError: the summary has no words.
     """
-    source, target = words_of(document), words_of(summary)
+    source = words_of(document)
+    target = words_of(summary)
     if not target:
         raise InputError(f'the summary "{summary[:40]}" has no words; leave its row out')
-    lengths, words = fragments(source, target), len(target)
-    density = sum(length**2 for length in lengths) / words
-    return Extractiveness(len(source), words, len(source) / words, sum(lengths) / words, density)
+    lengths = fragments(source, target)
+    return Extractiveness(
+        document_words=len(source),
+        summary_words=len(target),
+        compression=len(source) / len(target),
+        coverage=sum(lengths) / len(target),
+        density=sum(length**2 for length in lengths) / len(target),
+    )
 
 
 def mean_extractiveness(pairs: Iterable[tuple[str, str]]) -> Extractiveness:
-    """The mean of each number over pairs of document and summary; InputError where there are
-    none."""
+    """Returns the mean of each number over pairs of document and summary.
+
+    Raises:
+        InputError: there are no pairs.
+    """
     found = [extractiveness(*pair) for pair in pairs]
     if not found:
         raise InputError("statistics of no documents: give a file with at least one")
     return Extractiveness(*(statistics.fmean(values) for values in zip(*found, strict=True)))
 
 
-def salient_bigrams(document: str, summary: str, parts: int = PARTS) -> np.ndarray | None:
-    """Which share of the summary's bigrams in the document has been read after 1, 2, ... of equal
-    parts of it.
+def salient_bigrams(document: str, summary: str, num_shares: int = NUM_SHARES) -> np.ndarray | None:
+    """Returns the share of the summary's bigrams that a reader of the document has met so far.
 
-    The curve of Huang et al. (2021, figure 2): every bigram counts once, at its first place in the
-    document, and the last value is 1.
+    The curve of Huang et al. (2021, figure 2), over the bigrams that the document has: every bigram
+    counts once, at its first position in the document, and the last value is 1.
+
+    Args:
+        document, summary: texts.
+        num_shares: number of values: after 1, 2, ... of as many equal shares of the document.
 
     Returns:
-        float64 [parts], or None where the document has no bigram of the summary.
+        float64 [num_shares], or None where the document has no bigram of the summary.
     """
-    words, wanted = words_of(document), set(itertools.pairwise(words_of(summary)))
-    ends: dict[tuple[bytes, bytes], int] = {}  # words read when the bigram has been
-    for place, pair in enumerate(itertools.pairwise(words), 2):
+    words = words_of(document)
+    wanted = set(itertools.pairwise(words_of(summary)))
+    words_read: dict[tuple[bytes, bytes], int] = {}  # at the end of each bigram
+    for count, pair in enumerate(itertools.pairwise(words), 2):
         if pair in wanted:
-            ends.setdefault(pair, place)
-    if not ends:
+            words_read.setdefault(pair, count)
+    if not words_read:
         return None
-    edges = np.arange(1, parts + 1) * len(words) / parts
-    return np.searchsorted(sorted(ends.values()), edges, side="right") / len(ends)
+    edges = np.arange(1, num_shares + 1) * len(words) / num_shares
+    return np.searchsorted(sorted(words_read.values()), edges, side="right") / len(words_read)
 
 
-def mean_salient_bigrams(pairs: Iterable[tuple[str, str]], parts: int = PARTS) -> np.ndarray:
-    """The mean of ``salient_bigrams`` over pairs of document and summary that share any; InputError
-    where none does."""
-    curves = [curve for pair in pairs if (curve := salient_bigrams(*pair, parts)) is not None]
+def mean_salient_bigrams(
+    pairs: Iterable[tuple[str, str]], num_shares: int = NUM_SHARES
+) -> np.ndarray:
+    """Returns the mean of ``salient_bigrams`` over pairs of document and summary that share any.
+
+    Raises:
+        InputError: no pair shares any.
+    """
+    found = [salient_bigrams(*pair, num_shares) for pair in pairs]
+    curves = [curve for curve in found if curve is not None]
     if not curves:
         raise InputError("no summary shares two words in a row with its document; give other data")
     return np.mean(curves, 0)

@@ -1,5 +1,4 @@
-"""Pictures of runs and models: the numbers as arrays first, then the drawing, which alone needs
-matplotlib."""
+"""Figures of runs and models: arrays of numbers, and drawings of them, which need matplotlib."""
 
 import io
 import json
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): eight colours that all kinds of colour vision tell apart; line styles tell
-# further runs apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+# Okabe and Ito (2008): eight colors that all kinds of color vision tell apart; line styles tell
+# more runs apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINE_STYLES = ("-", "--", ":", "-.")
 STYLE = {
     "font.size": 8,
@@ -29,14 +28,20 @@ STYLE = {
     "axes.spines.right": False,
     "lines.linewidth": 1.2,
 }
-SHOWN_RANGE = 1e-4  # smallest |kernel| with a colour of its own, as part of the largest
+COLOR_RANGE = 1e-4  # smallest |kernel| with a color of its own, as a share of the largest
+# Key of a sweep's rows -> label of its panel.
+SWEEP_PANELS = {
+    "bits": "bits per token",
+    "mean_rouge": "mean ROUGE (0 to 100)",
+    "tokens_per_second": "tokens/s",
+}
 
 
 class Curve(NamedTuple):
     """One quantity over the steps of a run."""
 
-    steps: np.ndarray  # int64 [N]
-    values: np.ndarray  # float64 [N], NaN where the value was not finite
+    steps: np.ndarray  # int64 [points]
+    values: np.ndarray  # float64 [points], NaN where the value was not finite
 
 
 class Run(NamedTuple):
@@ -48,13 +53,13 @@ class Run(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """What the kernels of a model's N state-space layers look like; channels run from short to long
-    memory.
+    """Kernels of a model's state-space layers, with channels from short to long memory.
 
     Attributes:
-        layers: N numbers of the layers, from 1.
-        memory: [N, R, D, M] tokens after which a mode has decayed to 1/e.
-        magnitude: [N, directions, D, L] absolute value of the kernel at every lag.
+        layers: numbers of the layers, from 1.
+        memory: tokens after which a mode has decayed to 1/e, [layers, directions, channels, modes];
+            one direction where both share their dynamics.
+        magnitude: absolute value of the kernel at every lag, [layers, directions, channels, lags].
     """
 
     layers: tuple[int, ...]
@@ -77,11 +82,9 @@ def read_run(workdir: str | Path) -> Run:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the --workdir of a training run"
         ) from error
-    rows = [
-        _row(line, f"{path}:{number}")
-        for number, line in enumerate(lines, 1)
-        if line.endswith("\n")
-    ]
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    rows = [_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
     if not rows:
         raise InputError(f"{path}: holds no step yet; wait for the run to write its first line")
     evaluations = [
@@ -101,53 +104,52 @@ def _row(line: str, where: str) -> dict[str, Any]:
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    names = {
-        name for row in rows for name, value in row.items() if isinstance(value, int | float)
-    } - {"step"}
+    names: set[str] = set()
+    for row in rows:
+        names |= {name for name, value in row.items() if isinstance(value, int | float)}
+    names -= {"step"}
     return {name: _curve([row for row in rows if name in row], name) for name in sorted(names)}
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
-    values = [
-        np.nan if row[name] is None else row[name] for row in rows
-    ]  # null stands for what was not finite
-    return Curve(np.array([row["step"] for row in rows], np.int64), np.array(values, np.float64))
+    # null stands for a value that was not finite.
+    values = [np.nan if row[name] is None else row[name] for row in rows]
+    steps = [row["step"] for row in rows]
+    return Curve(np.array(steps, np.int64), np.array(values, np.float64))
 
 
 def kernels(
-    params: Mapping[str, Any],
+    params: Mapping[int, Mapping[str, Any]],
     length: int,
     *,
-    layers: Sequence[int] | None = None,
     discretization: Discretization = "zoh",
 ) -> Kernels:
-    """Memory and kernels of layers.
+    """Returns memory and kernels of layers.
 
     Args:
-        params: the "self_attention" part of an encoder's scanned layers, each with a leading layer
-            axis (``layers.s4d.S4D``).
-        length: lags L of the kernels.
-        layers: indices of the layers, None for all.
+        params: index of a layer -> parameters of its ``layers.s4d.S4D``.
+        length: number of lags.
         discretization: see ``ops.ssm.kernel.discretize``.
 
     Raises:
         InputError: kernels that are not finite, or zero everywhere.
     """
-    layers = range(len(params["log_dt"])) if layers is None else layers
     kernel = jax.jit(partial(ssm_kernel, length=length, discretization=discretization))
-    found = [_layer_kernels(_layer_ssm(params, layer), kernel) for layer in layers]
-    numbers = tuple(layer + 1 for layer in layers)
-    memory, magnitude = (np.stack(part) for part in zip(*found, strict=True))
-    if not (np.isfinite(memory).all() and np.isfinite(magnitude).all() and magnitude.any()):
+    layers = [_layer_kernels(_layer_ssm(layer), kernel) for layer in params.values()]
+    memory = np.stack([memory for memory, _ in layers])
+    magnitude = np.stack([magnitude for _, magnitude in layers])
+    finite = np.isfinite(memory).all() and np.isfinite(magnitude).all()
+    if not (finite and magnitude.any()):
         raise InputError(
-            "the kernels are zero or not finite, so there is nothing to draw; take another checkpoint"
+            "the kernels are zero or not finite, so there is nothing to draw; take another "
+            "checkpoint"
         )
-    return Kernels(numbers, memory, magnitude)
+    return Kernels(tuple(layer + 1 for layer in params), memory, magnitude)
 
 
-def _layer_ssm(params: Mapping[str, Any], layer: int) -> DiagonalSSM:
+def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
     names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
-    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name][layer]) for name in names)
+    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
     shared = (log_dt, -np.exp(inv_A_real), A_imag, B)
     if log_dt.ndim == 1:  # the directions share their dynamics
         shared = tuple(x[None] for x in shared)
@@ -157,25 +159,24 @@ def _layer_ssm(params: Mapping[str, Any], layer: int) -> DiagonalSSM:
 def _layer_kernels(
     ssm: DiagonalSSM, kernel: Callable[[DiagonalSSM], Array]
 ) -> tuple[np.ndarray, np.ndarray]:
-    decay = -np.exp(ssm.log_dt)[..., None] * ssm.A_real  # [R, D, M], per token
-    order = np.argsort(-decay.mean(-1), axis=-1)  # [R, D], fastest decay first
+    """Returns memory [sets, channels, modes] and magnitude [directions, channels, lags], sorted."""
+    decay = -np.exp(ssm.log_dt)[..., None] * ssm.A_real  # [sets, channels, modes], per token
+    order = np.argsort(-decay.mean(-1), axis=-1)  # [sets, channels], fastest decay first
+    memory = 1 / np.take_along_axis(decay, order[..., None], axis=1)
     magnitude = np.abs(np.asarray(kernel(ssm)))
     by_direction = np.broadcast_to(order, (len(magnitude), order.shape[1]))
-    return (
-        1 / np.take_along_axis(decay, order[..., None], axis=1),
-        np.take_along_axis(magnitude, by_direction[..., None], axis=1),
-    )
+    return memory, np.take_along_axis(magnitude, by_direction[..., None], axis=1)
 
 
 def memory_histogram(memory: np.ndarray, bins: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Share of a layer's modes by memory length.
+    """Returns the share of a layer's modes by memory length.
 
     Args:
-        memory: [N, ...] memory of the modes of N layers, in tokens.
+        memory: of the modes of layers, in tokens, [layers, ...].
         bins: number of bins, equally wide in the logarithm, the same for all layers.
 
     Returns:
-        (edges [bins + 1] in tokens, share [N, bins] in percent, each row summing to 100).
+        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing to 100).
     """
     low, high = memory.min(), memory.max()
     margin = 1.05 if low == high else 1.0
@@ -186,8 +187,12 @@ def memory_histogram(memory: np.ndarray, bins: int = 20) -> tuple[np.ndarray, np
 
 
 def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
-    """Loss, learning rate and, where there was an evaluation, ROUGE over the steps; ``size`` in
-    inches."""
+    """Draws loss, learning rate and, after an evaluation, ROUGE over the steps.
+
+    Args:
+        runs: of ``read_run``.
+        size: width and height in inches.
+    """
     panels = [("loss", "loss (nats per token)"), ("learning_rate", "learning rate")]
     if any("mean_rouge" in run.evaluation for run in runs):
         panels.append(("mean_rouge", "mean ROUGE (0 to 100)"))
@@ -213,45 +218,47 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     curve = (run.training | run.evaluation).get(name)
     if curve is None:
         return
-    colour, style = (
-        COLOURS[number % len(COLOURS)],
-        LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)],
-    )
+    color, style = _color_and_style(number)
     marker = "o" if len(curve.steps) < 20 else None  # a single evaluation makes no line
-    ax.plot(*curve, style, color=colour, marker=marker, markersize=3, label=run.name)
+    ax.plot(*curve, style, color=color, marker=marker, markersize=3, label=run.name)
+
+
+def _color_and_style(number: int) -> tuple[str, str]:
+    """Returns color and line style of a curve by its number, from 0."""
+    style = number // len(COLORS) % len(LINE_STYLES)
+    return COLORS[number % len(COLORS)], LINE_STYLES[style]
 
 
 def _draw_baseline(ax: "Axes", run: Run) -> None:
-    """The score of the document's first sentences, which does not change with the steps."""
+    """Draws the score of the documents' first sentences, which does not change with the steps."""
     ax.set_ylim(bottom=0)
-    if (lead := run.evaluation.get("lead_mean_rouge")) is not None:
-        ax.axhline(lead.values[-1], color="0.4", linestyle=":")
-        ax.set_ylim(top=1.15 * max(ax.get_ylim()[1], lead.values[-1]))
-        ax.annotate(
-            "lead baseline",
-            (0.02, lead.values[-1]),
-            (0, 3),
-            ("axes fraction", "data"),
-            "offset points",
-        )
+    lead = run.evaluation.get("lead_mean_rouge")
+    if lead is None:
+        return
+    score = lead.values[-1]
+    ax.axhline(score, color="0.4", linestyle=":")
+    ax.set_ylim(top=1.15 * max(ax.get_ylim()[1], score))
+    ax.annotate("lead baseline", (0.02, score), (0, 3), ("axes fraction", "data"), "offset points")
 
 
 def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
-    """A row per layer: histogram of the modes' memory, then |kernel| of each direction; ``size`` in
-    inches."""
-    edges, share = memory_histogram(found.memory)
+    """Draws a row per layer: a histogram of the modes' memory, then |kernel| of each direction.
+
+    Args:
+        found: of ``kernels``.
+        size: width and height in inches.
+    """
+    edges, shares = memory_histogram(found.memory)
     top = found.magnitude.max()
+    num_layers, num_directions = found.magnitude.shape[:2]
     with _style():
         from matplotlib.colors import LogNorm
 
-        figure, axes = _figure(
-            size, len(share), 1 + found.magnitude.shape[1], sharex="col", sharey="col"
-        )
-        norm = LogNorm(top * SHOWN_RANGE, top, clip=True)
-        for row, number, part, magnitudes in zip(
-            axes, found.layers, share, found.magnitude, strict=True
-        ):
-            row[0].stairs(part, edges, fill=True, color=COLOURS[0])
+        figure, axes = _figure(size, num_layers, 1 + num_directions, sharex="col", sharey="col")
+        norm = LogNorm(top * COLOR_RANGE, top, clip=True)
+        layers = zip(axes, found.layers, shares, found.magnitude, strict=True)
+        for row, number, share, magnitudes in layers:
+            row[0].stairs(share, edges, fill=True, color=COLORS[0])
             row[0].set(xscale="log", ylabel=f"layer {number}\nmodes (%)")
             row[1].set_ylabel("channel")
             for ax, magnitude in zip(row[1:], magnitudes, strict=True):
@@ -262,13 +269,13 @@ def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
             ax.set_title(title, fontsize="medium")
         for ax in axes[-1][1:]:
             ax.set_xlabel("lag (tokens)")
-        options = {"location": "bottom", "extend": "min", "aspect": 30, "pad": 0.1 / len(share)}
+        options = {"location": "bottom", "extend": "min", "aspect": 30, "pad": 0.1 / num_layers}
         figure.colorbar(image, ax=axes[:, 1:], label="|kernel|", **options)
     return figure
 
 
 def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
-    """An image of [D, L]; channels that share a row of pixels are averaged."""
+    """Draws an image of [channels, lags]; channels that share a row of pixels are averaged."""
     return ax.imshow(
         magnitude,
         aspect="auto",
@@ -280,26 +287,22 @@ def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
 
 
 def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) -> "Figure":
-    """A line per data set: how much of the summaries' bigrams has been read, over how much of the
-    documents.
+    """Draws a line per data set: the share of the summaries' bigrams over that of the documents.
 
     Args:
-        curves: name to ``analysis.extractive.mean_salient_bigrams``.
-        size: inches.
+        curves: name -> ``analysis.extractive.mean_salient_bigrams``.
+        size: width and height in inches.
     """
     with _style():
         figure, axes = _figure(size, 1, 1)
         for number, (name, curve) in enumerate(curves.items()):
-            colour, style = (
-                COLOURS[number % len(COLOURS)],
-                LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)],
-            )
+            color, style = _color_and_style(number)
             read = np.linspace(0, 100, len(curve) + 1)
             axes[0][0].plot(
                 read,
                 100 * np.r_[0, curve],
                 style,
-                color=colour,
+                color=color,
                 marker="o",
                 markersize=3,
                 label=name,
@@ -314,8 +317,8 @@ def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) 
     return figure
 
 
-def read_study(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a sweep's results.jsonl (benchmarks/study.py); a last line cut short is left out.
+def read_sweep(path: str | Path) -> list[dict[str, Any]]:
+    """Reads results.jsonl of a sweep (benchmarks/study.py); a last line cut short is left out.
 
     Raises:
         InputError: no such file, a line that is no row of a sweep (names file and line), or no row
@@ -328,10 +331,12 @@ def read_study(path: str | Path) -> list[dict[str, Any]]:
             f"{path}: cannot be read ({error.strerror}); give results.jsonl of a sweep"
         ) from error
     rows = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+    finished_lines = text[: text.rfind("\n") + 1]
+    for number, line in enumerate(finished_lines.splitlines(), 1):
         try:
-            rows.append(row := json.loads(line))
-            _ = [row[key] for key in ("encoder", "cross", "seed", *STUDY_PANELS)]
+            row = json.loads(line)
+            _ = [row[key] for key in ("encoder", "cross", "seed", *SWEEP_PANELS)]
+            rows.append(row)
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{path}:{number}: not a row of a sweep; delete the line") from None
     if not rows:
@@ -339,56 +344,37 @@ def read_study(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-STUDY_PANELS = {
-    "bits": "bits per token",
-    "mean_rouge": "mean ROUGE (0 to 100)",
-    "tokens_per_second": "tokens/s",
-}
+def sweep_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+    """Draws a line per encoder attention, a color per cross-attention, and a dot per run.
 
-
-def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
-    """A line per encoder attention, a colour per cross-attention, a dot per run, and panels of what
-    was measured.
+    There is a panel for each of ``SWEEP_PANELS``.
 
     Args:
-        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
-        size: inches.
+        rows: each with "encoder", "cross" and the keys of ``SWEEP_PANELS`` (benchmarks/study.py).
+        size: width and height in inches.
     """
-    encoders, crosses = (
-        list(dict.fromkeys(row[key] for row in rows)) for key in ("encoder", "cross")
-    )
+    encoders = list(dict.fromkeys(row["encoder"] for row in rows))
+    crosses = list(dict.fromkeys(row["cross"] for row in rows))
     with _style():
-        figure, axes = _figure(size, 1, len(STUDY_PANELS), sharey=True)
-        for ax, (name, label) in zip(axes[0], STUDY_PANELS.items(), strict=True):
+        figure, axes = _figure(size, 1, len(SWEEP_PANELS), sharey=True)
+        for ax, (name, label) in zip(axes[0], SWEEP_PANELS.items(), strict=True):
             for number, cross in enumerate(crosses):
-                own = [row for row in rows if row["cross"] == cross]
-                places = [
-                    encoders.index(row["encoder"]) + 0.2 * (number - (len(crosses) - 1) / 2)
-                    for row in own
-                ]
-                colour = COLOURS[number % len(COLOURS)]
-                ax.plot(
-                    [row[name] for row in own],
-                    places,
-                    "o",
-                    color=colour,
-                    markersize=3.5,
-                    label=cross,
-                )
+                selected = [row for row in rows if row["cross"] == cross]
+                offset = 0.2 * (number - (len(crosses) - 1) / 2)
+                x = [row[name] for row in selected]
+                y = [encoders.index(row["encoder"]) + offset for row in selected]
+                color = COLORS[number % len(COLORS)]
+                ax.plot(x, y, "o", color=color, markersize=3.5, label=cross)
             ax.set(xlabel=label, yticks=range(len(encoders)), yticklabels=encoders)
             ax.grid(alpha=0.3, linewidth=0.5)
         axes[0][0].invert_yaxis()
-        figure.legend(
-            *axes[0][0].get_legend_handles_labels(),
-            loc="outside upper center",
-            ncols=4,
-            frameon=False,
-        )
+        handles = axes[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
 def save(figure: "Figure", path: str | Path, dpi: int) -> None:
-    """Writes the figure in the format of the path's ending, ``dpi`` pixels to the inch."""
+    """Writes a figure in the format of the path's ending, with ``dpi`` pixels to the inch."""
     content = io.BytesIO()
     figure.savefig(content, format=Path(path).suffix[1:].lower(), dpi=dpi)
     try:
@@ -416,7 +402,7 @@ def _style() -> Any:
 def _figure(
     size: tuple[float, float], rows: int, columns: int, **options: Any
 ) -> tuple["Figure", np.ndarray]:
-    """A figure of its own, without the global state and the windows of pyplot."""
+    """Returns a new figure and its axes, without the global state and the windows of pyplot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")

@@ -1,13 +1,16 @@
 """longsum plots: training curves, state-space kernels, where summaries come from, sweeps."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console
 from longsum_jax.commands.corpus import add_data_flags, read_pairs
 from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
 
 EXAMPLES = """\
   # loss, learning rate and ROUGE of two runs, one beside the other
@@ -25,21 +28,25 @@ EXAMPLES = """\
   # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/study.py)
   longsum plots study runs/study/results.jsonl --out=study.png
 
-In pictures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels are sorted by
-the mean decay of their modes, the longest memory on top.
+In figures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels
+are sorted by the mean decay of their modes, the longest memory on top.
 """
 FORMATS = (".png", ".pdf", ".svg")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Draws one figure; raises InputError for what cannot be read or drawn."""
-    args = _parse(argv)
-    from longsum_jax.analysis import figures as plotting
+    """Draws one figure.
 
-    plotting.require_matplotlib()
+    Raises:
+        InputError: data that cannot be read or drawn, or a file that cannot be written.
+    """
+    args = _parse(argv)
+    from longsum_jax.analysis import figures
+
+    figures.require_matplotlib()
     _check_output(args)
     figure = args.draw(args)
-    plotting.save(figure, args.out, args.dpi)
+    figures.save(figure, args.out, args.dpi)
     width, height = figure.get_size_inches()
     print(f"{args.out}: {width:g} x {height:g} inches")
 
@@ -97,7 +104,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _numbers(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        return [int(number) for number in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a list of numbers such as 1,6,12'
@@ -117,33 +124,52 @@ def _check_output(args: argparse.Namespace) -> None:
 
 
 def _curves(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.analysis import figures
 
-    runs = [plotting.read_run(workdir) for workdir in args.workdirs]
-    return plotting.curves_figure(runs, (args.width, args.height or 2.4))
+    runs = [figures.read_run(workdir) for workdir in args.workdirs]
+    return figures.curves_figure(runs, (args.width, args.height or 2.4))
 
 
 def _kernels(args: argparse.Namespace) -> Any:
     from longsum_jax import load
-    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.analysis import figures
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
     if not 2 <= args.length <= MAX_LENGTH:
         raise InputError(f"--length={args.length} must lie between 2 and {MAX_LENGTH}")
     model = load(args.model)
-    if model.config.encoder_attention != "s4d":
-        raise InputError(
-            f'{args.model}: a model of family "{model.family.name}" has no state-space layers to draw'
-        )
-    ssm = model.params["encoder"]["layers"]["self_attention"]
-    layers = _chosen_layers(args.layers, len(ssm["log_dt"]))
+    layers = _state_space_layers(model, args)
     discretization = model.config.ssm_discretization
-    found = plotting.kernels(ssm, args.length, layers=layers, discretization=discretization)
-    return plotting.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+    found = figures.kernels(layers, args.length, discretization=discretization)
+    return figures.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+
+
+def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, Mapping[str, Any]]:
+    """Returns the parameters of the state-space layers that --layers names, or of all, by index."""
+    from longsum_jax.layers.layer_groups import (
+        layer_attentions,
+        layer_params,
+        num_layers,
+        parse_hybrid,
+    )
+
+    name = model.config.encoder_attention
+    if "s4d" not in dict(parse_hybrid(name)):
+        raise InputError(
+            f'{args.model}: a model of family "{model.family.name}" has no state-space layers to '
+            f"draw, but {name} attention"
+        )
+    encoder = model.params["encoder"]
+    attentions = layer_attentions(name, num_layers(encoder))
+    chosen = [layer for layer, attention in enumerate(attentions) if attention == "s4d"]
+    if args.layers:
+        _check_layers(args.layers, attentions)
+        chosen = [number - 1 for number in args.layers]
+    return {layer: layer_params(encoder, layer)["self_attention"] for layer in chosen}
 
 
 def _bigrams(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.analysis import figures
     from longsum_jax.analysis.extractive import mean_salient_bigrams
 
     curves = {}
@@ -152,32 +178,38 @@ def _bigrams(args: argparse.Namespace) -> Any:
             curves[path] = mean_salient_bigrams(read_pairs(path, args))
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
-    # The shortest ends of the paths that tell them apart; whole ones would leave no room for the
-    # lines.
-    length = next(
-        (n for n in range(1, 99) if len({_end(path, n) for path in curves}) == len(curves)), 99
-    )
+    # The shortest ends of the paths that tell them apart; complete ones would leave no room for
+    # the lines.
+    longest = max(len(Path(path).parts) for path in curves)
+    for length in range(1, longest + 1):
+        if len({_end(path, length) for path in curves}) == len(curves):
+            break
     named = {_end(path, length): curve for path, curve in curves.items()}
-    return plotting.bigrams_figure(named, (args.width, args.height or 2.6))
+    return figures.bigrams_figure(named, (args.width, args.height or 2.6))
 
 
-def _end(path: str, parts: int) -> str:
-    return "/".join(Path(path).parts[-parts:])
+def _end(path: str, length: int) -> str:
+    return "/".join(Path(path).parts[-length:])
 
 
 def _study(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures as plotting
+    from longsum_jax.analysis import figures
 
-    rows = plotting.read_study(args.results)
+    rows = figures.read_sweep(args.results)
     lines = len({row["encoder"] for row in rows})
-    return plotting.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
+    return figures.sweep_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
 
 
-def _chosen_layers(numbers: list[int] | None, count: int) -> list[int]:
-    """Indices of the layers that --layers names."""
-    for number in numbers or []:
-        if not 1 <= number <= count:
+def _check_layers(numbers: Sequence[int], attentions: Sequence[str]) -> None:
+    """Raises InputError unless all numbers, from 1, are those of state-space layers."""
+    for number in numbers:
+        if not 1 <= number <= len(attentions):
             raise InputError(
-                f"--layers: there is no layer {number}; the model has layers 1 to {count}"
+                f"--layers: there is no layer {number}; the model has layers 1 to {len(attentions)}"
             )
-    return [number - 1 for number in numbers] if numbers else list(range(count))
+        if attentions[number - 1] != "s4d":
+            known = [str(i) for i, name in enumerate(attentions, 1) if name == "s4d"]
+            raise InputError(
+                f"--layers: layer {number} has {attentions[number - 1]} attention; state-space "
+                f"layers are {', '.join(known)}"
+            )

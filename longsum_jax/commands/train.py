@@ -9,7 +9,9 @@ from longsum_jax.commands import console
 if TYPE_CHECKING:
     import argparse
 
-    from longsum_jax.experiment.experiment import Experiment
+    from longsum_jax.data.examples.base import ExampleStore
+    from longsum_jax.experiment.config import RunConfig
+    from longsum_jax.experiment.experiment import Evaluator, Experiment
     from longsum_jax.training.loop import FitResult
 
 EXAMPLES = """\
@@ -21,10 +23,12 @@ EXAMPLES = """\
       --config.tokenizer.path=spiece.model --config.mesh.preset=fsdp --config.mesh.fsdp=8
 
   # fine-tune a published checkpoint on reports of your own
-  python -m longsum_jax.train --config=configs/locost_finetune.py:govreport --workdir=runs/reports \\
-      --config.init_from=locost-base --config.task.source='json:reports/{split}.jsonl'
+  python -m longsum_jax.train --config=configs/locost_finetune.py:govreport \\
+      --workdir=runs/reports --config.init_from=locost-base \\
+      --config.task.source='json:reports/{split}.jsonl'
 
-The same command started again continues from the last checkpoint of --workdir. SIGTERM and Ctrl-C save first.
+The same command started again continues from the last checkpoint of --workdir. SIGTERM and Ctrl-C
+save first.
 """
 
 
@@ -33,6 +37,70 @@ def main(argv: Sequence[str]) -> int:
     from longsum_jax.experiment.config_files import read_config, split_overrides
 
     rest, overrides = split_overrides(argv)
+    args = _parser().parse_args(rest)
+    config = read_config(args.config, overrides)
+
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.training.distributed import require_agreement
+    from longsum_jax.training.reporter import TrainingDiverged
+    from longsum_jax.training.workdir import check_workdir
+
+    check_workdir(args.workdir, config)
+    _join_hosts(args)
+    require_agreement(config, "config")
+    try:
+        _train(run_config(config), args.workdir)
+    except TrainingDiverged as error:
+        console.print_stderr(f"error: {error}")
+        return 1
+    return 0
+
+
+def _train(run: "RunConfig", workdir: str) -> None:
+    from longsum_jax.data.prefetch import Prefetcher
+    from longsum_jax.experiment import experiment as steps
+    from longsum_jax.training.distributed import require_agreement
+    from longsum_jax.training.loop import fit
+    from longsum_jax.training.optimizers import make_optimizer
+
+    # The model, the task and the data. Everything that can be wrong with the input shows here,
+    # before anything is written.
+    steps.check_run(run)
+    steps.check_mesh(run)
+    optimizer = make_optimizer(run.optimizer)
+    with console.spinner("reading documents"):
+        experiment = steps.prepare(run, workdir)
+        store = steps.make_store(experiment)
+        batches = steps.make_batches(experiment, store)
+        evaluator = steps.make_evaluator(experiment)
+    fingerprint = experiment.setup.tokenizer.fingerprint
+    size = _describe_size(experiment, store)
+    require_agreement({"tokenizer": fingerprint, "examples": size}, "data")
+    initial_params = steps.initial_params(experiment)
+    _announce(experiment, size)
+
+    # Training
+    steps.write_model_directory(experiment)
+    with Prefetcher(batches, run.data.prefetch) as prefetched:
+        result = fit(
+            loss_fn=steps.make_loss(experiment),
+            init=run.family.init_params(experiment.setup.config),
+            optimizer=optimizer,
+            batches=prefetched,
+            options=run.training,
+            workdir=workdir,
+            mesh_options=run.mesh,
+            run=run.description,
+            model_name=run.family.name,
+            evaluate=evaluator,
+            initial_params=initial_params,
+        )
+
+    # The report
+    _report(experiment, evaluator, result)
+
+
+def _parser() -> "argparse.ArgumentParser":
     parser = console.parser(
         "train", "Trains a model as a config file says, and resumes it.", EXAMPLES
     )
@@ -48,28 +116,7 @@ def main(argv: Sequence[str]) -> int:
         "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
     )
     _add_host_flags(parser)
-    args = parser.parse_args(rest)
-    config = read_config(args.config, overrides)
-
-    import jax
-
-    from longsum_jax.experiment.experiment import Experiment
-    from longsum_jax.training.distributed import require_agreement
-    from longsum_jax.training.reporter import TrainingDiverged
-    from longsum_jax.training.workdir import check_workdir
-
-    check_workdir(args.workdir, config)
-    _join_hosts(args)
-    require_agreement(config, "config")
-    experiment = Experiment(config, args.workdir)
-    try:
-        result = _train(experiment)
-    except TrainingDiverged as error:
-        console.print_stderr(f"error: {error}")
-        return 1
-    if jax.process_index() == 0:
-        _report(experiment, result)
-    return 0
+    return parser
 
 
 def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
@@ -87,93 +134,72 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
 def _join_hosts(args: "argparse.Namespace") -> None:
     from longsum_jax.training.distributed import find_cluster, join
 
-    given = {
+    flags = {
         "coordinator": args.coordinator,
         "num_processes": args.num_processes,
         "process_id": args.process_id,
     }
-    cluster = find_cluster(os.environ, mode=args.distributed, **given)
+    cluster = find_cluster(os.environ, mode=args.distributed, **flags)
     if cluster is not None:
         with console.spinner("connecting the processes"):
             join(cluster)
         _say(
-            "when one process dies, all end within a minute or two; the same commands continue from the last checkpoint"
+            "when one process dies, all end within a minute or two; the same commands continue "
+            "from the last checkpoint"
         )
 
 
-def _train(experiment: "Experiment") -> "FitResult":
-    from longsum_jax.data.prefetch import Prefetcher
-    from longsum_jax.training.distributed import require_agreement
-    from longsum_jax.training.loop import fit
-    from longsum_jax.training.optimizers import make_optimizer
-
-    # Everything that can be wrong with the input shows here, before anything is written.
-    experiment.check_mesh()
-    optimizer = make_optimizer(experiment.optimizer)
-    with console.spinner("reading documents"):
-        batches, evaluate = experiment.batches(), experiment.evaluator()
-    require_agreement(
-        {"tokenizer": experiment.tokenizer.fingerprint, "examples": _size(experiment)}, "data"
-    )
-    if experiment.mesh.sequence != 1:
-        _say(
-            f"documents are padded to {', '.join(map(str, experiment.source_lengths))} tokens, cut over mesh.sequence"
-        )
-    initial_params = experiment.initial_params()
-    if experiment.start is not None and (fresh := experiment.start.fresh):
-        _say(f"not in {experiment.init_from}, so new: {', '.join(fresh)}")
-    _say(
-        f"{_size(experiment)}; {experiment.tokenizer.vocab_size} token ids; compiling the first step"
-    )
-
-    experiment.write_model_directory()
-    with Prefetcher(batches, experiment.data.prefetch) as batches:
-        return fit(
-            loss_fn=experiment.loss_fn(),
-            init=experiment.family.init_params(experiment.config),
-            optimizer=optimizer,
-            batches=batches,
-            options=experiment.training,
-            workdir=experiment.workdir,
-            mesh_options=experiment.mesh,
-            run=experiment.description,
-            model_name=experiment.family.name,
-            evaluate=evaluate,
-            initial_params=initial_params,
-        )
+def _announce(experiment: "Experiment", size: str) -> None:
+    """Says what the run reads and what is new in its model."""
+    run = experiment.setup.run
+    if run.mesh.sequence != 1:
+        lengths = ", ".join(map(str, experiment.objective.source_lengths))
+        _say(f"documents are padded to {lengths} tokens, cut over mesh.sequence")
+    if experiment.start is not None and experiment.start.fresh:
+        _say(f"not in {run.init_from}, so new: {', '.join(experiment.start.fresh)}")
+    vocab_size = experiment.setup.tokenizer.vocab_size
+    _say(f"{size}; {vocab_size} token ids; compiling the first step")
 
 
-def _size(experiment: "Experiment") -> str:
-    if not hasattr(experiment.store, "__len__"):
+def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
+    """Returns how many examples there are, and what became of the documents."""
+    from longsum_jax.experiment.experiment import count_held_out
+
+    if not hasattr(store, "__len__"):
         return "streamed"
-    counts = getattr(experiment.store, "counts", None)
+    counts = getattr(store, "counts", None)
     if counts is None:
-        return str(len(experiment.store))
-    held_out = (
-        f"{experiment.held_out} documents held out for evaluation, "
-        if experiment.task.holds_out
-        else ""
-    )
+        return str(len(store))
+    task = experiment.setup.task
+    held_out = ""
+    if task.holds_out:
+        held_out = f"{count_held_out(task)} documents held out for evaluation, "
     return (
-        f"{held_out}{len(experiment.store)} examples from {counts.read} documents, {counts.too_short} too short, "
-        f"{counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the length limit"
+        f"{held_out}{len(store)} examples from {counts.read} documents, {counts.too_short} too "
+        f"short, {counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the "
+        "length limit"
     )
 
 
-def _report(experiment: "Experiment", result: "FitResult") -> None:
-    """How training ended, how good the model is, and what to do with it."""
-    where = experiment.workdir
+def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "FitResult") -> None:
+    """Prints how training ended, how good the model is, and what to do with it."""
+    import jax
+
+    if jax.process_index():
+        return
     if result.stopped_by in ("SIGTERM", "SIGINT"):
         _say(
-            f"stopped by {result.stopped_by} after step {result.step}, saved; the same command continues"
+            f"stopped by {result.stopped_by} after step {result.step}, saved; the same command "
+            "continues"
         )
         return
-    print(f"{result.step} steps done; checkpoints and metrics are in {where}")
-    if experiment.evaluation.examples:
-        print(
-            f"\n{experiment.objective.report(experiment.evaluation_at(result.step, result.state.params))}"
-        )
-    if next_step := experiment.objective.next_step():
+    workdir = experiment.setup.workdir
+    print(f"{result.step} steps done; checkpoints and metrics are in {workdir}")
+    if evaluator is not None:
+        evaluation = evaluator.at(result.step, result.state.params)
+        print(f"\n{experiment.objective.report(evaluation)}")
+    next_step = experiment.objective.next_step()
+    if next_step:
         print(f"\n{next_step}")
 
 

@@ -1,5 +1,4 @@
-"""Config files: Python files with ``get_config(mode)``, and the overrides that a command line puts
-on top.
+"""Config files: Python files with ``get_config(mode)``, and the overrides of a command line.
 
 ``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
 ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
@@ -23,12 +22,12 @@ _PREFIX = "--config."
 
 
 def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The config as nested plain dictionaries.
+    """Returns the config as nested plain dictionaries.
 
     Args:
         spec: ``FILE[:mode][,key=value]...``, where a key is an argument of the file or, dotted, one
-            of its config; a FILE that is not in the working directory is looked for among the configs
-            that the package ships (``configs/quickstart.py``).
+            of its config; a FILE that is not in the working directory is looked for among the
+            configs that the package ships (``configs/quickstart.py``).
         overrides: dotted key to text, applied last.
 
     Raises:
@@ -69,8 +68,10 @@ def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def set_value(config: dict[str, Any], key: str, text: str) -> None:
-    """Replaces the value at a dotted ``key`` by ``text``, read as the type of the value that is
-    there."""
+    """Replaces the value at a dotted ``key`` by ``text``, read as the type of the old value."""
+    # Here, not above: --help should not wait for it.
+    from longsum_jax.experiment.config import allowed_words
+
     *parents, last = key.split(".")
     node = config
     for depth, parent in enumerate(parents):
@@ -85,7 +86,7 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
         raise InputError(
             f"config.{key} is a section with the keys {', '.join(node[last])}; set one of those"
         )
-    node[last] = _parse(text, node[last], f"config.{key}")
+    node[last] = _parse(text, node[last], f"config.{key}", allowed_words(key))
 
 
 def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
@@ -94,7 +95,12 @@ def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
         raise InputError(f'{place}: unknown key "{name}"; {did_you_mean(name, node)}')
 
 
-def _parse(text: str, old: Any, where: str) -> Any:
+def _parse(text: str, old: Any, where: str, words: tuple[str, ...] = ()) -> Any:
+    """Reads a value of the type of ``old``; or one of ``words``, which then stand for numbers."""
+    if text in words:
+        return text
+    if words and isinstance(old, str):
+        old = 0
     if isinstance(old, str):
         return text
     if isinstance(old, bool):
@@ -127,7 +133,7 @@ def _find(name: str) -> Path:
 
 
 def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
-    """The config of a mode; takes the file's own arguments out of ``values``."""
+    """Returns the config of a mode; takes the file's own arguments out of ``values``."""
     try:
         module = _run(path)
         if not hasattr(module, "get_config"):
@@ -139,9 +145,8 @@ def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str,
         if modes and mode not in modes:
             raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
         names = getattr(module, "ARGUMENTS", ())
-        config = _to_dict(
-            module.get_config(mode, **{name: values.pop(name) for name in names if name in values})
-        )
+        arguments = {name: values.pop(name) for name in names if name in values}
+        config = _to_dict(module.get_config(mode, **arguments))
         _check_arguments(values, names, config, path)
         return config
     except InputError:
@@ -154,11 +159,13 @@ def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str,
 def _check_arguments(
     values: Mapping[str, str], names: Sequence[str], config: Mapping[str, Any], path: Path
 ) -> None:
+    """Raises InputError for a key that is neither an argument of the file nor in its config."""
     for key in values:
         if names and "." not in key and key not in config:
-            listed, guess = ", ".join(names), did_you_mean(key, {*names, *config})
+            guess = did_you_mean(key, {*names, *config})
             raise InputError(
-                f'{path}: "{key}" is neither an argument ({listed}) nor a section of its config; {guess}'
+                f'{path}: "{key}" is neither an argument ({", ".join(names)}) nor a section of '
+                f"its config; {guess}"
             )
 
 

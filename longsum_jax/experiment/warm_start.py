@@ -1,5 +1,7 @@
-"""The model that a training run starts from: a directory or workdir that may lack a head or what we
-add to a family."""
+"""The model that a training run starts from.
+
+It is a directory or workdir that may lack a head, or additions of this library to a family.
+"""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,89 +18,92 @@ from longsum_jax.models.family import Family
 from longsum_jax.schema import compare_trees
 from longsum_jax.typing import Params
 
-HEAD = "head/"  # parameters below it belong to a task; all others are what pre-training is for
+HEAD = "head/"  # path of a task's own parameters; pre-training is for all others
 
 
 class WarmStart:
-    """What ``init_from`` names.
+    """The model of ``init_from``, whose parameters a new run takes over.
 
     Args:
         path: a model directory, a training workdir, or a name on the Hub.
-        family, config: the model to be trained.
+        family: the family of the model to be trained.
+        config: the config of the model to be trained.
         seed: of the parameters that ``path`` does not have.
 
     Attributes:
         tokenizer: None when there is none at ``path``.
-        generation_config, summarization: as there.
+        generation_config: the start's, as read from its directory.
+        summarization: the start's, as read from its config.json.
+        auxiliary: the start's, to read segments.
         fresh: paths of the parameters that are new: the head's, and those that the family's
-            published class has no counterpart of (an attention's own, memories).
+            published class has no counterpart of (an attention's, memories').
 
     Raises:
         InputError: nothing that can be loaded, another family, or other parameters that differ.
     """
 
     def __init__(self, path: str, family: Family, config: Any, seed: int = 0) -> None:
-        self._path, self._family, self._config, self._seed = path, family, config, seed
+        self._family, self._config, self._seed = family, config, seed
         self._model = load(path)
-        self.tokenizer, self.generation_config = (
-            self._model.tokenizer,
-            self._model.generation_config,
-        )
+        self._shapes = family.parameter_shapes(config)
+        self.tokenizer = self._model.tokenizer
+        self.generation_config = self._model.generation_config
         self.summarization = self._model.summarization
-        self.fresh = self._compare()
+        self.auxiliary = self._model.auxiliary
+        self.fresh = self._compare(path)
 
-    def _compare(self) -> list[str]:
-        wanted, own = (
-            self._family.parameter_shapes(self._config),
-            self._family.unpublished_parameters(self._config),
-        )
-        found = {name: x.shape for name, x in jax.eval_shape(self._there).items()}
+    @cached_property
+    def params(self) -> Params:
+        """The parameters, those of ``fresh`` drawn anew."""
+        loaded = self._loaded_params()
+        drawn = self._draw_fresh() if self.fresh else {}
+        flat = {name: drawn[name] if name in drawn else loaded[name] for name in self._shapes}
+        return flax.traverse_util.unflatten_dict(flat, sep="/")
+
+    def _compare(self, path: str) -> list[str]:
+        """Returns the names of the fresh parameters; InputError if any other one differs."""
+        wanted = self._shapes
+        unpublished = self._family.unpublished_parameters(self._config)
+        found = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
         difference = compare_trees(wanted, found)
         differing = sorted(name for names in difference for name in names)
         foreign = [
             name
             for name in differing
-            if not name.startswith(HEAD) and (name in found or name not in own)
+            if not name.startswith(HEAD) and (name in found or name not in unpublished)
         ]
         if self._model.family is not self._family or foreign:
             first = foreign[0] if foreign else "its family"
             raise InputError(
-                f"config.init_from: {self._path} is another model than config.model, differing in {first} "
-                f"({found.get(first)} there, {wanted.get(first)} here) and {max(len(foreign) - 1, 0)} more"
+                f"config.init_from: {path} is another model than config.model, differing in "
+                f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
+                f"{max(len(foreign) - 1, 0)} more"
             )
         if self._model.config.head == self._config.head:
             return [name for name in differing if name in wanted]
         # Layers of another head may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]
 
-    def _there(self) -> dict[str, Any]:
-        """Flat path to array of what was loaded, its layers in the groups of the model to be
-        trained."""
-        flat = flax.traverse_util.flatten_dict(_plain(self._model.params), sep="/")
-        return regroup(flat, self._family.parameter_shapes(self._config))
+    def _loaded_params(self) -> dict[str, Any]:
+        """Returns flat path to array, the layers in the groups of the model to be trained."""
+        flat = flax.traverse_util.flatten_dict(_to_dict(self._model.params), sep="/")
+        return regroup(flat, self._shapes)
 
-    @cached_property
-    def params(self) -> Params:
-        """The parameters, those of a fresh head drawn anew."""
-        names = self._family.parameter_shapes(self._config)
-        there = self._there()
-        drawn = self._drawn() if self.fresh else {}
-        flat = {name: drawn[name] if name in drawn else there[name] for name in names}
-        return flax.traverse_util.unflatten_dict(flat, sep="/")
-
-    def _drawn(self) -> dict[str, Any]:
-        """Random values of the fresh parameters alone; what the others would be is never
-        computed."""
+    def _draw_fresh(self) -> dict[str, Any]:
+        """Returns random values of the fresh parameters; those of the others are not computed."""
         init = self._family.init_params(self._config)
 
         def draw(key: jax.Array) -> dict[str, Any]:
-            flat = flax.traverse_util.flatten_dict(_plain(nn.meta.unbox(init(key))), sep="/")
+            params = nn.meta.unbox(init(key))
+            flat = flax.traverse_util.flatten_dict(_to_dict(params), sep="/")
             return {name: flat[name] for name in self.fresh}
 
         return jax.jit(draw)(jax.random.key(self._seed))
 
 
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+def _to_dict(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested mappings as nested dictionaries."""
     return {
-        key: _plain(value) if isinstance(value, Mapping) else value for key, value in params.items()
+        name: _to_dict(value) if isinstance(value, Mapping) else value
+        for name, value in params.items()
     }

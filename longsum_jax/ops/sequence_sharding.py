@@ -6,7 +6,7 @@ names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on o
 sequence; all shards are equally long. Three things move between devices: blocks of neighbouring
 shards by a halo exchange (a window needs those next door alone, where Liu et al. 2023 pass all keys
 around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
-(``ops.attention.blockwise.merge_shards``).
+(``ops.attention.key_sets.merge_shards``).
 
 A halo exchange. Four devices share a sequence of eight blocks:
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: asynchronous, atomic, latest and best kept (orbax).
+"""Checkpoints of a training run, written asynchronously and atomically by orbax.
 
 One checkpoint is a directory named by its step with four items: "params"; "state", the rest of the
 training state; "data", the position in the data; and "meta", which says what the arrays are. An
@@ -36,7 +36,7 @@ _MOST_NAMES_SHOWN = 8
 
 
 class Restored(NamedTuple):
-    """What one checkpoint holds."""
+    """The content of one checkpoint."""
 
     step: int
     params: Any
@@ -47,8 +47,7 @@ class Restored(NamedTuple):
 
 @dataclass(frozen=True)
 class _BestEvaluated(policies.PreservationPolicy):
-    """Keeps the ``count`` checkpoints whose evaluation ranks highest; those never evaluated do not
-    count."""
+    """Keeps the ``count`` best evaluated checkpoints; those never evaluated do not count."""
 
     metric: str
     count: int
@@ -69,7 +68,7 @@ class _BestEvaluated(policies.PreservationPolicy):
 
 
 class TrainingCheckpoints:
-    """The checkpoints under one directory, for writing and for resuming.
+    """The checkpoints of a run, for writing and for resuming.
 
     Args:
         directory: made when it does not exist.
@@ -98,7 +97,8 @@ class TrainingCheckpoints:
             preservation_policy=policies.AnyPreservationPolicy(
                 [policies.LatestN(keep_latest), best]
             ),
-            best_fn=best.rank,  # without it metrics are not stored, and a resume would forget the best
+            # Without it metrics are not stored, and a resume would forget the best.
+            best_fn=best.rank,
             cleanup_tmp_directories=True,
         )
         logging.getLogger("absl").addFilter(_not_an_orbax_traceback)
@@ -106,7 +106,7 @@ class TrainingCheckpoints:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def latest_step(self) -> int | None:
-        """The step of the newest whole checkpoint, None when there is none."""
+        """Returns the step of the newest complete checkpoint, None when there is none."""
         return self._manager.latest_step()
 
     def save(
@@ -151,7 +151,7 @@ class TrainingCheckpoints:
 
         Args:
             params, state: trees of jax.ShapeDtypeStruct with shardings, of any mesh.
-            step: which one.
+            step: number of steps of the checkpoint to read.
 
         Raises:
             InputError: no checkpoint, another format version, or arrays that do not fit the
@@ -206,7 +206,7 @@ class TrainingCheckpoints:
 
     @contextlib.contextmanager
     def _explained(self, action: str, what: str) -> Iterator[None]:
-        """Turns a failing disk into one sentence."""
+        """Turns errors of the disk into an InputError of one sentence."""
         try:
             yield
         except InputError:
@@ -266,8 +266,9 @@ def restore_params(
 
 
 def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
-    """Says what `restore_params` would restore: "model", "config", "step", "metrics",
-    "library_version", ...
+    """Returns the description of the checkpoint that `restore_params` would read.
+
+    It has the keys "model", "config", "step", "metrics", "library_version" and others.
 
     Raises:
         InputError: no checkpoint there, or another format version.
@@ -278,8 +279,7 @@ def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") 
 
 
 def describe(tree: Any) -> dict[str, list[Any]]:
-    """Returns name to [shape, dtype name] of every array in a tree; the name is the path joined by
-    "/"."""
+    """Returns name to [shape, dtype name] of every array; names are paths joined by "/"."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {name_of(path): [list(leaf.shape), jnp.dtype(leaf.dtype).name] for path, leaf in leaves}
 
@@ -320,20 +320,24 @@ def library_version() -> str:
 
 
 def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
-    """A failed save reaches the caller as InputError; the tracebacks of orbax's threads would bury
-    it."""
+    """Returns whether to log a record.
+
+    A failed save reaches the caller as InputError; the tracebacks of orbax's threads would bury it.
+    """
     return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
 
 
 def _unless_of_a_failed_read(hook: Callable[[Any], None], unraisable: Any) -> None:
-    """An ``unraisablehook``. After a first error tensorstore's threads go on failing, and find
-    nobody waiting."""
+    """Reports an exception that nobody could catch, unless it follows from a failed read.
+
+    After a first error tensorstore's threads go on failing, and find nobody waiting.
+    """
     if str(unraisable.exc_value) != "Event loop is closed":
         hook(unraisable)
 
 
 def _rank(metrics: Mapping[str, float], name: str) -> float:
-    """The metric that ranks checkpoints; one that is not a number ranks below all others."""
+    """Returns the metric that ranks checkpoints; NaN ranks below all numbers."""
     value = float(metrics.get(name, -math.inf))
     return -math.inf if math.isnan(value) else value
 
@@ -347,8 +351,8 @@ def _read_meta(manager: ocp.CheckpointManager, where: Path, step: int) -> dict[s
         ) from error
     if meta.get("format_version") != FORMAT_VERSION:
         raise InputError(
-            f"{where}: step {step} has checkpoint format {meta.get('format_version')} of longsum_jax "
-            f"{meta.get('library_version')}, this version reads format {FORMAT_VERSION}"
+            f"{where}: step {step} has checkpoint format {meta.get('format_version')} of "
+            f"longsum_jax {meta.get('library_version')}, this version reads format {FORMAT_VERSION}"
         )
     return meta
 
@@ -369,6 +373,7 @@ def _opened(directory: str | Path) -> Iterator[tuple[ocp.CheckpointManager, Path
 
 
 def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[int, dict[str, Any]]:
+    """Returns step and description of the best or the latest checkpoint."""
     steps = sorted(manager.all_steps())
     if not steps:
         raise InputError(
@@ -377,14 +382,17 @@ def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[in
     if which == "latest":
         return steps[-1], _read_meta(manager, where, steps[-1])
     metas = {step: _read_meta(manager, where, step) for step in steps}
-    best = max(
-        steps,
-        key=lambda step: (_rank(metas[step]["metrics"] or {}, metas[step]["best_metric"]), step),
-    )
+
+    def rank(step: int) -> tuple[float, int]:
+        meta = metas[step]
+        return _rank(meta["metrics"] or {}, meta["best_metric"]), step
+
+    best = max(steps, key=rank)
     return best, metas[best]
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dictionaries of values by their paths joined by "/"."""
     tree: dict[str, Any] = {}
     for name, leaf in flat.items():
         *parents, last = name.split("/")

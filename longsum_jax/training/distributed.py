@@ -1,9 +1,8 @@
-"""Several processes as one run: who belongs together, how they find each other, and whether they
-mean the same.
+"""Several processes as one run: finding the others, connecting, and agreeing on the input.
 
-``jax.distributed.initialize`` does the work. What is here decides whether to call it, with what,
-and says plainly what went wrong. Each process runs the same command; every one feeds its own rows
-of a batch.
+``jax.distributed.initialize`` does the work. This module decides whether to call it, with which
+arguments, and explains failures. Each process runs the same command and feeds its own rows of a
+batch.
 """
 
 import json
@@ -19,17 +18,20 @@ import numpy as np
 from longsum_jax.errors import InputError
 
 Mode = Literal["auto", "on", "off"]
-HEARTBEAT_SECONDS = 60  # a process that is silent for so long counts as dead, and ends the run
+# A process that is silent for so long counts as dead, and ends the run.
+HEARTBEAT_SECONDS = 60
 _CONNECT_SECONDS = 300
 _FLAGS = ("coordinator", "num_processes", "process_id")
 
 
 class Cluster(NamedTuple):
-    """Which processes form a run.
+    """The processes of a run.
 
     Attributes:
-        found_by: what told us, for messages.
+        found_by: source of this knowledge, for messages.
         coordinator: "host:port" of process 0, None where jax finds all three by itself.
+        num_processes: of the run.
+        process_id: of this process, from 0.
         local_devices: indices of the devices of this process, None for jax's own choice.
     """
 
@@ -48,7 +50,7 @@ def find_cluster(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> Cluster | None:
-    """The run that this process is part of; None if it is alone.
+    """Returns the run that this process belongs to; None if it is alone.
 
     In this order: the arguments; JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID (or
     JOB_COMPLETION_INDEX, as Kubernetes counts the pods of a job); a Slurm step or an MPI run of
@@ -62,20 +64,23 @@ def find_cluster(
     Raises:
         InputError: some of what belongs together is missing or is no number.
     """
-    given = (coordinator, num_processes, process_id)
+    flags = dict(zip(_FLAGS, (coordinator, num_processes, process_id), strict=True))
+    has_flags = any(value is not None for value in flags.values())
     if mode == "off":
-        if any(value is not None for value in given):
+        if has_flags:
             raise InputError(
-                "--distributed=off contradicts --coordinator, --num_processes and --process_id; leave one out"
+                "--distributed=off contradicts --coordinator, --num_processes and --process_id; "
+                "leave one out"
             )
         return None
-    if any(value is not None for value in given):
-        return _checked(Cluster("the flags", *given), dict(zip(_FLAGS, given, strict=True)), "--")
+    if has_flags:
+        return _checked(Cluster("the flags", **flags), flags, "--")
     found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
     if found is None and mode == "on":
         raise InputError(
             "--distributed=on, but nothing here tells of other processes (no Slurm, MPI, TPU or "
-            "JAX_COORDINATOR_ADDRESS); give --coordinator=HOST:PORT --num_processes=N --process_id=I"
+            "JAX_COORDINATOR_ADDRESS); give --coordinator=HOST:PORT --num_processes=N "
+            "--process_id=I"
         )
     return found
 
@@ -84,16 +89,16 @@ def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
     if not environment.get("JAX_COORDINATOR_ADDRESS"):
         return None
     index = environment.get("JAX_PROCESS_ID") or environment.get("JOB_COMPLETION_INDEX")
-    given = {
+    values = {
         "JAX_COORDINATOR_ADDRESS": environment["JAX_COORDINATOR_ADDRESS"],
         "JAX_NUM_PROCESSES": _number(environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"),
         "JAX_PROCESS_ID": _number(index, "JAX_PROCESS_ID"),
     }
-    return _checked(Cluster("the environment", *given.values()), given, "")
+    return _checked(Cluster("the environment", *values.values()), values, "")
 
 
 def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
-    """Slurm and Open MPI, whose variables jax reads itself."""
+    """Returns the tasks of Slurm or Open MPI, whose variables jax reads itself."""
     tasks = {
         "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         "Open MPI": ("OMPI_COMM_WORLD_SIZE",) * 3,
@@ -101,31 +106,28 @@ def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
     for name, (present, *counts) in tasks.items():
         count = next((environment[key] for key in counts if environment.get(key)), "1")
         if present in environment and _number(count, counts[0]) > 1:
-            return Cluster(
-                name, local_devices=_slurm_devices(environment) if name == "Slurm" else None
-            )
+            devices = _slurm_devices(environment) if name == "Slurm" else None
+            return Cluster(name, local_devices=devices)
     return None
 
 
 def _slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
-    """All GPUs of a node for its only task; jax would give it the first one, as if there were a
-    task for each."""
+    """Returns all GPUs of a node for its only task; jax would give it the first one alone."""
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0]
     count = _number(environment.get("SLURM_GPUS_ON_NODE"), "SLURM_GPUS_ON_NODE")
     return tuple(range(count)) if tasks == "1" and count else None
 
 
 def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
-    """Hosts of a TPU slice; jax asks the machine. Notebooks that own their TPU say so in
-    TPU_SKIP_MDS_QUERY."""
+    """Returns the hosts of a TPU slice, about which jax asks the machine.
+
+    Notebooks that own their TPU say so in TPU_SKIP_MDS_QUERY.
+    """
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
-    here = find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
-    return (
-        Cluster("the TPU")
-        if here and environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
-        else None
-    )
+    has_tpu = find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
+    wants_tpu = environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
+    return Cluster("the TPU") if has_tpu and wants_tpu else None
 
 
 def _number(text: str | None, name: str) -> int | None:
@@ -134,18 +136,20 @@ def _number(text: str | None, name: str) -> int | None:
     return int(text) if text else None
 
 
-def _checked(cluster: Cluster, given: Mapping[str, Any], dashes: str) -> Cluster:
-    for name, value in given.items():
+def _checked(cluster: Cluster, values: Mapping[str, Any], dashes: str) -> Cluster:
+    """Returns ``cluster``, or raises InputError that names one of the ``values`` it is made of."""
+    for name, value in values.items():
         if value is None:
-            others = ", ".join(f"{dashes}{other}" for other in given if given[other] is not None)
+            present = [f"{dashes}{other}" for other in values if values[other] is not None]
+            others = ", ".join(present)
             raise InputError(f"{dashes}{name} is missing; it goes with {others}, in every process")
     if not 0 <= cluster.process_id < cluster.num_processes:
-        name, count = f"{dashes}{list(given)[2]}", cluster.num_processes
+        name, count = f"{dashes}{list(values)[2]}", cluster.num_processes
         raise InputError(
             f"{name}={cluster.process_id}: processes are counted from 0, so give 0 to {count - 1}"
         )
     if not cluster.coordinator.rpartition(":")[2].isdecimal() or ":" not in cluster.coordinator:
-        name = f"{dashes}{next(iter(given))}"
+        name = f"{dashes}{next(iter(values))}"
         raise InputError(f'{name}="{cluster.coordinator}" has no port; give HOST:PORT of process 0')
     return cluster
 
@@ -156,7 +160,7 @@ def join(
     """Connects this process with the others; to be called before anything is computed.
 
     Args:
-        cluster: what ``find_cluster`` gave; nothing happens for None.
+        cluster: from ``find_cluster``; nothing happens for None.
         timeout: seconds to wait for the others.
         heartbeat: seconds of silence after which a process counts as dead.
 
@@ -187,8 +191,7 @@ def join(
 
 
 def _check_coordinator(cluster: Cluster, timeout: int) -> None:
-    """Waits until process 0 listens; jax would end this process without an exception if it never
-    does."""
+    """Waits until process 0 listens; without it jax would end this process, no exception raised."""
     host, _, port = cluster.coordinator.rpartition(":")
     if cluster.process_id == 0:
         _check_port_is_free(cluster.coordinator, int(port))
@@ -201,8 +204,9 @@ def _check_coordinator(cluster: Cluster, timeout: int) -> None:
         except OSError as error:
             if time.monotonic() > last:
                 raise InputError(
-                    f"coordinator {cluster.coordinator} did not answer process {cluster.process_id} within {timeout} s "
-                    f"({error}); start the same command as process 0 on that host, and let the port through"
+                    f"coordinator {cluster.coordinator} did not answer process "
+                    f"{cluster.process_id} within {timeout} s ({error}); start the same command as "
+                    "process 0 on that host, and let the port through"
                 ) from error
         time.sleep(0.2)
 
@@ -214,17 +218,17 @@ def _check_port_is_free(coordinator: str, port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise InputError(
-                f"coordinator {coordinator}: process 0 cannot listen there ({error}); give a free port"
+                f"coordinator {coordinator}: process 0 cannot listen there ({error}); give a free "
+                "port"
             ) from error
 
 
 def require_agreement(values: Mapping[str, Any], what: str) -> None:
-    """Raises InputError in every process unless all of them have the same ``values``, naming what
-    differs.
+    """Raises InputError in every process unless all have the same ``values``; names a difference.
 
     Args:
-        values: nested, of what JSON can write.
-        what: what they belong to, for the message: "config".
+        values: nested mappings of JSON values.
+        what: name of the values in the message, "config".
     """
     if jax.process_count() == 1:
         return
@@ -235,24 +239,21 @@ def require_agreement(values: Mapping[str, Any], what: str) -> None:
         for name in sorted(first.keys() | other.keys()):
             if first.get(name) != other.get(name):
                 raise InputError(
-                    f"{name} is {first.get(name)} in process 0 and {other.get(name)} in process {process}; start every "
-                    "process with the same command and the same files"
+                    f"{name} is {first.get(name)} in process 0 and {other.get(name)} in process "
+                    f"{process}; start every process with the same command and the same files"
                 )
 
 
 def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     flat = {}
     for key, value in values.items():
-        flat |= (
-            _flat(value, f"{where}.{key}")
-            if isinstance(value, Mapping)
-            else {f"{where}.{key}": value}
-        )
+        name = f"{where}.{key}"
+        flat |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
     return flat
 
 
 def _all_texts(text: str) -> list[str]:
-    """This text of every process, in their order."""
+    """Returns the ``text`` of every process, in their order."""
     from jax.experimental.multihost_utils import process_allgather
 
     data = np.frombuffer(text.encode(), np.uint8)

@@ -1,4 +1,4 @@
-"""The device mesh, and where every parameter, optimizer slot and batch row lives on it.
+"""The device mesh, and the place of every parameter, optimizer slot and batch row on it.
 
 Models name the axes of their parameters and activations (Flax Linen logical partitioning):
 
@@ -47,7 +47,7 @@ PRESETS: Mapping[str, Rules] = {
 
 @dataclass(frozen=True)
 class MeshOptions:
-    """How the devices are arranged.
+    """The arrangement of the devices.
 
     Attributes:
         preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer
@@ -68,14 +68,15 @@ class MeshOptions:
         if self.preset not in PRESETS:
             guess = did_you_mean(self.preset, PRESETS)
             raise InputError(f'mesh.preset: "{self.preset}" is not allowed; {guess}')
-        used = {axis for axes in PRESETS[self.preset].values() for axis in axes}
+        used = set().union(*PRESETS[self.preset].values())
         for axis in MESH_AXES:
             size = getattr(self, axis)
             if size < 1 and size != -1:
                 raise InputError(f"mesh.{axis}: {size} devices; give 1 or more, or -1 for the rest")
             if size != 1 and axis not in used:
                 raise InputError(
-                    f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; give 1'
+                    f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; '
+                    "give 1"
                 )
 
     @property
@@ -101,17 +102,19 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
         raise InputError(f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}")
     fixed = math.prod(size for size in sizes if size != -1)
     if len(devices) % fixed or (-1 not in sizes and fixed != len(devices)):
-        shown = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
+        axes = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
+        needed = f"a multiple of {fixed}" if -1 in sizes else f"{fixed}"
         raise InputError(
-            f"mesh: {shown} needs {'a multiple of ' if -1 in sizes else ''}{fixed} devices, "
-            f"there are {len(devices)}; change mesh.batch, mesh.fsdp, mesh.tensor or mesh.sequence"
+            f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
+            "mesh.fsdp, mesh.tensor or mesh.sequence"
         )
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
-    shared = math.prod(sizes[2:])
-    if per_host % shared:
+    per_row = math.prod(sizes[2:])  # devices that share the rows of a batch
+    if per_host % per_row:
         raise InputError(
-            f"mesh.tensor x mesh.sequence: {shared} devices do not divide the {per_host} of one host; give fewer"
+            f"mesh.tensor x mesh.sequence: {per_row} devices do not divide the {per_host} of one "
+            "host; give fewer"
         )
     return jax.make_mesh(
         tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices
@@ -120,14 +123,18 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
 
 @contextlib.contextmanager
 def activate(mesh: Mesh, rules: Rules) -> Iterator[None]:
-    """Inside, `nn.with_logical_constraint` in a model places activations on ``mesh`` by
-    ``rules``."""
+    """Makes `nn.with_logical_constraint` in a model place activations on ``mesh`` by ``rules``."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(rules.items())):
         yield
 
 
 class Placement(NamedTuple):
-    """Where one array goes, and what did not go as the rules wished ("" if all did)."""
+    """The place of one array.
+
+    Attributes:
+        sharding: the place on the mesh.
+        note: remark on dimensions that could not be cut as the rules say, "" for none.
+    """
 
     sharding: NamedSharding
     note: str
@@ -136,20 +143,19 @@ class Placement(NamedTuple):
 def place(
     names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh, rules: Rules
 ) -> Placement:
-    """Resolves the logical ``names`` of an array of ``shape``, dimension by dimension from the
-    left.
+    """Places an array on the mesh by the logical names of its dimensions, from the left.
 
     A dimension stays whole when its mesh axes do not divide it or already cut an earlier dimension.
     """
     spec, notes, used = [], [], set()
     for name, size in zip(names, shape, strict=True):
         axes = tuple(axis for axis in rules.get(name, ()) if mesh.shape[axis] > 1)
-        parts = math.prod(mesh.shape[axis] for axis in axes)
+        num_shards = math.prod(mesh.shape[axis] for axis in axes)
         if used & set(axes):
             notes.append(f"{name} {size} whole: {'+'.join(axes)} taken")
             axes = ()
-        elif size % parts:
-            notes.append(f"{name} {size} whole: not a multiple of {parts}")
+        elif size % num_shards:
+            notes.append(f"{name} {size} whole: not a multiple of {num_shards}")
             axes = ()
         used |= set(axes)
         spec.append(axes[0] if len(axes) == 1 else axes or None)
@@ -159,27 +165,35 @@ def place(
 
 
 class Layout(NamedTuple):
-    """The unboxed shapes of a parameter tree with, leaf by leaf, sharding and remark."""
+    """The places of all arrays of a parameter tree.
 
-    shapes: Any  # jax.ShapeDtypeStruct leaves, sharding included
-    shardings: Any  # NamedSharding leaves
-    notes: Any  # str leaves
+    Attributes:
+        shapes: tree of jax.ShapeDtypeStruct, sharding included.
+        shardings: tree of NamedSharding.
+        notes: tree of remarks, see `Placement`.
+    """
+
+    shapes: Any
+    shardings: Any
+    notes: Any
 
 
 def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) -> Layout:
-    """Finds where the parameters that ``init(*args)`` would create go, without creating them.
+    """Places the parameters that ``init(*args)`` would create, without creating them.
 
     Leaves that are not boxed with logical names are replicated.
     """
     boxed = jax.eval_shape(init, *args)
 
-    def one(leaf: Any) -> Placement:
+    def place_leaf(leaf: Any) -> Placement:
         names = getattr(leaf, "names", ())
         shape = meta.unbox(leaf).shape
-        return place((*names, *(None,) * (len(shape) - len(names))), shape, mesh, rules)
+        unnamed = (None,) * (len(shape) - len(names))
+        return place((*names, *unnamed), shape, mesh, rules)
 
-    placements = jax.tree.map(one, boxed, is_leaf=_is_box)
-    shardings, notes = (_pick(placements, field) for field in Placement._fields)
+    placements = jax.tree.map(place_leaf, boxed, is_leaf=_is_box)
+    shardings = _pick(placements, "sharding")
+    notes = _pick(placements, "note")
     shapes = jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         meta.unbox(boxed),
@@ -210,7 +224,7 @@ def create_sharded(
 
 
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
-    """Shards the optimizer state ``slots`` (shapes suffice) like the parameters it belongs to.
+    """Shards the optimizer state ``slots`` (shapes suffice) like its parameters.
 
     A slot belongs to a parameter when its path ends with that parameter's path and the shapes
     agree; all else (step counts, Adafactor's row and column sums) is replicated.
@@ -221,7 +235,7 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
         known[_names(path)] = (leaf.shape, sharding)
     replicated = NamedSharding(mesh, P())
 
-    def one(path: Any, slot: Any) -> NamedSharding:
+    def shard_slot(path: Any, slot: Any) -> NamedSharding:
         names = _names(path)
         for start in range(len(names)):
             shape, sharding = known.get(names[start:], (None, None))
@@ -229,48 +243,43 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
                 return sharding
         return replicated
 
-    return jax.tree_util.tree_map_with_path(one, slots)
+    return jax.tree_util.tree_map_with_path(shard_slot, slots)
 
 
 def sharding_table(layout: Layout) -> str:
-    """One line per parameter: name, shape, mesh axes, bytes on one device, remarks; then the
-    totals."""
+    """Returns a table of all parameters: shape, mesh axes, bytes on one device, remarks; totals."""
     rows = [("parameter", "shape", "sharding", "bytes/device", "")]
     paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
     count = total = local = 0
     for (path, leaf), note in zip(paths, jax.tree.leaves(layout.notes), strict=True):
         bytes_here = math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        spec = ", ".join(
-            "+".join((s,) if isinstance(s, str) else s or ("-",)) for s in leaf.sharding.spec
-        )
-        rows.append(("/".join(_names(path)), str(leaf.shape), f"({spec})", f"{bytes_here:,}", note))
+        axes = ", ".join(_axis_names(axes) for axes in leaf.sharding.spec)
+        rows.append(("/".join(_names(path)), str(leaf.shape), f"({axes})", f"{bytes_here:,}", note))
         count += leaf.size
         total += leaf.size * leaf.dtype.itemsize
         local += bytes_here
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join(
-        [*lines, f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device"]
-    )
-
-
-def rows_sharding(mesh: Mesh, ndim: int = 1) -> NamedSharding:
-    """The sharding of an array whose first dimension is the rows of a batch; scalars are
-    replicated."""
-    return NamedSharding(mesh, P(BATCH_AXES) if ndim else P())
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.append(f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device")
+    return "\n".join(lines)
 
 
 def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
-    """Raises InputError unless a global batch of ``rows`` splits evenly over micro-batches and
-    devices."""
+    """Raises InputError unless ``rows`` divide evenly over micro-batches and devices.
+
+    Args:
+        rows: rows of the global batch.
+        mesh: from `make_mesh`.
+        accumulation: micro-batches per step.
+    """
     devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     if rows % (devices * accumulation):
         raise InputError(
-            f"batch_size: {rows} rows do not divide into {accumulation} micro-batch(es) over batch x fsdp = "
-            f"{devices} devices; give a multiple of {devices * accumulation}"
+            f"batch_size: {rows} rows do not divide into {accumulation} micro-batch(es) over "
+            f"batch x fsdp = {devices} devices; give a multiple of {devices * accumulation}"
         )
 
 
@@ -282,10 +291,18 @@ def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str,
     """
     rows = len(next(iter(batch.values())))
     check_batch_size(rows * jax.process_count(), mesh, accumulation)
+    sharding = NamedSharding(mesh, P(BATCH_AXES))
     return {
-        name: jax.make_array_from_process_local_data(rows_sharding(mesh), np.asarray(value))
+        name: jax.make_array_from_process_local_data(sharding, np.asarray(value))
         for name, value in batch.items()
     }
+
+
+def _axis_names(axes: str | tuple[str, ...] | None) -> str:
+    """Returns the mesh axes of one dimension as text, "-" for none."""
+    if axes is None:
+        return "-"
+    return axes if isinstance(axes, str) else "+".join(axes)
 
 
 def _is_box(leaf: Any) -> bool:
@@ -299,4 +316,5 @@ def _pick(placements: Any, field: str) -> Any:
 
 
 def _names(path: Any) -> tuple[str, ...]:
+    """Returns the keys, attributes or indices of a tree path."""
     return tuple(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)

@@ -79,8 +79,8 @@ class OptimizerOptions:
             raise InputError(f"optimizer.warmup_steps: {self.warmup_steps} is below 0")
         if self.schedule in ("linear", "cosine") and (self.total_steps or 0) <= self.warmup_steps:
             raise InputError(
-                f'optimizer.total_steps: schedule "{self.schedule}" needs more than the {self.warmup_steps} '
-                f"warm-up steps, got {self.total_steps}"
+                f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
+                f"{self.warmup_steps} warm-up steps, got {self.total_steps}"
             )
         try:
             re.compile(self.trainable)
@@ -91,13 +91,11 @@ class OptimizerOptions:
 
 
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
-    """Returns the learning rate as a function of the number of updates made so far (0 at the
-    first).
+    """Returns the learning rate as a function of the number of updates so far (0 at the first).
 
     With w = warmup_steps, n = total_steps and s the step, the factor on `learning_rate` is
 
-        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, the published LOCOST
-        schedule
+        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as LOCOST published
         constant  1 after the warm-up
         linear    (n - s) / (n - w) after the warm-up, 0 from n on
         cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 from n on
@@ -111,11 +109,9 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
         if options.schedule == "constant":
             return jnp.float32(1.0)
         progress = jnp.clip((step - w) / (n - w), 0.0, 1.0)
-        return (
-            1.0 - progress
-            if options.schedule == "linear"
-            else 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
-        )
+        if options.schedule == "linear":
+            return 1.0 - progress
+        return 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
 
     def learning_rate(step: Array | int) -> Array:
         step = jnp.asarray(step, jnp.float32)
@@ -137,17 +133,18 @@ def make_optimizer(options: OptimizerOptions) -> optax.GradientTransformation:
     Raises:
         InputError: from its ``init``, where ``trainable`` is found in no parameter's path.
     """
-    parts = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
-    parts += _adafactor(options) if options.name == "adafactor" else _adam(options)
-    optimizer = optax.chain(*parts, _descend(schedule(options)))
-    return _only(optimizer, options.trainable) if options.trainable else optimizer
+    chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
+    chain += _adafactor(options) if options.name == "adafactor" else _adam(options)
+    optimizer = optax.chain(*chain, _descend(schedule(options)))
+    return _restrict(optimizer, options.trainable) if options.trainable else optimizer
 
 
-def _only(optimizer: optax.GradientTransformation, pattern: str) -> optax.GradientTransformation:
-    """``optimizer`` for the parameters in whose path ``pattern`` is found; the others do not
-    change."""
+def _restrict(
+    optimizer: optax.GradientTransformation, pattern: str
+) -> optax.GradientTransformation:
+    """Restricts ``optimizer`` to the parameters in whose path ``pattern`` is found."""
 
-    def trained(tree: Any) -> Any:
+    def is_trained(tree: Any) -> Any:
         flat = flax.traverse_util.flatten_dict(tree, sep="/")
         found = {path: re.search(pattern, path) is not None for path in flat}
         if not any(found.values()):
@@ -157,8 +154,12 @@ def _only(optimizer: optax.GradientTransformation, pattern: str) -> optax.Gradie
             )
         return flax.traverse_util.unflatten_dict(found, sep="/")
 
-    frozen = lambda tree: jax.tree.map(operator.not_, trained(tree))  # noqa: E731
-    return optax.chain(optax.masked(optimizer, trained), optax.masked(optax.set_to_zero(), frozen))
+    def is_frozen(tree: Any) -> Any:
+        return jax.tree.map(operator.not_, is_trained(tree))
+
+    return optax.chain(
+        optax.masked(optimizer, is_trained), optax.masked(optax.set_to_zero(), is_frozen)
+    )
 
 
 def global_norm(tree: Any) -> Array:
@@ -167,8 +168,7 @@ def global_norm(tree: Any) -> Array:
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, torch's
-    `clip_grad_norm_`."""
+    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, as torch does."""
 
     def update(
         updates: Any, state: optax.EmptyState, params: Any = None
@@ -193,36 +193,35 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
         count = state.count.astype(jnp.float32)
         # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 at the first steps.
         factor = jnp.sqrt(-jnp.expm1(count * math.log(b2))) / -jnp.expm1(count * math.log(b1))
-        return jax.tree.map(
-            lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu
-        ), state
+        updates = jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu)
+        return updates, state
 
     return optax.GradientTransformation(plain.init, update)
 
 
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
     rule = scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
-    parts = [rule(options.b1, options.b2, options.eps)]
-    return parts + (
-        [optax.add_decayed_weights(options.weight_decay)] if options.weight_decay else []
-    )
+    chain = [rule(options.b1, options.b2, options.eps)]
+    if options.weight_decay:
+        chain.append(optax.add_decayed_weights(options.weight_decay))
+    return chain
 
 
 def _adafactor(options: OptimizerOptions) -> list[optax.GradientTransformation]:
-    """The published setting: a given learning rate (relative_step off) and no first moment."""
+    """Returns the published setting: a given learning rate (relative_step off), no first moment."""
     factored = optax.scale_by_factored_rms(
         decay_rate=options.decay_rate, min_dim_size_to_factor=options.min_dim_size_to_factor
     )
-    parts = [factored, optax.clip_by_block_rms(options.clip_threshold)]
+    chain = [factored, optax.clip_by_block_rms(options.clip_threshold)]
     if options.weight_decay:
-        parts.append(optax.add_decayed_weights(options.weight_decay))
+        chain.append(optax.add_decayed_weights(options.weight_decay))
     if options.scale_parameter:
-        parts.append(optax.scale_by_param_block_rms())
-    return parts
+        chain.append(optax.scale_by_param_block_rms())
+    return chain
 
 
 class DescendState(NamedTuple):
-    """Updates made so far, and the learning rate of the last of them."""
+    """The number of updates so far, and the learning rate of the last of them."""
 
     count: Array
     learning_rate: Array
@@ -237,8 +236,8 @@ def _descend(rate: Callable[[Array], Array]) -> optax.GradientTransformation:
 
     def update(updates: Any, state: DescendState, params: Any = None) -> tuple[Any, DescendState]:
         del params
-        now = rate(state.count)
-        updates = jax.tree.map(lambda u: -now.astype(u.dtype) * u, updates)
-        return updates, DescendState(optax.safe_increment(state.count), now)
+        learning_rate = rate(state.count)
+        updates = jax.tree.map(lambda u: -learning_rate.astype(u.dtype) * u, updates)
+        return updates, DescendState(optax.safe_increment(state.count), learning_rate)
 
     return optax.GradientTransformation(init, update)

@@ -13,8 +13,7 @@ _AGREE_EVERY = 10  # steps between the hosts' asking each other, which waits for
 
 
 class Interrupts:
-    """A context in which the first SIGTERM or SIGINT is noted instead of obeyed; a second one is
-    obeyed.
+    """A context that notes the first SIGTERM or SIGINT instead of obeying it; a second is obeyed.
 
     Outside the main thread, where Python sets no handlers, it notes nothing.
     """

@@ -1,4 +1,4 @@
-"""The reporter of a run: reads the metrics of steps, writes and shows them, stops a diverged run."""
+"""The reporter of a run: reads, writes and shows metrics, and stops a run that diverges."""
 
 from pathlib import Path
 from typing import Any

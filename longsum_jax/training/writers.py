@@ -1,4 +1,4 @@
-"""Metrics of a run: JSON lines, optional TensorBoard, and the progress line."""
+"""Writers of a run's metrics: JSON lines, TensorBoard, and the progress line."""
 
 import json
 import math
@@ -26,9 +26,9 @@ class MetricsFile:
     def __init__(self, path: Path, after_step: int) -> None:
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= after_step]
-            if len(kept) < len(lines):
-                atomic.write_text(path, "".join(kept))
+            earlier = [line for line in lines if _step_of(line) <= after_step]
+            if len(earlier) < len(lines):
+                atomic.write_text(path, "".join(earlier))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -52,7 +52,8 @@ class TensorBoard:
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise InputError(
-                "training.tensorboard: needs the package tensorboardX; install it or switch this off"
+                "training.tensorboard: needs the package tensorboardX; install it or switch this "
+                "off"
             ) from error
         self._writer = SummaryWriter(str(directory), purge_step=after_step + 1)
 
@@ -68,12 +69,11 @@ class TensorBoard:
 
 
 class Throughput:
-    """Tokens per second over the last steps, `restart` to leave a pause out."""
+    """Tokens per second over the last steps; `restart` leaves a pause out."""
 
     def __init__(self, steps: int = 20) -> None:
-        self._marks: deque[tuple[float, float]] = deque(
-            maxlen=steps + 1
-        )  # (seconds, tokens up to then)
+        # (seconds, tokens up to then)
+        self._marks: deque[tuple[float, float]] = deque(maxlen=steps + 1)
         self._tokens = 0.0
         self.restart()
 
@@ -116,7 +116,7 @@ class ProgressLine:
 
 
 def _step_of(line: str) -> float:
-    """The step of a line, infinite for one that was cut short."""
+    """Returns the step of a line, infinity for one that was cut short."""
     try:
         return json.loads(line)["step"] if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):
@@ -124,9 +124,12 @@ def _step_of(line: str) -> float:
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    def one(value: Any) -> Any:
+    """Returns nested values with None in place of numbers that are not finite."""
+    found = {}
+    for name, value in values.items():
         if isinstance(value, Mapping):
-            return _finite(value)
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return {name: one(value) for name, value in values.items()}
+            value = _finite(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            value = None
+        found[name] = value
+    return found

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import longsum_jax
-from longsum_jax.analysis import figures as plotting
+from longsum_jax.analysis import figures
 from longsum_jax.commands import plots
 from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
 
 LINES = (
     {"step": 10, "loss": 4.0, "learning_rate": 0.1},
@@ -37,88 +39,6 @@ def png_size(path):
     return struct.unpack(">II", content[16:24])
 
 
-def ssm_params(shared, *, layers=2, channels=5, modes=3):
-    """Random parameters of scanned layers as `S4D` names and shapes them."""
-    rng = np.random.default_rng(0)
-    sets = () if shared else (2,)
-    return {
-        "log_dt": rng.uniform(-5, -2, (layers, *sets, channels)).astype(np.float32),
-        "inv_A_real": rng.uniform(-2, 0, (layers, *sets, channels, modes)).astype(np.float32),
-        "A_imag": rng.uniform(0, 9, (layers, *sets, channels, modes)).astype(np.float32),
-        "B": rng.normal(size=(layers, *sets, channels, modes, 2)).astype(np.float32),
-        "C": rng.normal(size=(layers, 2, channels, modes, 2)).astype(np.float32),
-    }
-
-
-def one_channel(params, layer, direction, channel, length):
-    """Memory [M] and kernel [L] of one channel, from the definition: 2 Re sum_m B C exp(l dt A)."""
-    shared = params["log_dt"].ndim == 2
-    log_dt, inv_A_real, A_imag, B = (
-        np.float64((params[name][layer] if shared else params[name][layer][direction])[channel])
-        for name in ("log_dt", "inv_A_real", "A_imag", "B")
-    )
-    C = np.float64(params["C"][layer, direction, channel])
-    dt, A = np.exp(log_dt), -np.exp(inv_A_real) + 1j * A_imag
-    BC = (B[:, 0] + 1j * B[:, 1]) * (C[:, 0] + 1j * C[:, 1])
-    kernel = [2 * (BC * np.exp(lag * dt * A)).sum().real for lag in range(length)]
-    return 1 / (dt * np.exp(inv_A_real)), np.array(kernel)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_kernels_are_those_of_the_definition_from_fast_to_slow_decay(shared):
-    params = ssm_params(shared)
-    found = plotting.kernels(params, 40, layers=[1, 0], discretization="none")
-    assert found.layers == (2, 1)
-    assert found.memory.shape == (2, 1 if shared else 2, 5, 3)
-    assert found.magnitude.shape == (2, 2, 5, 40)
-    for place, layer in enumerate((1, 0)):
-        for direction in range(2):
-            channels = [one_channel(params, layer, direction, channel, 40) for channel in range(5)]
-            channels.sort(key=lambda channel: -(1 / channel[0]).mean())
-            memory, kernel = (np.stack(part) for part in zip(*channels, strict=True))
-            np.testing.assert_allclose(
-                found.memory[place, 0 if shared else direction], memory, rtol=1e-5
-            )
-            np.testing.assert_allclose(found.magnitude[place, direction], np.abs(kernel), atol=2e-5)
-
-
-def test_histogram_of_memory():
-    memory = np.array([[1.0, 2.0, 3.0, 50.0], [100.0, 100.0, 100.0, 20.0]])
-    edges, share = plotting.memory_histogram(memory, bins=2)
-    np.testing.assert_allclose(edges, [1, 10, 100])
-    np.testing.assert_allclose(share, [[75, 25], [0, 100]])
-
-
-def test_histogram_of_equal_modes():
-    edges, share = plotting.memory_histogram(np.full((1, 6), 7.0), bins=4)
-    assert edges[0] < 7 < edges[-1]
-    assert share.sum() == share.max() == 100
-
-
-def test_curves_of_a_run(tmp_path):
-    run = plotting.read_run(write_run(tmp_path / "run", end='{"step": 40, "lo'))
-    np.testing.assert_array_equal(run.training["loss"].steps, [10, 20, 30])
-    np.testing.assert_array_equal(run.training["loss"].values, [4.0, np.nan, 2.0])
-    np.testing.assert_array_equal(run.training["learning_rate"].values, [0.1, 0.2, 0.05])
-    assert run.evaluation["mean_rouge"] == (np.array([20]), np.array([12.5]))
-    assert run.name.endswith("run")
-
-
-def test_curves_draws_every_run(tmp_path, workdir):
-    other = write_run(tmp_path / "other", [{"step": 10, "loss": 3.0, "learning_rate": 0.3}])
-    figure = plotting.curves_figure(
-        [plotting.read_run(path) for path in (workdir, other)], (7, 2.4)
-    )
-    loss, rate, rouge = figure.axes
-    assert [line.get_ydata()[0] for line in loss.lines] == [4.0, 3.0]
-    assert [line.get_ydata()[0] for line in rate.lines] == [0.1, 0.3]
-    assert [line.get_ydata()[0] for line in rouge.lines] == [
-        12.5,
-        30.0,
-    ]  # the model's and the lead baseline's
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [workdir, other]
-
-
 def test_curves_command_writes_the_size_asked_for(tmp_path, workdir, capsys):
     plots.main(
         ["curves", workdir, f"--out={tmp_path / 'c.png'}", "--width=5", "--height=2", "--dpi=100"]
@@ -136,10 +56,10 @@ def study_rows():
     ]
 
 
-def test_a_study_has_a_line_for_each_encoder_and_a_colour_for_each_cross_attention(tmp_path):
+def test_a_study_has_a_line_for_each_encoder_and_a_color_for_each_cross_attention(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in study_rows()) + '{"encoder": "cut sh')
-    figure = plotting.study_figure(plotting.read_study(path), (7, 2))
+    figure = figures.sweep_figure(figures.read_sweep(path), (7, 2))
     bits, rouge, speed = figure.axes
     assert [list(line.get_xdata()) for line in bits.lines] == [[5.0], [5.5, 6.0]]
     assert [[round(y) for y in line.get_ydata()] for line in bits.lines] == [[0], [0, 1]]
@@ -178,7 +98,7 @@ def test_bigrams_draws_every_data_set(tmp_path, capsys):
     assert png_size(tmp_path / "b.png") == (200, 130)
     curve = ": 0.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 100.0 %"
     assert capsys.readouterr().out.splitlines()[:2] == [f"{path}{curve}", f"{other}{curve}"]
-    figure = plotting.bigrams_figure({"one": np.array([0.25, 1.0])}, (4, 2))
+    figure = figures.bigrams_figure({"one": np.array([0.25, 1.0])}, (4, 2))
     (drawn,) = figure.axes[0].lines
     assert np.array(drawn.get_xydata()).tolist() == [[0, 0], [50, 25], [100, 100]]
 
@@ -199,19 +119,6 @@ def test_kernels_command_on_a_model(tmp_path, small_model):
         ]
     )
     assert (tmp_path / "k.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_kernels_figure_has_labelled_axes():
-    axes = plotting.kernels_figure(plotting.kernels(ssm_params(True), 16), (7, 3)).axes
-    assert {ax.get_xlabel() for ax in axes} >= {"memory (tokens)", "lag (tokens)", "|kernel|"}
-    assert {ax.get_ylabel() for ax in axes} >= {
-        "layer 1\nmodes (%)",
-        "layer 2\nmodes (%)",
-        "channel",
-    }
-    np.testing.assert_array_equal(
-        axes[1].images[0].get_array(), plotting.kernels(ssm_params(True), 16).magnitude[0, 0]
-    )
 
 
 @pytest.mark.parametrize(
@@ -255,6 +162,31 @@ def test_an_output_that_is_a_directory(tmp_path, workdir):
         plots.main(["curves", workdir, f"--out={tmp_path / 'c.png'}"])
 
 
+@pytest.mark.parametrize(
+    ("options", "kernels"),
+    [
+        ({"encoder_attention": "s4d,full,s4d"}, (1, 3)),
+        ({"encoder_attention": "s4d", "memory": "attentive", "memory_layers": "last1"}, (1, 2, 3)),
+    ],
+)
+def test_kernels_of_stacks_whose_layers_differ(tmp_path, draw_params, options, kernels):
+    family = get_family("locost")
+    sizes = {"d_model": 16, "d_state": 8, "d_kv": 8, "d_ff": 16, "num_heads": 2, "vocab_size": 64}
+    config = family.config(sizes | {"num_layers": 3, "num_decoder_layers": 1} | options)
+    params = draw_params(family.init_params(config))
+    model = Model(family, config, params)
+    args = SimpleNamespace(model="m", layers=None)
+    assert tuple(plots._state_space_layers(model, args)) == tuple(i - 1 for i in kernels)
+    model.save(tmp_path / "m")
+    out = f"--out={tmp_path / 'k.png'}"
+    plots.main(["kernels", str(tmp_path / "m"), out, "--length=16", "--dpi=50"])
+    assert png_size(tmp_path / "k.png") == (350, round(50 * (0.9 + len(kernels))))
+    if 2 not in kernels:
+        message = "--layers: layer 2 has full attention; state-space layers are 1, 3"
+        with pytest.raises(InputError, match=message):
+            plots.main(["kernels", str(tmp_path / "m"), out, "--layers=2"])
+
+
 def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
     model = SimpleNamespace(
         config=SimpleNamespace(encoder_attention="full"), family=SimpleNamespace(name="lsg")
@@ -262,13 +194,6 @@ def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
     monkeypatch.setattr(longsum_jax, "load", lambda path: model, raising=False)
     with pytest.raises(InputError, match='m: a model of family "lsg" has no state-space layers'):
         plots.main(["kernels", "m", f"--out={tmp_path / 'k.png'}"])
-
-
-def test_kernels_that_are_not_finite():
-    params = ssm_params(True)
-    params["C"][0, 0, 0, 0, 0] = np.nan
-    with pytest.raises(InputError, match="zero or not finite"):
-        plotting.kernels(params, 8)
 
 
 def test_without_matplotlib(tmp_path, workdir, monkeypatch):

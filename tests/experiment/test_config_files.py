@@ -9,7 +9,8 @@ CONFIG = """
 MODES = ("base", "other")
 
 def get_config(mode):
-    return {"mode": mode, "data": {"rows": 8, "rate": 0.1, "lengths": (1, 2), "on": True, "name": "a", "cap": None}}
+    data = {"rows": 8, "rate": 0.1, "lengths": (1, 2), "on": True, "name": "a", "cap": None}
+    return {"mode": mode, "data": data}
 """
 
 
@@ -69,13 +70,15 @@ def test_values_are_read_as_their_types(config, key, text, value):
         (
             "data.row",
             "1",
-            'config.data: unknown key "row"; did you mean "rows"? known: cap, lengths, name, on, rate, rows',
+            'config.data: unknown key "row"; did you mean "rows"? '
+            "known: cap, lengths, name, on, rate, rows",
         ),
         ("dat.rows", "1", 'config: unknown key "dat"; did you mean "data"? known: data, mode'),
         (
             "data",
             "1",
-            "config.data is a section with the keys rows, rate, lengths, on, name, cap; set one of those",
+            "config.data is a section with the keys rows, rate, lengths, on, name, cap; "
+            "set one of those",
         ),
         ("mode.x", "1", 'config.mode is a value; it has no key "x"'),
         ("data.rows", "1.5", 'config.data.rows: "1.5" is not of type int like 8'),
@@ -89,6 +92,22 @@ def test_overrides_that_do_not_fit(config, key, text, problem):
     with pytest.raises(InputError) as caught:
         read_config(str(config), {key: text})
     assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "value"),
+    [("number", "epoch", "epoch"), ("word", "50", 50), ("word", "epoch", "epoch")],
+)
+def test_evaluations_may_come_once_an_epoch_or_every_so_many_steps(tmp_path, mode, text, value):
+    written = """
+def get_config(mode):
+    return {"training": {"eval_every": {"number": 500, "word": "epoch"}[mode]}}
+"""
+    path = write(tmp_path, written)
+    key = "training.eval_every"
+    assert read_config(f"{path}:{mode}", {key: text})["training"]["eval_every"] == value
+    with pytest.raises(InputError, match=r'eval_every: "epcoh" is not of type int like'):
+        read_config(f"{path}:{mode}", {key: "epcoh"})
 
 
 def test_flags_are_split_from_overrides():
@@ -115,7 +134,7 @@ def test_flags_are_split_from_overrides():
         ),
         ("def get_config(mode):\n    return 3", r"cannot be run as a config \(TypeError: .*\)"),
         (
-            "from longsum_jax.models.family import preset\npreset('locost', 'bas')",
+            "from longsum_jax.models.registry import preset\npreset('locost', 'bas')",
             r'unknown locost preset "bas"; did you mean "base',
         ),
     ],
@@ -160,8 +179,8 @@ MODES = ("base", "other")
     with pytest.raises(InputError) as caught:
         read_config(f"{path}:datta=FILE", {})
     assert str(caught.value) == (
-        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; did you mean "data"? '
-        "known: data, mode, model, task"
+        f'{path}: "datta" is neither an argument (model, data) nor a section of its config; '
+        'did you mean "data"? known: data, mode, model, task'
     )
 
 

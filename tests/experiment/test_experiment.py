@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import json
+import shutil
 
 import flax.linen as nn
 import jax
@@ -10,8 +11,19 @@ from flax.traverse_util import flatten_dict
 
 from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import default_sections, run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import Experiment, default_sections
+from longsum_jax.experiment.experiment import (
+    check_mesh,
+    check_run,
+    initial_params,
+    make_batches,
+    make_evaluator,
+    make_loss,
+    make_store,
+    prepare,
+    write_model_directory,
+)
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
@@ -33,6 +45,16 @@ def changed(config, section, **values):
     return config
 
 
+def experiment_of(config, workdir):
+    run = run_config(config)
+    check_run(run)
+    return prepare(run, workdir)
+
+
+def batches_of(experiment):
+    return make_batches(experiment, make_store(experiment))
+
+
 def rows_of(path, count=6):
     lines = [
         {"document": f"The cat number {i} sat. It slept long. A dog came.", "summary": f"Cat {i}."}
@@ -43,9 +65,11 @@ def rows_of(path, count=6):
 
 def test_defaults_of_the_sections_make_an_experiment(tmp_path):
     config = default_sections() | {"model": preset("locost", "tiny"), "task": {"name": "embedded"}}
-    experiment = Experiment(config, tmp_path / "run")
-    assert experiment.data.batch_size == 8
-    assert experiment.optimizer.name == "adamw"
+    run = run_config(config)
+    check_run(run)
+    assert run.data.batch_size == 8
+    assert run.optimizer.name == "adamw"
+    experiment_of(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -59,34 +83,31 @@ def test_summaries_from_json_lines(config, tmp_path):
         gap_sentences=None,
     )
     config = changed(config, "data", batch_size=2, shuffle="none")
-    experiment = Experiment(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
-    batch = next(experiment.batches())
+    experiment = experiment_of(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
+    batch = next(batches_of(experiment))
     assert batch["input_ids"].shape == (2, 64)
-    text = experiment.tokenizer.decode(batch["labels"][1][batch["labels"][1] >= 0].tolist())
-    assert text == "Cat 1."
+    labels = batch["labels"][1]
+    assert experiment.setup.tokenizer.decode(labels[labels >= 0].tolist()) == "Cat 1."
 
 
 def test_stream_gives_the_batches_of_the_list(config, tmp_path):
     config = changed(config, "tokenizer", path="bytes")
-    listed, streamed = (
-        next(
-            Experiment(
-                changed(config, "data", reader=reader, shuffle="block", shuffle_block=5), tmp_path
-            ).batches()
-        )
-        for reader in ("memory", "stream")
-    )
+    found = []
+    for reader in ("memory", "stream"):
+        blocks = changed(config, "data", reader=reader, shuffle="block", shuffle_block=5)
+        found.append(next(batches_of(experiment_of(blocks, tmp_path))))
+    listed, streamed = found
     np.testing.assert_array_equal(listed["input_ids"], streamed["input_ids"])
 
 
 def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
-    experiment, model = Experiment(config, tmp_path), load(trained)
+    experiment, model = experiment_of(config, tmp_path), load(trained)
     batch = {
         "input_ids": np.array([[5, 6, 7, 1, 0], [8, 1, 0, 0, 0]]),
         "attention_mask": np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool),
         "labels": np.array([[9, 10, 1], [11, 1, -100]]),
     }
-    out = jax.jit(experiment.loss_fn())(model.params, batch, jax.random.key(1))
+    out = jax.jit(make_loss(experiment))(model.params, batch, jax.random.key(1))
     logits = np.asarray(
         model.logits(batch["input_ids"], None, [[0, 9, 10], [0, 11, 1]]), np.float64
     )
@@ -100,27 +121,27 @@ def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
 
 
 def test_tokenizer_of_a_run_without_checkpoint_is_trained_anew(config, tmp_path):
-    first = Experiment(config, tmp_path)
-    first.write_model_directory()
+    write_model_directory(experiment_of(config, tmp_path))
     assert {path.name for path in (tmp_path / "model").iterdir()} >= {"config.json", "spiece.model"}
-    other = Experiment(changed(config, "model", vocab_size=400, d_ff=24), tmp_path)
-    assert other.tokenizer.num_pieces == 400
-    other.write_model_directory()
+    other = experiment_of(changed(config, "model", vocab_size=400, d_ff=24), tmp_path)
+    assert other.setup.tokenizer.num_pieces == 400
+    write_model_directory(other)
     assert json.loads((tmp_path / "model" / "config.json").read_text())["d_ff"] == 24
 
 
 def test_start_from_a_trained_model(config, trained, tmp_path):
-    experiment = Experiment(config | {"init_from": str(trained)}, tmp_path / "other")
+    experiment = experiment_of(config | {"init_from": str(trained)}, tmp_path / "other")
     model = load(trained)
-    assert jax.tree.all(jax.tree.map(np.array_equal, experiment.initial_params(), model.params))
+    params = initial_params(experiment)
+    assert jax.tree.all(jax.tree.map(np.array_equal, params, model.params))
     assert experiment.start.fresh == []
-    assert experiment.tokenizer.fingerprint == model.tokenizer.fingerprint
+    assert experiment.setup.tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
 def test_start_from_another_model(config, trained, tmp_path):
     config = changed(config, "model", d_ff=24) | {"init_from": str(trained)}
     with pytest.raises(InputError) as caught:
-        _ = Experiment(config, tmp_path / "other").start
+        experiment_of(config, tmp_path / "other")
     assert str(caught.value) == (
         f"config.init_from: {trained} is another model than config.model, differing in "
         "decoder/layers/feed_forward/wi_0/kernel ((1, 16, 16) there, (1, 16, 24) here) and 5 more"
@@ -168,8 +189,15 @@ def test_start_from_another_model(config, trained, tmp_path):
 )
 def test_configs_that_make_no_experiment(config, tmp_path, change, problem):
     with pytest.raises(InputError) as caught:
-        Experiment(change(config), tmp_path)
+        experiment_of(change(config), tmp_path)
     assert str(caught.value).startswith(problem)
+
+
+FIRST_LOOKS = {
+    "check_mesh": lambda config, workdir: check_mesh(run_config(config)),
+    "batches": lambda config, workdir: batches_of(experiment_of(config, workdir)),
+    "evaluator": lambda config, workdir: make_evaluator(experiment_of(config, workdir)),
+}
 
 
 @pytest.mark.parametrize(
@@ -220,19 +248,19 @@ def test_configs_that_make_no_experiment(config, tmp_path, change, problem):
     ],
 )
 def test_what_the_first_look_finds(config, tmp_path, section, values, ask, problem):
-    experiment = Experiment(changed(config, section, **values), tmp_path)
+    config = changed(config, section, **values)
     with pytest.raises(InputError) as caught:
-        getattr(experiment, ask)()
+        FIRST_LOOKS[ask](config, tmp_path)
     assert str(caught.value).startswith(problem)
 
 
-def test_channels_that_do_not_divide_over_the_parts_of_a_text(config, tmp_path, monkeypatch):
+def test_channels_that_do_not_divide_over_the_shards_of_a_text(config, monkeypatch):
     mesh = jax.sharding.AbstractMesh((1, 1, 1, 3), ("batch", "fsdp", "tensor", "sequence"))
     monkeypatch.setattr("longsum_jax.experiment.experiment.make_mesh", lambda options: mesh)
     with pytest.raises(
         InputError, match=r"d_model is 16, which does not divide over mesh.sequence=3; change"
     ):
-        Experiment(config, tmp_path).check_mesh()
+        check_mesh(run_config(config))
 
 
 def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path):
@@ -240,11 +268,47 @@ def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path)
     fields = {key: value for key, value in model.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(small_model)}
     config = changed(config, "evaluation", max_new_tokens=None)
-    experiment = Experiment(changed(config, "task", prefix="summarize: "), tmp_path / "run")
-    experiment.write_model_directory()
+    config = changed(config, "task", prefix="summarize: ")
+    write_model_directory(experiment_of(config, tmp_path / "run"))
     written = tmp_path / "run" / "model"
     assert read_summarization(written) == {"prefix": "summarize: "}
     assert read_generation_config(written)["max_new_tokens"] == 6
+
+
+def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_path):
+    """As BART and T5 have them: their options for summaries would go before all others."""
+    start = tmp_path / "start"
+    shutil.copytree(small_model, start)
+    described = json.loads((start / "config.json").read_text())
+    options = {"prefix": "tl;dr ", "max_length": 128, "min_length": 12, "num_beams": 4}
+    described["task_specific_params"] = {"summarization": options}
+    (start / "config.json").write_text(json.dumps(described))
+    generation = json.loads((start / "generation_config.json").read_text())
+    generation |= {"min_length": 56, "length_penalty": 2.0}
+    (start / "generation_config.json").write_text(json.dumps(generation))
+
+    fields = {key: value for key, value in described.items() if key in config["model"]}
+    config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
+    config = changed(config, "task", prefix="tl;dr ")
+    config = changed(config, "evaluation", max_new_tokens=512, no_repeat_ngram_size=3, num_beams=2)
+    experiment = experiment_of(config, tmp_path / "run")
+    write_model_directory(experiment)
+    written = tmp_path / "run" / "model"
+    assert read_summarization(written) == {"prefix": "tl;dr "}
+    generation_config = read_generation_config(written)
+    assert generation_config["max_new_tokens"] == 512
+    model = Model(
+        experiment.setup.family,
+        experiment.setup.config,
+        None,
+        experiment.setup.tokenizer,
+        generation_config,
+        read_summarization(written),
+    )
+    found = model.summary_options()
+    assert (found.max_new_tokens, found.min_new_tokens) == (512, 0)
+    assert (found.num_beams, found.no_repeat_ngram_size, found.length_penalty) == (2, 3, 2.0)
+    assert found == experiment.setup.make_model(None).summary_options()
 
 
 def test_a_head_that_the_start_lacks_is_new(tmp_path):

@@ -1,6 +1,7 @@
 """Training segment by segment by command: from nothing, on from a checkpoint, from a model without
 memories."""
 
+import dataclasses
 import json
 
 import flax.linen as nn
@@ -11,8 +12,14 @@ import pytest
 
 from longsum_jax.commands import evaluate, summarize, train
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import Experiment
+from longsum_jax.experiment.experiment import (
+    check_run,
+    make_store,
+    prepare,
+    write_model_directory,
+)
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
@@ -29,7 +36,10 @@ SIZES = {
     "decoder_ffn_dim": 16,
 }
 SMALL = ",".join(f"model.{name}={size}" for name, size in SIZES.items())
-TINY = f"configs/awesome.py:tiny,variant=attn+txt,{SMALL},model.vocab_size=400,task.max_parts=4,data.batch_size=8"
+TINY = (
+    f"configs/awesome.py:tiny,variant=attn+txt,{SMALL},model.vocab_size=400,task.max_parts=4,"
+    "data.batch_size=8"
+)
 
 
 def run(workdir, *overrides):
@@ -143,6 +153,32 @@ def test_a_model_without_memories_is_a_start(tmp_path):
         )
 
 
+def checked_and_prepared(config, workdir):
+    run = run_config(config)
+    check_run(run)
+    return prepare(run, workdir)
+
+
+def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
+    family = get_family("bert")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_hidden_layers": 1, "vocab_size": 300, "head": "extraction"}
+    config = dataclasses.replace(family.presets["tiny"], **sizes)
+    extractor = Model(family, config, draw_params(family.init_params(config)))
+    extractor.tokenizer = load_tokenizer("bytes", vocab_size=300)
+    extractor.save(tmp_path / "extractor")
+    overrides = {"tokenizer.path": "bytes", "task.segments.extractor": str(tmp_path / "extractor")}
+    experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
+    example = make_store(experiment)[0]
+    assert len(example["segment_lengths"]) > 1
+    write_model_directory(experiment)
+    model = tmp_path / "run" / "model"
+    described = json.loads((model / "config.json").read_text())
+    segments = described["task_specific_params"]["summarization"]["segments"]
+    assert segments["extractor"] == "extractor"
+    assert load(model / "extractor").fingerprint == extractor.fingerprint
+
+
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
@@ -168,5 +204,5 @@ def test_configs_that_make_no_run(override, problem, tmp_path):
     key, _, value = override.partition("=")
     prepared = {"data.prepared": "x"} if value == "prepared" else {}
     with pytest.raises(InputError) as caught:
-        _ = Experiment(read_config(TINY, {key: value} | prepared), tmp_path).task
+        checked_and_prepared(read_config(TINY, {key: value} | prepared), tmp_path)
     assert str(caught.value).startswith(problem)

@@ -22,7 +22,10 @@ def lines(workdir):
 
 def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_path):
     config = f"{tiny_run},data.batch_size=8"
-    mesh = "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2,training.accumulation=2,model.remat=True"
+    mesh = (
+        "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2,training.accumulation=2,"
+        "model.remat=True"
+    )
     command = [
         sys.executable,
         "-W",

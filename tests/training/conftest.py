@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 HERE = Path(__file__).parent
 
@@ -33,23 +31,6 @@ def free_port():
             return probe.getsockname()[1]
 
     return find
-
-
-@pytest.fixture(scope="module")
-def compilation_cache(tmp_path_factory):
-    """Compiles each program once for the tests of a module; compiling is most of what they do."""
-    values = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in values}
-    for name, value in values.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    reset_cache()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.training import checkpointing as training
+from longsum_jax.training import checkpointing
 from longsum_jax.training.checkpointing import TrainingCheckpoints, read_meta, restore_params
 
 
@@ -57,7 +57,7 @@ def test_round_trip(tmp_path):
     assert found.params["bias"].dtype == jnp.bfloat16
     assert found.meta["model"] == "toy"
     assert found.meta["config"] == {"d": 4}
-    assert found.meta["format_version"] == training.FORMAT_VERSION
+    assert found.meta["format_version"] == checkpointing.FORMAT_VERSION
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,19 @@ def test_best_survives_reopening(tmp_path):
     assert kept(tmp_path) == [1, 5]
     equal(restore_params(tmp_path), params_of(1))
     equal(restore_params(tmp_path, which="latest"), params_of(5))
+
+
+def test_an_evaluation_that_comes_after_the_checkpoint_counts(tmp_path):
+    save(tmp_path, {1: 0.5, 2: None})
+    checkpoints = TrainingCheckpoints(tmp_path)
+    assert (checkpoints.scores(1), checkpoints.scores(2)) == ({"mean_rouge": 0.5}, None)
+    checkpoints.add_scores(2, {"mean_rouge": 0.9})
+    assert checkpoints.scores(2) == {"mean_rouge": 0.9}
+    checkpoints.save(3, params_of(3), state_of(3), {"position": 3}, None)
+    checkpoints.close()
+    assert kept(tmp_path) == [2, 3]
+    equal(restore_params(tmp_path), params_of(2))
+    assert read_meta(tmp_path)["metrics"] == {"mean_rouge": 0.9}
 
 
 def test_parameters_alone_as_numpy_from_the_workdir(tmp_path):
@@ -119,7 +132,7 @@ def test_long_lists_of_names_are_shortened(tmp_path):
 
 def test_another_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(training, "FORMAT_VERSION", 99)
+        patch.setattr(checkpointing, "FORMAT_VERSION", 99)
         save(tmp_path, {3: None})
     with pytest.raises(
         InputError, match=r"step 3 has checkpoint format 99 .* this version reads format 1"

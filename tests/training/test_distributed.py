@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.training import distributed as hosts
+from longsum_jax.training import distributed
 from longsum_jax.training.distributed import Cluster, find_cluster, join, require_agreement
 
 KUBERNETES = {
@@ -19,7 +19,7 @@ SLURM = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"}
 
 @pytest.fixture(autouse=True)
 def no_tpu(monkeypatch):
-    monkeypatch.setattr(hosts, "find_spec", lambda name: None)
+    monkeypatch.setattr(distributed, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_environment_tells_of_other_processes(environment, found):
 
 
 def test_a_tpu_machine_asks_jax_unless_a_notebook_owns_it(monkeypatch):
-    monkeypatch.setattr(hosts, "find_spec", lambda name: "libtpu")
+    monkeypatch.setattr(distributed, "find_spec", lambda name: "libtpu")
     assert find_cluster({}) == Cluster("the TPU")
     assert find_cluster({"TPU_SKIP_MDS_QUERY": "1"}) is None
     assert find_cluster({"JAX_PLATFORMS": "cpu"}) is None

@@ -15,7 +15,7 @@ from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.reporter import TrainingDiverged
 from longsum_jax.training.step import CompilationWatch, LossOutput
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
+pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 
 def saved_steps(workdir):

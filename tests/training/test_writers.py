@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from longsum_jax.training import writers as metrics
+from longsum_jax.training import writers
 from longsum_jax.training.writers import MetricsFile, TensorBoard, Throughput
 
 
@@ -26,7 +26,7 @@ def test_file_is_cut_after_the_step_and_torn_lines_go(tmp_path):
 
 def test_throughput_is_that_of_the_last_steps(monkeypatch):
     now = iter([0.0, 10.0, 11.0, 12.0, 20.0, 22.0])
-    monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(writers.time, "perf_counter", lambda: next(now))
     throughput = Throughput(steps=2)
     assert throughput.add(100) == 10.0
     assert throughput.add(100) == pytest.approx(200 / 11)

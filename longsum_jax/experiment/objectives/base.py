@@ -1,12 +1,12 @@
-"""What every objective gives a run: batches, a loss, an evaluation, and how to tell people of
-it."""
+"""The interface of objectives: batches, a loss, an evaluation, and a report for people."""
 
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -14,113 +14,137 @@ from jax.sharding import PartitionSpec
 
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.inference.model import Model
+from longsum_jax.models.family import Family
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.training.mesh import make_mesh
+from longsum_jax.training.step import LossFn, SegmentedLoss
 from longsum_jax.typing import Array, Params
-
-if TYPE_CHECKING:
-    from longsum_jax.experiment.experiment import Experiment
-    from longsum_jax.training.step import LossFn, SegmentedLoss
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """Evaluation during training, of the first ``examples`` documents of a split; 0 for none.
+class Setup:
+    """The model, the task and the tokenizer of a run, from which an objective is made.
 
     Attributes:
-        batch_size: documents (pieces of documents, for masked language models) that go through the
-            model together.
-        max_new_tokens, num_beams, no_repeat_ngram_size: of generated summaries; None as the start
-            model has it.
-        stemmer: of ROUGE.
-        metrics: names in ``evaluation.registry.METRICS``, for summaries.
-        seed: of the masks of masked language models.
+        family: the model family.
+        config: the model's config, its head included.
+        task: the task, names of labels included.
+        tokenizer: the tokenizer of the run.
+        run: the config of the run.
+        workdir: directory of the run.
+        make_model: parameters -> a ``Model`` to generate with, which reads documents as the task
+            does.
     """
 
-    split: str = "validation"
-    examples: int = 0
-    batch_size: int = 8
-    max_new_tokens: int | None = 512
-    num_beams: int | None = 1
-    no_repeat_ngram_size: int | None = 0
-    stemmer: bool = False
-    metrics: tuple[str, ...] = ("rouge",)
-    seed: int = 0
+    family: Family
+    config: Any
+    task: Task
+    tokenizer: Tokenizer
+    run: RunConfig
+    workdir: Path
+    make_model: Callable[[Params | None], Model]
 
 
 class Evaluation(NamedTuple):
-    """Named numbers, the baselines' among them, and a row for every document."""
+    """Named scores, those of the baselines included, and a row for every document."""
 
     scores: dict[str, float]
     rows: list[Row]
 
 
 class Objective(ABC):
-    """One way to train.
+    """One way to train a model.
+
+    The class methods say what the data and the config must be, before there is a tokenizer.
 
     Attributes:
-        kind: of the model families that can be trained so.
-        ranking: scores of the evaluation by which checkpoints can be ranked, higher is better.
-        parts: whether examples are several parts, whose number chooses the bucket of
-            ``data.source_lengths``.
+        is_encoder_decoder: whether it trains encoder-decoders, not encoders.
+        parts: whether an example has several parts (sentences, segments), whose number chooses the
+            bucket of ``data.source_lengths``.
     """
 
-    kind: ClassVar[str]
-    ranking: ClassVar[tuple[str, ...]]
+    is_encoder_decoder: ClassVar[bool]
     parts: ClassVar[bool] = False
 
-    def __init__(self, experiment: "Experiment") -> None:
-        self.experiment = experiment
+    @classmethod
+    @abstractmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        """Returns the scores by which checkpoints can be ranked, higher is better."""
 
-    def resolve(self, task: Task, config: Any) -> tuple[Task, Any]:
-        """Task and model config with what only the objective, or its data, can say."""
-        return task, config
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        """Returns task and model config, completed by what only the objective or its data know."""
+        return run.task, run.model
+
+    @classmethod
+    def summarization(cls, task: Task) -> dict[str, Any]:
+        """Returns the entries of config.json about summarizing, besides the task's prefix."""
+        del task
+        return {}
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
 
     @abstractmethod
     def label_options(self) -> dict[str, Any]:
-        """The arguments of ``Batches`` that say how labels lie in a batch."""
-
-    def summarization(self) -> dict[str, Any]:
-        """What the model's config.json says of summarising besides the task's prefix."""
-        return {}
+        """Returns the arguments of ``Batches`` that describe the labels of a batch."""
 
     @abstractmethod
-    def loss_fn(self) -> "LossFn | SegmentedLoss":
-        """The loss of a batch, for ``training.fit``."""
-
-    @abstractmethod
-    def evaluate(self, params: Params) -> Evaluation:
-        """Scores of the parameters, and of the baselines."""
-
-    @abstractmethod
-    def report(self, evaluation: Evaluation) -> str:
-        """The evaluation as a few lines for people."""
-
-    def next_step(self) -> str:
-        """What to do with the trained model, as a line for people; "" for nothing in particular."""
-        return ""
+    def loss_fn(self) -> LossFn | SegmentedLoss:
+        """Returns the loss of a batch, for ``training.loop.fit``."""
 
     @abstractmethod
     def read_evaluation(self) -> None:
-        """Reads what ``evaluate`` needs; InputError for data that are missing or do not fit."""
+        """Reads the documents to evaluate on.
 
-    def first(self, found: Iterable[T]) -> list[T]:
-        """The first of what was ``found`` in the evaluation's split, as many as are asked for."""
-        options, task = self.experiment.evaluation, self.experiment.task
-        kept = list(itertools.islice(found, options.examples))
-        if not kept:
+        Raises:
+            InputError: they are missing, or do not fit.
+        """
+
+    @abstractmethod
+    def evaluate(self, params: Params) -> Evaluation:
+        """Scores the parameters, and the baselines."""
+
+    @abstractmethod
+    def report(self, evaluation: Evaluation) -> str:
+        """Returns the evaluation as a few lines for people."""
+
+    def next_step(self) -> str:
+        """Returns a suggestion of what to do with the trained model, "" for none."""
+        return ""
+
+    @property
+    def source_lengths(self) -> tuple[int, ...]:
+        """Buckets of the batches, in tokens or in parts of an example."""
+        run = self.setup.run
+        longest = run.task.max_parts if self.parts else run.task.max_source_length
+        lengths = run.data.source_lengths or (longest,)
+        if self.parts or run.mesh.sequence == 1:
+            return lengths
+        # Every device has as many tokens of a document as the others.
+        devices = make_mesh(run.mesh).shape["sequence"]
+        return tuple(dict.fromkeys(length + -length % devices for length in lengths))
+
+    def first_examples(self, found: Iterable[T]) -> list[T]:
+        """Returns as many items of the evaluation's split as ``evaluation.examples`` asks for."""
+        options, task = self.setup.run.evaluation, self.setup.task
+        examples = list(itertools.islice(found, options.examples))
+        if not examples:
             raise InputError(
-                f'task "{task.name}", split "{options.split}": no documents to evaluate on; name another split or '
-                "evaluation.examples=0"
+                f'task "{task.name}", split "{options.split}": no documents to evaluate on; name '
+                "another split or evaluation.examples=0"
             )
-        return kept
+        return examples
 
     @cached_property
     def logits(self) -> Callable[[Params, np.ndarray, np.ndarray], Array]:
-        """Compiled (parameters, ids [B, L], mask [B, L]) -> logits of an encoder, whole on every
-        host."""
-        module = self.experiment.family.module_class(self.experiment.config)
+        """Compiled (parameters, ids [b, l], mask [b, l]) -> logits of an encoder on every host."""
+        module = self.setup.family.module_class(self.setup.config)
 
         def logits(params: Params, ids: Array, mask: Array) -> Array:
             out = module.apply({"params": params}, ids, mask, deterministic=True)

@@ -1,5 +1,7 @@
-"""Which sentences of a document belong into a summary: an encoder scores them (AWESOME, appendix
-D)."""
+"""Extraction: an encoder scores which sentences of a document belong into a summary.
+
+AWESOME, appendix D.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -11,11 +13,12 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.padding import PartShape, pad_batch
+from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.classification import binary_scores
 from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
@@ -23,66 +26,71 @@ from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, NumpyBatch, Params
 
 COLUMNS = ("f1", "precision", "recall")
-BASELINES = ("lead", "random")
 
 
 class Extraction(Objective):
-    """Sentences as the greedy oracle takes them."""
+    """The sentences that the greedy oracle takes."""
 
-    kind = "encoder"
-    ranking = ("f1", "best_k_f1", "negative_loss")
+    is_encoder_decoder = False
     parts = True
 
-    def resolve(self, task: Task, config: Any) -> tuple[Task, Any]:
-        return task, dataclasses.replace(
-            config, head="extraction", max_sentence_length=task.max_source_length
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return ("f1", "best_k_f1", "negative_loss")
+
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        config = dataclasses.replace(
+            run.model, head="extraction", max_sentence_length=run.task.max_source_length
         )
+        return run.task, config
 
     @cached_property
-    def shape(self) -> PartShape:
-        return PartShape(self.experiment.task.max_source_length)
+    def shape(self) -> SegmentShape:
+        return SegmentShape(self.setup.task.max_source_length)
 
     def label_options(self) -> dict[str, Any]:
-        return {"parts": self.shape}
+        return {"segments": self.shape}
 
     def loss_fn(self) -> LossFn:
-        """Mean binary cross-entropy of the sentences; also counts tokens, right sentences and
-        documents."""
-        module = self.experiment.family.module_class(self.experiment.config)
+        """Returns the mean binary cross-entropy of the sentences.
+
+        It also counts tokens and right sentences.
+        """
+        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
-            ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
+            mask, labels = batch["attention_mask"], batch["labels"]
             scores = module.apply(
-                {"params": params}, ids, mask, deterministic=False, rngs={"dropout": rng}
+                {"params": params},
+                batch["input_ids"],
+                mask,
+                deterministic=False,
+                rngs={"dropout": rng},
             )
             loss_sum, weight = class_cross_entropy(
                 scores.reshape(-1, 1), labels.reshape(-1, 1).astype(scores.dtype)
             )
             right = ((scores > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
             counts = {"tokens": mask.sum(), "right_sentences": right.sum()}
-            return LossOutput(
-                loss_sum, weight, {name: x.astype(np.float32) for name, x in counts.items()}
-            )
+            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
+            return LossOutput(loss_sum, weight, metrics)
 
         return loss_fn
 
     @cached_property
     def examples(self) -> list[Example]:
-        """The documents that evaluation reads."""
-        experiment = self.experiment
-        docs = documents(experiment.task, experiment.evaluation.split)
-        return self.first(
-            make_examples(
-                experiment.task, experiment.tokenizer, docs, seed=experiment.training.seed
-            )
-        )
+        """The documents to evaluate on."""
+        task, run = self.setup.task, self.setup.run
+        docs = documents(task, run.evaluation.split)
+        made = make_examples(task, self.setup.tokenizer, docs, seed=run.training.seed)
+        return self.first_examples(made)
 
     def read_evaluation(self) -> None:
         _ = self.examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """F1, precision and recall against the oracle, over the sentences of all documents
-        together.
+        """Returns F1, precision and recall against the oracle, over all sentences together.
 
         Of the sentences that ``Model.extract`` takes; under "best_k_", "lead_" and "random_" of as
         many sentences of every document as the oracle takes on average: the best, the first, random
@@ -90,30 +98,32 @@ class Extraction(Objective):
         """
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken
-        random = np.random.default_rng(self.experiment.evaluation.seed)
+        random = np.random.default_rng(self.setup.run.evaluation.seed)
         choices = {
             "": [taken_sentences(found) for found in scores],
             "best_k_": [np.argsort(-found, kind="stable")[:k] for found in scores],
             "lead_": [np.arange(min(k, len(found))) for found in scores],
             "random_": [random.permutation(len(found))[:k] for found in scores],
         }
+        wanted = np.concatenate(labels) == 1
         measured = {"sentences": float(k), "negative_loss": -_loss(scores, labels)}
-        for name, chosen in choices.items():
+        for prefix, chosen in choices.items():
             predicted = [
-                np.isin(np.arange(len(found)), rows)
-                for found, rows in zip(labels, chosen, strict=True)
+                np.isin(np.arange(len(found)), numbers)
+                for found, numbers in zip(labels, chosen, strict=True)
             ]
-            found = binary_scores(np.concatenate(predicted), np.concatenate(labels) == 1)
-            measured |= {name + column: value for column, value in found.items()}
+            for column, value in binary_scores(np.concatenate(predicted), wanted).items():
+                measured[prefix + column] = value
         return Evaluation(measured, self._rows(scores, labels))
 
     @cached_property
     def mean_taken(self) -> int:
-        """Sentences that the oracle takes of a document on average, rounded."""
-        return max(round(np.mean([(example["labels"] == 1).sum() for example in self.examples])), 1)
+        """Number of sentences that the oracle takes of a document on average, rounded."""
+        taken = [(example["labels"] == 1).sum() for example in self.examples]
+        return max(round(np.mean(taken)), 1)
 
     def report(self, evaluation: Evaluation) -> str:
-        names = {
+        prefixes = {
             "model": "",
             f"best {self.mean_taken}": "best_k_",
             "lead": "lead_",
@@ -121,62 +131,63 @@ class Extraction(Objective):
         }
         lines = {
             name: [evaluation.scores[prefix + column] for column in COLUMNS]
-            for name, prefix in names.items()
+            for name, prefix in prefixes.items()
         }
         row = evaluation.rows[0]
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{len(evaluation.rows)} documents; of the first ({row['id']}) the oracle "
-            f"takes the sentences {row['label']}, the model {row['prediction']}"
+            f"{score_table(COLUMNS, lines)}\n\n{len(evaluation.rows)} documents; of the first "
+            f"({row['id']}) the oracle takes the sentences {row['label']}, the model "
+            f"{row['prediction']}"
         )
 
     def next_step(self) -> str:
         return (
             "write the sentences that it chooses as shorter documents for a summariser:\n"
-            f"  longsum extract --model={self.experiment.workdir} --data=FILE.jsonl --out=SHORTER.jsonl"
+            f"  longsum extract --model={self.setup.workdir} --data=FILE.jsonl --out=SHORTER.jsonl"
         )
 
     def _scores_and_labels(self, params: Params) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """For each document the logits and labels of its sentences, without a query."""
+        """Returns, for each document, logits and labels of its sentences, the query left out."""
         scores: list[np.ndarray] = []
         for batch, count in self._batches():
             found = jax.device_get(self.logits(params, batch["input_ids"], batch["attention_mask"]))
-            scores += [
-                row[labels != IGNORED_LABEL]
-                for row, labels in zip(found, batch["labels"], strict=True)
-            ][:count]
-        return scores, [
-            example["labels"][example["labels"] != IGNORED_LABEL] for example in self.examples
-        ]
+            rows = zip(found[:count], batch["labels"][:count], strict=True)
+            scores += [row[labels != IGNORED_LABEL] for row, labels in rows]
+        labels = [example["labels"] for example in self.examples]
+        return scores, [found[found != IGNORED_LABEL] for found in labels]
 
     def _batches(self) -> Iterator[tuple[NumpyBatch, int]]:
-        """Batches at the smallest of the padded lengths that holds their documents, and how many
-        these are."""
-        size = self.experiment.evaluation.batch_size
+        """Yields batches at the smallest bucket that holds their documents, and their number."""
+        size = self.setup.run.evaluation.batch_size
         for start in range(0, len(self.examples), size):
             examples = self.examples[start : start + size]
-            longest = max(len(example["part_lengths"]) for example in examples)
+            longest = max(len(example["segment_lengths"]) for example in examples)
             batch = pad_batch(
                 examples,
                 rows=size,
-                source_length=next(n for n in self.experiment.source_lengths if n >= longest),
-                parts=self.shape,
-                pad_id=self.experiment.config.pad_token_id,
+                source_length=next(n for n in self.source_lengths if n >= longest),
+                segments=self.shape,
+                pad_id=self.setup.config.pad_token_id,
             )
             yield batch, len(examples)
 
     def _rows(self, scores: list[np.ndarray], labels: list[np.ndarray]) -> list[Row]:
-        return [
-            {
-                "id": example["id"],
-                "prediction": taken_sentences(found),
-                "label": np.flatnonzero(wanted).tolist(),
-                "scores": [round(float(p), 6) for p in jax.nn.sigmoid(found)],
-            }
-            for example, found, wanted in zip(self.examples, scores, labels, strict=True)
-        ]
+        rows = []
+        for example, found, wanted in zip(self.examples, scores, labels, strict=True):
+            rows.append(
+                {
+                    "id": example["id"],
+                    "prediction": taken_sentences(found),
+                    "label": np.flatnonzero(wanted).tolist(),
+                    "scores": [round(float(p), 6) for p in jax.nn.sigmoid(found)],
+                }
+            )
+        return rows
 
 
 def _loss(scores: list[np.ndarray], labels: list[np.ndarray]) -> float:
-    parts = (np.concatenate(part)[:, None].astype(np.float32) for part in (scores, labels))
-    loss_sum, weight = class_cross_entropy(*parts)
+    """Returns the mean binary cross-entropy of the sentences of all documents."""
+    all_scores = np.concatenate(scores)[:, None].astype(np.float32)
+    all_labels = np.concatenate(labels)[:, None].astype(np.float32)
+    loss_sum, weight = class_cross_entropy(all_scores, all_labels)
     return float(loss_sum / weight)

@@ -1,5 +1,7 @@
-"""Masked language models: an encoder guesses hidden tokens (Devlin et al. 2019; masks drawn anew,
-as in RoBERTa)."""
+"""Masked language modelling: an encoder guesses hidden tokens.
+
+Devlin et al. 2019; masks are drawn anew at every step, as in RoBERTa.
+"""
 
 import dataclasses
 import math
@@ -11,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, closed
-from longsum_jax.data.examples.masked_lm import piece_examples
+from longsum_jax.data.examples.base import Example, add_special_tokens
+from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
@@ -28,137 +31,116 @@ from longsum_jax.typing import Array, Params
 COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
 
-@dataclasses.dataclass(frozen=True)
-class MaskingOptions:
-    """Which tokens are to be guessed.
-
-    Attributes:
-        probability: with which a token is chosen; special tokens never are.
-        masked, random: shares of the chosen tokens that become the mask or a random token; the rest
-            stays.
-    """
-
-    probability: float = 0.15
-    masked: float = 0.8
-    random: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise InputError(f"mlm.probability: {self.probability} must be above 0 and at most 1")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
-            raise InputError(
-                f"mlm.masked={self.masked} and mlm.random={self.random} are shares of the chosen tokens; "
-                "give at least 0 each and at most 1 together"
-            )
-
-
 class MaskedLanguageModel(Objective):
-    """Hidden tokens of documents, all of whose text is read, in pieces."""
+    """Hidden tokens of documents, which are read in pieces from beginning to end."""
 
-    kind = "encoder"
-    ranking = ("accuracy", "negative_bits_per_token")
+    is_encoder_decoder = False
 
-    def resolve(self, task: Task, config: Any) -> tuple[Task, Any]:
-        return task, dataclasses.replace(config, head="masked_lm")
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return ("accuracy", "negative_bits_per_token")
+
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        return run.task, dataclasses.replace(run.model, head="masked_lm")
 
     def label_options(self) -> dict[str, Any]:
         return {}
 
     def masks(self, rng: Array, ids: Array, mask: Array) -> tuple[Array, Array]:
-        """Inputs and labels int [B, L] for ids [B, L]; see ``ops.masking``."""
-        regular = np.setdiff1d(np.arange(self.experiment.config.vocab_size), self.special_ids)
+        """Returns inputs and labels int [b, l] for ids [b, l]; see ``ops.masking``."""
+        regular = np.setdiff1d(np.arange(self.setup.config.vocab_size), self.special_ids)
         return mask_tokens(
             rng,
             ids,
             self._is_text(ids, mask),
             mask_id=self.mask_id,
             replacements=jnp.asarray(regular),
-            **dataclasses.asdict(self.experiment.mlm),
+            **dataclasses.asdict(self.setup.run.mlm),
         )
 
     def _is_text(self, ids: Array, mask: Array) -> Array:
         return mask.astype(bool) & ~jnp.isin(ids, jnp.asarray(self.special_ids))
 
     def loss_fn(self) -> LossFn:
-        """Cross-entropy of the chosen tokens; also counts tokens and right guesses."""
-        module = self.experiment.family.module_class(self.experiment.config)
+        """Returns the cross-entropy of the chosen tokens; also counts tokens and right guesses."""
+        module = self.setup.family.module_class(self.setup.config)
         _ = self.special_ids  # a tokenizer that does not fit should not show inside a compilation
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+            mask = batch["attention_mask"]
             mask_key, dropout_key = jax.random.split(rng)
-            inputs, labels = self.masks(mask_key, batch["input_ids"], batch["attention_mask"])
+            inputs, labels = self.masks(mask_key, batch["input_ids"], mask)
             logits = module.apply(
                 {"params": params},
                 inputs,
-                batch["attention_mask"],
+                mask,
                 deterministic=False,
                 rngs={"dropout": dropout_key},
             )
             loss_sum, weight = token_cross_entropy(logits, labels)
-            counts = {
-                "tokens": batch["attention_mask"].sum(),
-                "right_tokens": (logits.argmax(-1) == labels).sum(),
-            }
-            return LossOutput(
-                loss_sum, weight, {name: x.astype(np.float32) for name, x in counts.items()}
-            )
+            right = (logits.argmax(-1) == labels).sum()
+            counts = {"tokens": mask.sum(), "right_tokens": right}
+            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
+            return LossOutput(loss_sum, weight, metrics)
 
         return loss_fn
 
     @cached_property
     def mask_id(self) -> int:
-        """The tokenizer's mask, or its first sentinel where it has none."""
-        tokenizer = self.experiment.tokenizer
-        if (found := getattr(tokenizer, "mask_id", None)) is not None:
-            return found
+        """The tokenizer's mask token, or its first sentinel where it has none."""
+        tokenizer = self.setup.tokenizer
+        mask_id = getattr(tokenizer, "mask_id", None)
+        if mask_id is not None:
+            return mask_id
         ids = tokenizer.encode("<extra_id_0>")
         if len(ids) != 1:
             raise InputError(
-                "the tokenizer has no mask token for a masked language model; give one that has, or train one with "
-                "tokenizer.extra_ids=1"
+                "the tokenizer has no mask token for a masked language model; give one that has, "
+                "or train one with tokenizer.extra_ids=1"
             )
         return ids[0]
 
     @cached_property
     def special_ids(self) -> np.ndarray:
         """Ids that are never chosen, nor drawn in place of chosen ones."""
-        tokenizer = self.experiment.tokenizer
-        around = closed(tokenizer, tokenizer.encode(self.experiment.task.prefix))
+        tokenizer = self.setup.tokenizer
+        around = add_special_tokens(tokenizer, tokenizer.encode(self.setup.task.prefix))
         return np.unique([tokenizer.pad_id, tokenizer.eos_id, self.mask_id, *around])
 
     @cached_property
     def documents(self) -> list[tuple[Document, list[Example]]]:
-        """The documents that evaluation reads, with their pieces."""
-        task, tokenizer = self.experiment.task, self.experiment.tokenizer
-        docs = documents(task, self.experiment.evaluation.split)
-        made = ((document, piece_examples(task, tokenizer, document)) for document in docs)
-        return self.first((document, pieces) for document, pieces in made if pieces)
+        """The documents to evaluate on, with their pieces."""
+        task, tokenizer = self.setup.task, self.setup.tokenizer
+        docs = documents(task, self.setup.run.evaluation.split)
+        made = ((document, masked_lm_examples(task, tokenizer, document)) for document in docs)
+        return self.first_examples((document, pieces) for document, pieces in made if pieces)
 
     def read_evaluation(self) -> None:
         _ = self.documents
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Accuracy and bits of the guesses; the masks are the same at every evaluation.
+        """Returns accuracy and bits of the guesses; the masks are the same at every evaluation.
 
         Bits per token are the mean over the chosen tokens; bits per character are those times the
         number of tokens (special ones left out) over the number of characters of the documents:
-        what all tokens would cost if each cost as much as the chosen ones. Each is guessed from
-        both sides, so neither is a compression rate.
+        the cost of all tokens if each cost as much as the chosen ones. Each is guessed from both
+        sides, so neither is a compression rate.
         """
         guesses = [jax.device_get(self._guess(params, *batch)) for batch in self._batches()]
         counts = np.concatenate(guesses, axis=1).T.astype(np.float64)  # [pieces, 4]
         rows = []
+        start = 0
         for document, pieces in self.documents:
-            (tokens, chosen, right, bits), counts = (
-                counts[: len(pieces)].sum(0),
-                counts[len(pieces) :],
-            )
-            whole = {"tokens": int(tokens), "chosen": int(chosen), "right": int(right)}
+            tokens, chosen, right, bits = counts[start : start + len(pieces)].sum(0)
+            start += len(pieces)
             rows.append(
                 {
                     "id": document.id,
                     "characters": len(document.document),
-                    **whole,
+                    "tokens": int(tokens),
+                    "chosen": int(chosen),
+                    "right": int(right),
                     "bits": round(bits, 4),
                 }
             )
@@ -166,29 +148,31 @@ class MaskedLanguageModel(Objective):
 
     def report(self, evaluation: Evaluation) -> str:
         rows, scores = evaluation.rows, evaluation.scores
-        chosen, tokens = (sum(row[name] for row in rows) for name in ("chosen", "tokens"))
+        chosen = sum(row["chosen"] for row in rows)
+        tokens = sum(row["tokens"] for row in rows)
         table = score_table(COLUMNS, {"model": [scores[name] for name in COLUMNS]})
         return f"{table}\n\n{chosen} of {tokens} tokens guessed in {len(rows)} documents"
 
-    def _batches(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Numbers [b] of the pieces, by which their masks are drawn, ids [b, L] and attention mask
-        [b, L]."""
-        experiment, size = self.experiment, self.experiment.evaluation.batch_size
+    def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields numbers [b] of pieces, which seed their masks, ids [b, l] and masks [b, l]."""
+        size = self.setup.run.evaluation.batch_size
         pieces = [piece for _, pieces in self.documents for piece in pieces]
         for start in range(0, len(pieces), size):
             batch = pad_batch(
                 pieces[start : start + size],
                 rows=size,
-                source_length=experiment.task.max_source_length,
-                pad_id=experiment.config.pad_token_id,
+                source_length=self.setup.task.max_source_length,
+                pad_id=self.setup.config.pad_token_id,
             )
             yield np.arange(start, start + size), batch["input_ids"], batch["attention_mask"]
 
     @cached_property
     def _guess(self) -> Callable[..., Array]:
-        """Compiled (parameters, numbers, ids, mask) -> float32 [4, B]: tokens, chosen, right, bits
-        of every row."""
-        key = jax.random.key(self.experiment.evaluation.seed)
+        """Compiled (parameters, numbers, ids, mask) -> float32 [4, b] of every row.
+
+        The four are tokens, chosen tokens, right guesses and bits.
+        """
+        key = jax.random.key(self.setup.run.evaluation.seed)
 
         def guess(params: Params, numbers: Array, ids: Array, mask: Array) -> Array:
             keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
@@ -196,24 +180,25 @@ class MaskedLanguageModel(Objective):
             logits = self.logits(params, inputs, mask)
             losses, chosen = jax.vmap(token_cross_entropy)(logits[:, None], labels[:, None])
             right = (logits.argmax(-1) == labels).sum(-1)
-            return jnp.stack(
-                [self._is_text(ids, mask).sum(-1), chosen, right, losses / math.log(2)]
-            )
+            tokens = self._is_text(ids, mask).sum(-1)
+            return jnp.stack([tokens, chosen, right, losses / math.log(2)])
 
         return jax.jit(guess)
 
 
 def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
-    """Accuracy (0 to 100), bits per token and per character of rows with characters, tokens,
-    chosen, right, bits."""
-    characters, tokens, chosen, right, bits = (
-        sum(row[name] for row in rows)
-        for name in ("characters", "tokens", "chosen", "right", "bits")
-    )
-    bits_per_token = bits / max(chosen, 1)
+    """Returns accuracy (0 to 100), bits per token and bits per character over all documents.
+
+    Args:
+        rows: with "characters", "tokens", "chosen", "right" and "bits" of a document.
+    """
+    names = ("characters", "tokens", "chosen", "right", "bits")
+    totals = {name: sum(row[name] for row in rows) for name in names}
+    guesses = max(totals["chosen"], 1)
+    bits_per_token = totals["bits"] / guesses
     return {
-        "accuracy": 100 * right / max(chosen, 1),
+        "accuracy": 100 * totals["right"] / guesses,
         "bits_per_token": bits_per_token,
-        "bits_per_character": bits_per_token * tokens / characters,
+        "bits_per_character": bits_per_token * totals["tokens"] / totals["characters"],
         "negative_bits_per_token": -bits_per_token,
     }

@@ -1,5 +1,4 @@
-"""What a run can train for: one class per ``objective`` of a task, all with the methods of
-``base.Objective``."""
+"""The objectives of training: one class per ``objective`` of a task."""
 
 from collections.abc import Mapping
 

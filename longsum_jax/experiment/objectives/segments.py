@@ -1,5 +1,4 @@
-"""Summaries by an encoder-decoder that reads segment by segment: each has a target, memories
-connect them (AWESOME)."""
+"""Summarization segment by segment: each segment has a target, memories connect them (AWESOME)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.padding import PartShape
+from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import kept_vectors, seen_vectors
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.step import LossOutput, SegmentedLoss
-from longsum_jax.typing import IGNORED_LABEL, Array
+from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 
 class SegmentSummarization(Summarization):
@@ -27,47 +27,54 @@ class SegmentSummarization(Summarization):
 
     parts = True
 
-    def resolve(self, task: Task, config: Any) -> tuple[Task, Any]:
-        """The task with the lengths and the number of vectors that the model has."""
-        if self.experiment.data.reader == "prepared":
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        """Completes the task by the model's segment length and number of vectors."""
+        task, config = run.task, run.model
+        if run.data.reader == "prepared":
             raise InputError(
-                'config.data.reader is "prepared", which holds no segments; give "memory" or "stream"'
+                'config.data.reader is "prepared", which holds no segments; give "memory" or '
+                '"stream"'
             )
         if config.page_length:
             raise InputError(
-                f"config.model.page_length is {config.page_length}, but segments have no pages; give 0"
+                f"config.model.page_length is {config.page_length}, but segments have no pages; "
+                "give 0"
             )
         vectors = config.salient_vectors
         if (task.segments.salient == "vectors") != (vectors > 0):
             raise InputError(
-                f'config.task.segments.salient is "{task.segments.salient}", config.model.salient_vectors {vectors}; '
-                'give "vectors" and a number above 0, or neither'
+                f'config.task.segments.salient is "{task.segments.salient}", '
+                f'config.model.salient_vectors {vectors}; give "vectors" and a number above 0, or '
+                "neither"
             )
         segments = dataclasses.replace(
             task.segments, segment_length=task.max_source_length, num_vectors=vectors
         )
         return dataclasses.replace(task, segments=segments), config
 
-    def label_options(self) -> dict[str, Any]:
-        task = self.experiment.task
-        return {
-            "parts": PartShape(
-                task.max_source_length, task.max_target_length, task.segments.num_vectors
-            )
-        }
+    @classmethod
+    def summarization(cls, task: Task) -> dict[str, Any]:
+        return {"segments": dataclasses.asdict(task.segments)}
 
-    def summarization(self) -> dict[str, Any]:
-        return {"segments": dataclasses.asdict(self.experiment.task.segments)}
+    def label_options(self) -> dict[str, Any]:
+        task = self.setup.task
+        shape = SegmentShape(
+            task.max_source_length, task.max_target_length, task.segments.num_vectors
+        )
+        return {"segments": shape}
 
     @property
-    def reading_limit(self) -> None:
-        """Evaluation reads all of every document."""
+    def max_read_tokens(self) -> None:
+        """None: evaluation reads all of every document."""
 
     def loss_fn(self) -> SegmentedLoss:
-        """See ``segment_loss_fn``."""
-        config, smoothing = self.experiment.config, self.experiment.loss.label_smoothing
+        """Returns the loss of ``segment_loss_fn``."""
+        config = self.setup.config
         return segment_loss_fn(
-            self.experiment.family.module_class(config), config, label_smoothing=smoothing
+            self.setup.family.module_class(config),
+            config,
+            label_smoothing=self.setup.run.loss.label_smoothing,
         )
 
 
@@ -78,54 +85,69 @@ def segment_loss_fn(
     label_smoothing: float = 0.0,
     deterministic: bool = False,
 ) -> SegmentedLoss:
-    """Teacher-forced cross-entropy of every segment's target; counts segments, tokens and right
-    next-token guesses.
+    """Returns the teacher-forced cross-entropy of every segment's target.
 
-    Batches hold "input_ids" and "attention_mask" [B, S, L], "labels" [B, S, T], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.padding.PartShape``. ``deterministic`` is
-    without dropout and without ``memory_reconstruction``, whose error, added up over layers, is the
-    metric "reconstruction" over "weight".
+    It counts segments, tokens and right next tokens, too. Batches hold "input_ids" and
+    "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models with
+    ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
+
+    Args:
+        module: the model, with the methods of ``models.encoder_decoder``.
+        config: its config.
+        label_smoothing: probability mass spread over the vocabulary.
+        deterministic: without dropout and without ``memory_reconstruction``, whose error, added up
+            over layers, is the metric "reconstruction" divided by "weight".
     """
-
     reconstructs = (
         config.memory == "compressive" and config.memory_reconstruction > 0 and not deterministic
     )
+    backprop_through_memory = config.memory != "none" and config.memory_backprop == 0
 
     def segment_loss(
-        params: Any, batch: Mapping[str, Array], rng: Array, memory: Any
-    ) -> tuple[LossOutput, Any]:
-        labels, mask = batch["labels"], batch["attention_mask"]
-        options = {
-            "rngs": {"dropout": rng},
-            "mutable": [LOSSES] if reconstructs else [],
-            "method": _teacher_forced,
-        }
+        params: Params, segment: Mapping[str, Array], rng: Array, memory: DocumentMemory
+    ) -> tuple[LossOutput, DocumentMemory]:
+        labels, mask = segment["labels"], segment["attention_mask"]
         (logits, memory), sown = module.apply(
-            {"params": params}, batch, memory, deterministic, **options
+            {"params": params},
+            segment,
+            memory,
+            deterministic,
+            rngs={"dropout": rng},
+            mutable=[LOSSES] if reconstructs else [],
+            method=_teacher_forced,
         )
         loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
-        counts = {
+        metrics = {
             "tokens": mask.sum().astype(np.float32) + weight,
             "right_tokens": (logits.argmax(-1) == labels).sum().astype(np.float32),
             "segments": mask.any(-1).sum().astype(np.float32),
         }
         if reconstructs:
-            counts["reconstruction"] = weight * sum(x.sum() for x in jax.tree.leaves(sown))
-            loss_sum += config.memory_reconstruction * counts["reconstruction"]
-        return LossOutput(loss_sum, weight, counts), memory
+            metrics["reconstruction"] = weight * sum(x.sum() for x in jax.tree.leaves(sown))
+            loss_sum += config.memory_reconstruction * metrics["reconstruction"]
+        return LossOutput(loss_sum, weight, metrics), memory
 
-    def init_memory(params: Any, batch: Mapping[str, Array]) -> DocumentMemory:
+    def init_memory(params: Params, batch: Mapping[str, Array]) -> DocumentMemory:
         rows, _, length = batch["input_ids"].shape
-        sizes = rows, length, batch["labels"].shape[-1], config.memory_backprop
-        return module.apply({"params": params}, *sizes, method="init_memory")
+        target_length = batch["labels"].shape[-1]
+        return module.apply(
+            {"params": params},
+            rows,
+            length,
+            target_length,
+            config.memory_backprop,
+            method="init_memory",
+        )
 
-    def shared(params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def shared(params: Params, batch: Mapping[str, Array]) -> dict[str, Array]:
         if not config.salient_vectors:
             return {}
-        return {"kept": kept_vectors(partial(module.apply, {"params": params}), config, batch)}
+        apply = partial(module.apply, {"params": params})
+        return {"kept": kept_vectors(apply, config, batch)}
 
-    through_memory = config.memory != "none" and config.memory_backprop == 0
-    return SegmentedLoss(segment_loss, init_memory, _count_segments, shared, through_memory)
+    return SegmentedLoss(
+        segment_loss, init_memory, _count_segments, shared, backprop_through_memory
+    )
 
 
 def _count_segments(batch: Mapping[str, Array]) -> Array:
@@ -136,12 +158,19 @@ def _count_segments(batch: Mapping[str, Array]) -> Array:
 
 
 def _teacher_forced(
-    module: EncoderDecoder, batch: Mapping[str, Array], memory: DocumentMemory, deterministic: bool
+    module: EncoderDecoder,
+    segment: Mapping[str, Array],
+    memory: DocumentMemory,
+    deterministic: bool,
 ) -> tuple[Array, DocumentMemory]:
-    """Logits of a segment's labels [B, T], and the memory after it."""
-    config, labels = module.config, batch["labels"]
-    inputs = {"salient": seen_vectors(batch["kept"], batch["reads"])} if "kept" in batch else {}
-    mask = batch["attention_mask"]
-    states, memory = module.read_segment(batch["input_ids"], mask, memory, deterministic, **inputs)
+    """Returns the logits of a segment's labels [b, t, vocab], and the memory after it."""
+    config, labels = module.config, segment["labels"]
+    mask = segment["attention_mask"]
+    inputs = {}
+    if "kept" in segment:
+        inputs["salient"] = seen_vectors(segment["kept"], segment["reads"])
+    states, memory = module.read_segment(
+        segment["input_ids"], mask, memory, deterministic, **inputs
+    )
     ids = shift_right(labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
     return module.write_segment(ids, labels != IGNORED_LABEL, states, mask, memory, deterministic)

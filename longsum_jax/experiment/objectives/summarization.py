@@ -1,4 +1,4 @@
-"""Summaries by an encoder-decoder: teacher forcing, and ROUGE of what it generates."""
+"""Summarization by an encoder-decoder: teacher forcing, and scores of generated summaries."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import numpy as np
 
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.predictions import (
     Pair,
@@ -19,51 +20,47 @@ from longsum_jax.evaluation.predictions import (
 )
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.text.documents import Document
+from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
 
 class Summarization(Objective):
-    """Summaries, given or made of gap sentences."""
+    """Summaries, of people or made of gap sentences."""
 
-    kind = "encoder_decoder"
+    is_encoder_decoder = True
 
-    @cached_property
-    def metrics(self) -> dict[str, Metric]:
-        """The metrics of the evaluation, by name."""
-        options = self.experiment.evaluation
-        rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
-        return make_metrics(options.metrics, rouge)
-
-    @property
-    def ranking(self) -> tuple[str, ...]:
-        """The values of the metrics, by which checkpoints can be ranked."""
-        return columns_of(self.metrics)
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return columns_of(_metrics(run.evaluation))
 
     def label_options(self) -> dict[str, Any]:
-        return {"target_length": self.experiment.task.max_target_length}
+        return {"target_length": self.setup.task.max_target_length}
 
-    def loss_fn(self) -> LossFn:
-        """Teacher-forced cross-entropy; also counts the tokens and the right next-token guesses."""
-        config, smoothing = self.experiment.config, self.experiment.loss.label_smoothing
-        module = self.experiment.family.module_class(config)
+    def loss_fn(self) -> LossFn | SegmentedLoss:
+        """Returns the teacher-forced cross-entropy; also counts tokens and right next tokens."""
+        config = self.setup.config
+        label_smoothing = self.setup.run.loss.label_smoothing
+        module = self.setup.family.module_class(config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             labels = batch["labels"]
+            decoder_ids = shift_right(
+                labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
+            )
             logits = module.apply(
                 {"params": params},
                 batch["input_ids"],
                 batch["attention_mask"],
-                shift_right(
-                    labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
-                ),
+                decoder_ids,
                 deterministic=False,
                 rngs={"dropout": rng},
             )
-            loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=smoothing)
+            loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
             right = (logits.argmax(-1) == labels).sum().astype(np.float32)
             tokens = batch["attention_mask"].sum().astype(np.float32) + weight
             return LossOutput(loss_sum, weight, {"tokens": tokens, "right_tokens": right})
@@ -72,25 +69,22 @@ class Summarization(Objective):
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The documents that evaluation reads, with their summaries; the model adds the task's
-        prefix."""
-        task, seed = (
-            dataclasses.replace(self.experiment.task, prefix=""),
-            self.experiment.training.seed,
+        """The documents to evaluate on, with their summaries; the model adds the task's prefix."""
+        run = self.setup.run
+        task = dataclasses.replace(self.setup.task, prefix="")
+        pairs = (
+            _pair(task, document, run.training.seed)
+            for document in documents(task, run.evaluation.split)
         )
-        docs = documents(task, self.experiment.evaluation.split)
-        made = (
-            (document, source_and_target(task, document._replace(query=None), seed))
-            for document in docs
-        )
-        return self.first(
-            Pair(document.id, *texts, document.query)
-            for document, texts in made
-            if texts is not None
-        )
+        return self.first_examples(pair for pair in pairs if pair is not None)
 
     def read_evaluation(self) -> None:
         _ = self.pairs
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the evaluation, by name."""
+        return _metrics(self.setup.run.evaluation)
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, float]]:
@@ -98,55 +92,65 @@ class Summarization(Objective):
 
     @cached_property
     def _model(self) -> Model:
-        """One object throughout, so that generation compiles once per length."""
-        return self.experiment.model(None)
+        """One object for all evaluations, so that generation compiles once per length."""
+        return self.setup.make_model(None)
 
     @property
-    def reading_limit(self) -> int | None:
-        """Tokens of a document that evaluation reads."""
-        return self.experiment.task.max_source_length
+    def max_read_tokens(self) -> int | None:
+        """Tokens of a document that evaluation reads; None for all."""
+        return self.setup.task.max_source_length
 
     def evaluate(self, params: Params) -> Evaluation:
-        """ROUGE of generated summaries, their lengths, and ROUGE of the baselines under "lead_" and
-        "random_"."""
+        """Scores generated summaries and the baselines by all metrics; also counts lengths.
+
+        The scores of the baselines have names that begin with "lead_" and "random_".
+        """
         self._model.params = params
-        options = self.experiment.evaluation
-        generation = {
-            name: getattr(options, name)
-            for name in ("max_new_tokens", "num_beams", "no_repeat_ngram_size")
-        }
+        options = self.setup.run.evaluation
         rows = predict(
             self._model,
             self.pairs,
             self.metrics,
             batch_size=options.batch_size,
-            max_source_length=self.reading_limit,
-            **{name: value for name, value in generation.items() if value is not None},
+            max_source_length=self.max_read_tokens,
+            **options.generation(),
         )
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
         summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])
-        scores |= {
-            f"{name}_{key}": value
-            for name, made in self.baselines.items()
-            for key, value in made.items()
-        }
+        for baseline, values in self.baselines.items():
+            for name, value in values.items():
+                scores[f"{baseline}_{name}"] = value
         scores["summary_tokens"] = summary["summary_tokens"]["mean"]
         scores["ended_by_limit"] = summary["ended_by_limit"]
         return Evaluation(scores, rows)
 
     def report(self, evaluation: Evaluation) -> str:
         scores, pair = evaluation.scores, self.pairs[0]
+        columns = columns_of(self.metrics)
         prefixes = {"model": "", "lead": "lead_", "random": "random_"}
         lines = {
-            name: [scores[prefix + column] for column in self.ranking]
+            name: [scores[prefix + column] for column in columns]
             for name, prefix in prefixes.items()
         }
         return (
-            f"{score_table(self.ranking, lines)}\n\n"
+            f"{score_table(columns, lines)}\n\n"
             f"source ({pair.id}): {pair.source[:600]}...\n\nreference: {pair.reference[:400]}\n\n"
             f"summary: {evaluation.rows[0]['prediction']}"
         )
 
     def next_step(self) -> str:
-        return f"summarise your own file:\n  longsum summarize --model={self.experiment.workdir} FILE.txt"
+        workdir = self.setup.workdir
+        return f"summarise your own file:\n  longsum summarize --model={workdir} FILE.txt"
+
+
+def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
+    """Returns the metrics by name."""
+    rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
+    return make_metrics(options.metrics, rouge)
+
+
+def _pair(task: Task, document: Document, seed: int) -> Pair | None:
+    """Returns a document with its summary, None where one of them is missing."""
+    texts = source_and_target(task, document._replace(query=None), seed)
+    return None if texts is None else Pair(document.id, *texts, document.query)

@@ -15,7 +15,8 @@ from longsum_jax.layers.attention.options import (
     SinkhornOptions,
     check_at_least_one,
 )
-from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_order
+from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
+from longsum_jax.typing import AnyArray
 
 
 class SinkhornAttention(EncoderSelfAttention):
@@ -37,7 +38,7 @@ class SinkhornAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,
@@ -51,7 +52,7 @@ class SinkhornAttention(EncoderSelfAttention):
             num_blocks = -(-x.shape[1] // options.block_size)
             shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
             noise = jax.random.gumbel(self.make_rng("dropout"), shape)
-        order = soft_order(
+        order = soft_permutation(
             q,
             k,
             mask,

@@ -1,39 +1,68 @@
-"""One softmax over several sets of keys: what every block-sparse attention is built of.
+# ruff: noqa: F722, RUF100
+"""Blockwise attention: one softmax over several sets of keys, never an array [length, length].
 
-Queries come in blocks. A set of keys is either one row of keys per block (a window, blocks chosen
-at random) or one row that all blocks share (global tokens). No array of the size [L, L] is ever
-formed, and blocks whose scores would take too much memory at once go through in pieces. Gradients
-keep the result and the sums of exponentials and compute the scores again (Dao et al. 2022, appendix
-B). Sets of keys that want queries in different orders, such as windows and strides, or rounds of
-hashing, are attended to one by one and merged by their sums of exponentials.
+All block-sparse attentions of this package are made of it. Queries come in blocks, and the keys of
+a block come in sets (``KeySet``): keys of its own, such as a window, or keys that all blocks share,
+such as global tokens. Tokens 0 to 7 in blocks of two, with two global tokens and a window of three
+blocks:
+
+    queries           set 1, shared     set 2, a window of each block
+    block 0   [0 1]   [g0 g1]           [. . 0 1 2 3]
+    block 1   [2 3]   [g0 g1]           [0 1 2 3 4 5]
+    block 2   [4 5]   [g0 g1]           [2 3 4 5 6 7]
+    block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
+
+Every block has scores [block_size, 2 + 6]: those of all sets side by side, with one mask and one
+softmax. The weights then fall apart into the sets again, each for its own values. Padding (.) is
+masked.
+
+Pieces. The scores of all blocks may take too much memory. Then a loop goes over pieces of a few
+blocks, and no scores outlive their piece:
+
+    piece 0   blocks 0 1   ->   scores, softmax, product with the values   ->   out of blocks 0 1
+    piece 1   blocks 2 3   ->   scores, softmax, product with the values   ->   out of blocks 2 3
+
+On CPUs a piece is one block of one sequence, and its heads follow one another, too.
+
+Gradients. The forward pass saves two things for each query: its result, and ``log_total``, the log
+of its sum of exponentials. The backward pass computes the scores again, piece by piece, and has the
+weights at once: exp(scores - log_total) (Dao et al. 2022, appendix B).
+
+Merging. Sets of keys for which queries must stand in different orders, such as windows and strides,
+or rounds of hashing, cannot share scores. ``attend_partially`` attends to each of them, and
+``key_sets.merge_partial_softmaxes`` joins the results.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
-from longsum_jax.ops.attention.dense import masked_exponentials
+from longsum_jax.ops.attention.key_sets import (
+    Dropout,
+    KeySet,
+    LazyBias,
+    PartialSoftmax,
+    merge_shards,
+    sliced_bias,
+    softmax_of_values,
+)
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
-from longsum_jax.typing import Array
 
-MAX_SCORE_BYTES = 2**28  # float32 scores that may be in memory at once
-FULL_BLOCK = 128  # queries per block of ``full_attention``
-MAX_SCORE_BYTES_CPU = (
-    2**23
-)  # scores that stay in the cache are computed twice as fast, gradients too
-MASK_VALUE = (
-    -1e30
-)  # a score that no other can be lower than; finite, so that differences stay numbers
+MAX_SCORE_BYTES = 2**28  # float32 scores in memory at once
+# Scores that stay in the cache of a CPU take half the time, gradients included.
+MAX_SCORE_BYTES_CPU = 2**23
+FULL_BLOCK = 128  # queries of a block in ``full_attention``
 
 
 def max_score_bytes() -> int:
-    """Beyond how many bytes scores are computed in pieces on this machine."""
+    """Returns the size above which scores are computed in pieces on this machine."""
     return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if _on_cpu() else MAX_SCORE_BYTES
 
 
@@ -41,286 +70,334 @@ def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-class LazyBias(NamedTuple):
-    """A bias made where it is needed, for bias arrays that are as large as the scores.
-
-    ``function`` gets the rows of ``blocks`` that belong to a piece, [B, n, C, ...], and all of
-    ``arrays``. It returns floats that broadcast to [B, n, H, C, W]. Gradients flow into ``arrays``;
-    it closes over none.
-    """
-
-    function: Callable[..., Array]
-    blocks: Array  # [B, N, C, ...]
-    arrays: tuple[Array, ...] = ()
-
-    def __call__(self) -> Array:
-        """The bias of all blocks."""
-        return self.function(self.blocks, *self.arrays)
-
-
-class KeySet(NamedTuple):
-    """Keys that blocks of queries see, with their values.
-
-    Attributes:
-        k, v: [B, N, W, H, K], each block its own, or [B, W, H, K], all blocks the same.
-        mask: bool, broadcastable to [B, N, H, C, W]; True where a query may look. None allows all.
-        bias: float, broadcastable to [B, N, H, C, W], or a LazyBias.
-    """
-
-    k: Array
-    v: Array
-    mask: Array | None = None
-    bias: Array | LazyBias | None = None
-
-
-class PartialSoftmax(NamedTuple):
-    """The softmax over some keys: out [..., H, K], and the log of the sum of exponentials [..., H],
-    both float32."""
-
-    out: Array
-    log_total: Array
-
-    def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
-        """Both arrays reordered alike; ``function`` sees [..., H, K] and [..., H, 1]."""
-        return PartialSoftmax(function(self.out), function(self.log_total[..., None])[..., 0])
-
-
-class Dropout(NamedTuple):
-    """Dropout of attention weights, for functions without Flax; ``rate`` is in [0, 1)."""
-
-    rng: Array
-    rate: float
-
-    def __call__(self, weights: Array) -> Array:
-        """``weights`` with entries set to zero at the rate, the others scaled up so that the mean
-        stays."""
-        if self.rate == 0:
-            return weights
-        kept = jax.random.bernoulli(self.rng, 1 - self.rate, weights.shape)
-        return jnp.where(kept, weights / (1 - self.rate), 0).astype(weights.dtype)
-
-    def fold(self, number: Array | int) -> "Dropout":
-        """An independent dropout of the same rate."""
-        return self._replace(rng=jax.random.fold_in(self.rng, number))
+# What other modules call
 
 
 def attend_key_sets(
-    q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None
-) -> Array:
-    """softmax(scale q k + bias) v over the union of ``key_sets``, scores and softmax in float32.
+    q: Float[Array, "batch num_blocks block_size heads head_dim"],
+    key_sets: Sequence[KeySet],
+    *,
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
+) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
+    """Computes softmax(scale q k + bias) v over all ``key_sets``, scores and softmax in float32.
 
-    A key that two sets hold counts twice; a query that sees no key gets zeros.
+    A key in two sets counts twice. A query without a key gets zeros.
 
     Args:
-        q: [B, N, C, H, K].
-        key_sets: see KeySet; any number of keys W each.
+        q: queries in blocks.
+        key_sets: keys, values, masks and biases; any number of keys each.
         scale: factor of the products.
         dropout: applied to the weights.
 
     Returns:
-        [B, N, C, H, K] in the type of the values.
+        The attended values in the type of the values.
     """
     return _attend(q, key_sets, scale, dropout, key_sets[0].v.dtype).out
 
 
 def attend_partially(
-    q: Array, key_sets: Sequence[KeySet], *, scale: float = 1.0, dropout: Dropout | None = None
+    q: Float[Array, "batch num_blocks block_size heads head_dim"],
+    key_sets: Sequence[KeySet],
+    *,
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
 ) -> PartialSoftmax:
-    """``attend_key_sets`` with what is needed to merge it with other sets: [B, N, C, H, K] and [B,
-    N, C, H]."""
+    """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
+
+    Returns:
+        float32 [batch, num_blocks, block_size, heads, head_dim], and the log of the sum of
+        exponentials [batch, num_blocks, block_size, heads].
+    """
     return _attend(q, key_sets, scale, dropout, jnp.float32)
 
 
-def merge_partial_softmaxes(parts: Sequence[PartialSoftmax]) -> Array:
-    """The mean of the values under one softmax over the keys of all parts, float32; zeros where
-    none saw a key."""
-    shares = jax.nn.softmax(jnp.stack([part.log_total for part in parts]), axis=0)
-    return sum(part.out * share[..., None] for part, share in zip(parts, shares, strict=True))
-
-
-def merge_shards(part: PartialSoftmax, axes: Axes) -> PartialSoftmax:
-    """The softmax over the keys of all parts of a text, from that over the keys of this one; see
-    ``ops.sequence_sharding``."""
-    largest = lax.pmax(lax.stop_gradient(part.log_total), axes)
-    share = jnp.exp(part.log_total - largest)
-    out, total = lax.psum((part.out * share[..., None], share), axes)
-    return PartialSoftmax(out / total[..., None], largest + jnp.log(total))
-
-
 def attend_all(
-    q: Array,
+    q: Float[Array, "batch query_length heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
     replicated: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
-) -> Array:
-    """``attend_key_sets`` for queries [B, T, H, K] that all see the same keys, such as global
-    tokens.
+) -> Float[Array, "batch query_length heads head_dim"]:
+    """Computes ``attend_key_sets`` for queries that all attend to the same keys.
+
+    Such queries are global tokens, for example. They are cut into as many blocks as there must be
+    pieces.
 
     Args:
-        replicated: more keys, which in a text cut over ``axes`` (``ops.sequence_sharding``)
-            every device has, and one counts.
+        q: queries of a sequence; every shard has all of them.
+        key_sets: keys that all blocks share, those of this shard alone.
+        replicated: more such keys, the same on every shard; they count once.
+        scale, dropout: see ``attend_key_sets``.
+        axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
     length = q.shape[1]
     if axes:
-        replicated = [_of_first_part(key_set, axes) for key_set in replicated]
+        replicated = [_on_first_shard(key_set, axes) for key_set in replicated]
     key_sets = [*replicated, *key_sets]
     size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
     blocks = to_blocks(q, size)
     if not axes:
-        return from_blocks(attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout), length)
-    out = merge_shards(attend_partially(blocks, key_sets, scale=scale, dropout=dropout), axes).out
+        out = attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout)
+        return from_blocks(out, length)
+    softmax = attend_partially(blocks, key_sets, scale=scale, dropout=dropout)
+    out = merge_shards(softmax, axes).out
     return from_blocks(out.astype(key_sets[-1].v.dtype), length)
 
 
-def _of_first_part(key_set: KeySet, axes: Axes) -> KeySet:
-    first = (lax.axis_index(axes) == 0).reshape(1, 1, 1, 1, 1)
-    return key_set._replace(mask=first if key_set.mask is None else key_set.mask & first)
-
-
-def sliced_bias(table: Array, starts: Array, width: int) -> LazyBias:
-    """A bias whose rows are runs of ``table``: query (b, n, c) has table[:, starts[b, n, c] + (0 ..
-    width - 1)].
-
-    Args:
-        table: float [H, any].   starts: int [B, N, C].   width: W.
-    """
-
-    def rows(starts: Array, table: Array) -> Array:
-        run = lambda start: lax.dynamic_slice_in_dim(table, start, width, 1)  # noqa: E731
-        return jnp.moveaxis(
-            jax.vmap(run)(starts.reshape(-1)).reshape(*starts.shape, -1, width), 3, 2
-        )
-
-    return LazyBias(rows, starts, (table,))
+def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
+    """Masks the keys on all shards but the first."""
+    is_first = (lax.axis_index(axes) == 0).reshape(1, 1, 1, 1, 1)
+    mask = is_first if key_set.mask is None else key_set.mask & is_first
+    return key_set._replace(mask=mask)
 
 
 def full_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
     *,
-    distance_bias: Array | None = None,
+    distance_bias: Float[Array, "heads distances"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
-) -> Array:
-    """Dense self-attention for long inputs: all scores are computed, few of them at a time.
+) -> Float[Array, "batch length heads head_dim"]:
+    """Computes dense self-attention of long inputs: all scores, few of them at a time.
 
     Args:
-        q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens.
-        distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L -
-            1.
-        extra: keys that all queries see besides.
+        q, k, v: queries, keys and values.
+        mask: True on real tokens.
+        distance_bias: added by key position - query position, from 1 - length to length - 1, so
+            that ``distances`` is 2 length - 1.
+        extra: more keys that all queries attend to.
+        scale, dropout: see ``attend_key_sets``.
 
     Returns:
-        [B, L, H, K] in the type of ``v``.
+        The attended values in the type of ``v``.
     """
-    length, blocks = q.shape[1], to_blocks(q, FULL_BLOCK)
+    length = q.shape[1]
+    blocks = to_blocks(q, FULL_BLOCK)
     bias = None
     if distance_bias is not None:
+        # Query i reads the table from the distance of the first key, -i, which is entry L - 1 - i.
         positions = jnp.arange(blocks.shape[1] * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
         bias = sliced_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
     keys = KeySet(k, v, mask[:, None, None, None], bias)
-    return from_blocks(
-        attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout), length
-    )
+    out = attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout)
+    return from_blocks(out, length)
+
+
+# The softmax with its gradients
 
 
 def _attend(
     q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
-    """The softmax with its gradients; ``out`` in ``dtype``."""
-    pieces, rate = _count_pieces(q, key_sets), 0.0 if dropout is None else dropout.rate
-    leaves, tree = jax.tree.flatten([_prepared(key_set) for key_set in key_sets])
-    is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions
+    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``."""
+    num_pieces = _count_pieces(q, key_sets)
+    rate = 0.0 if dropout is None else dropout.rate
+    leaves, tree = jax.tree.flatten([_prepare(key_set) for key_set in key_sets])
+    is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
 
-    def run(
+    def compute(
         q: Array, arrays: Sequence[Array], rng: Array | None, log_total: Array | None = None
     ) -> PartialSoftmax:
-        rest = iter(arrays)
-        sets = jax.tree.unflatten(
-            tree, [next(rest) if known else x for x, known in zip(leaves, is_array, strict=True)]
-        )
-        options = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
-        if pieces == 1:
-            return _at_once(*options)
-        return (
-            _attend_on_cpu(*options) if _on_cpu() else _piece_by_piece(_at_once, pieces, *options)
-        )
+        sets = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
+        arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
+        if num_pieces == 1:
+            return _attend_at_once(*arguments)
+        if _on_cpu():
+            return _attend_on_cpu(*arguments)
+        return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
 
     def forward(q: Array, arrays: Sequence[Array], rng: Array | None) -> tuple[PartialSoftmax, Any]:
-        part = run(q, arrays, rng)
-        part = PartialSoftmax(
-            save_for_backward(part.out.astype(dtype)), save_for_backward(part.log_total)
-        )
-        return part, (q, arrays, rng, part)
+        softmax = compute(q, arrays, rng)
+        out = save_for_backward(softmax.out.astype(dtype))
+        softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
+        return softmax, (q, arrays, rng, softmax)
 
     def backward(saved: Any, gradient: PartialSoftmax) -> tuple[Any, ...]:
-        q, arrays, rng, part = saved
+        q, arrays, rng, softmax = saved
         is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
 
-        def again(q: Array, floats: Sequence[Array]) -> PartialSoftmax:
-            rest = iter(floats)
-            every = [next(rest) if known else x for x, known in zip(arrays, is_float, strict=True)]
-            return run(q, every, rng, part.log_total)
+        def recompute(q: Array, floats: Sequence[Array]) -> PartialSoftmax:
+            return compute(q, _replace(arrays, is_float, floats), rng, softmax.log_total)
 
-        _, pull_back = jax.vjp(
-            again, q, [x for x, known in zip(arrays, is_float, strict=True) if known]
-        )
-        out = gradient.out.astype(jnp.float32)
-        shared = jnp.einsum("bnchk,bnchk->bnch", out, part.out.astype(jnp.float32))
-        q_gradient, found = pull_back(PartialSoftmax(out, gradient.log_total - shared))
-        rest = iter(found)
-        return q_gradient, [next(rest) if known else None for known in is_float], None
+        _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
+        # The gradient of a score is weight * (out_gradient v - out_gradient out + log_gradient).
+        # The first term comes from the product with the values, the other two from the sum of the
+        # weights, which ``recompute`` returns in place of ``log_total``.
+        out_gradient = gradient.out.astype(jnp.float32)
+        inner = jnp.einsum("bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32))
+        cotangent = PartialSoftmax(out_gradient, gradient.log_total - inner)
+        q_gradient, float_gradients = pull_back(cotangent)
+        return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
 
-    attend = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
+    @jax.custom_vjp
+    def attend(q: Array, arrays: Sequence[Array], rng: Array | None) -> PartialSoftmax:
+        return forward(q, arrays, rng)[0]
+
     attend.defvjp(forward, backward)
-    return attend(
-        q, [x for x, known in zip(leaves, is_array, strict=True) if known], dropout and dropout.rng
-    )
+    return attend(q, _select(leaves, is_array), None if dropout is None else dropout.rng)
 
 
-def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
-    """In how many pieces the blocks of ``q`` go through, so that the scores of each stay below the
-    maximum."""
-    batch, blocks, size, heads, _ = q.shape
-    score_bytes = (
-        4 * batch * blocks * heads * size * sum(key_set.k.shape[-3] for key_set in key_sets)
-    )
-    return max(1, min(blocks, -(-score_bytes // max_score_bytes())))
+def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """Returns the flagged items."""
+    return [item for item, flag in zip(items, flags, strict=True) if flag]
 
 
-def _piece_by_piece(
-    attend: Callable[..., PartialSoftmax],
-    pieces: int,
+def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """Returns ``items`` with ``values`` in place of the flagged ones."""
+    values = iter(values)
+    return [next(values) if flag else item for item, flag in zip(items, flags, strict=True)]
+
+
+def _prepare(key_set: KeySet) -> KeySet:
+    """Brings the arrays into the layouts of the functions below, once for all pieces.
+
+    Masks and biases get all five axes, shared keys and values [batch, heads, num_keys, head_dim].
+    """
+    k, v, mask, bias = key_set
+    if k.ndim == 4:
+        k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+    return KeySet(k, v, _with_five_axes(mask), _with_five_axes(bias))
+
+
+def _with_five_axes(x: Any) -> Any:
+    return x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x
+
+
+# All blocks at once
+
+
+def _attend_at_once(
     q: Array,
     key_sets: Sequence[KeySet],
     log_total: Array | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
-    """What ``attend`` gives, arrays [B, N, C, ...], for some blocks at a time, computed again for
-    gradients."""
-    blocks = q.shape[1]
-    arrays = [q, *([] if log_total is None else [log_total]), *_rows(key_sets, 1, blocks)]
+    """Computes ``softmax_of_values`` for all blocks and heads of prepared ``key_sets``.
+
+    Args:
+        q: [batch, num_blocks, block_size, heads, head_dim].
+        log_total: [batch, num_blocks, block_size, heads] of the forward pass, or None.
+
+    Returns:
+        Arrays in the layouts of ``q`` and ``log_total``.
+    """
+
+    def mix(weights: Array, v: Array) -> Array:
+        values = "bnwhk" if v.ndim == 5 else "bhwk"
+        return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
+
+    scores = [_scores(q, key_set, scale) for key_set in key_sets]
+    log_total = None if log_total is None else log_total.swapaxes(2, 3)
+    softmax = softmax_of_values(scores, key_sets, log_total, dropout, mix)
+    return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
+
+
+def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
+    """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
+    keys = "bnwhk" if key_set.k.ndim == 5 else "bhwk"
+    products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
+    scores = products * scale
+    bias = _evaluate_bias(key_set)
+    return scores if bias is None else scores + bias.astype(jnp.float32)
+
+
+def _evaluate_bias(key_set: KeySet) -> Array | None:
+    return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
+
+
+# In pieces
+
+
+def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
+    """Returns the number of pieces that keeps the scores of each below ``max_score_bytes``."""
+    batch, num_blocks, size, heads, _ = q.shape
+    num_keys = sum(key_set.k.shape[-3] for key_set in key_sets)
+    score_bytes = 4 * batch * num_blocks * heads * size * num_keys
+    return max(1, min(num_blocks, -(-score_bytes // max_score_bytes())))
+
+
+def _attend_in_pieces(
+    attend: Callable[..., PartialSoftmax],
+    num_pieces: int,
+    q: Array,
+    key_sets: Sequence[KeySet],
+    log_total: Array | None,
+    scale: float,
+    dropout: Dropout | None,
+) -> PartialSoftmax:
+    """Calls ``attend`` for some blocks after others; gradients compute each piece again.
+
+    Args:
+        attend: a function such as ``_attend_at_once``.
+        num_pieces: pieces of equal numbers of blocks.
+        q, key_sets, log_total, scale, dropout: arguments of ``attend``, for all blocks.
+    """
+    num_blocks = q.shape[1]
+    size = -(-num_blocks // num_pieces)
 
     def attend_piece(piece: Any) -> PartialSoftmax:
-        number, q, *arrays = piece
-        known = None if log_total is None else arrays.pop(0)
-        sets = _with_rows(key_sets, 1, blocks, arrays)
-        return attend(q, sets, known, scale, dropout and dropout.fold(number))
+        number, q, log_total, arrays = piece
+        sets = _with_looped_arrays(key_sets, 1, num_blocks, arrays)
+        return attend(q, sets, log_total, scale, dropout and dropout.fold(number))
 
-    size = -(-blocks // pieces)
-    xs = [to_blocks(x, size).swapaxes(0, 1) for x in arrays]
-    # The loop itself keeps a piece from being merged with its second computation.
-    out = lax.map(
-        jax.checkpoint(attend_piece, prevent_cse=False), (jnp.arange(xs[0].shape[0]), *xs)
-    )
-    return jax.tree.map(lambda x: from_blocks(x.swapaxes(0, 1), blocks), out)
+    def split(x: Array) -> Array:
+        return to_blocks(x, size).swapaxes(0, 1)
+
+    def join(x: Array) -> Array:
+        return from_blocks(x.swapaxes(0, 1), num_blocks)
+
+    arrays = (q, log_total, _looped_arrays(key_sets, 1, num_blocks))
+    pieces = jax.tree.map(split, arrays)
+    numbers = jnp.arange(pieces[0].shape[0])
+    # The loop itself keeps XLA from merging a piece with its second computation (prevent_cse).
+    attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
+    return jax.tree.map(join, lax.map(attend_piece, (numbers, *pieces)))
+
+
+def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Array]:
+    """Returns the arrays that a loop over sequences (axis 0) or blocks (axis 1) must slice.
+
+    They have ``size`` entries along the axis; others have one for all, or are shared by all blocks.
+    """
+    arrays: list[Array] = []
+    for key_set in key_sets:
+        _map_looped(arrays.append, key_set, axis, size)
+    return arrays
+
+
+def _with_looped_arrays(
+    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Array]
+) -> list[KeySet]:
+    """Returns ``key_sets`` with ``arrays`` in place of ``_looped_arrays``."""
+    values = iter(arrays)
+
+    def replace(_: Array) -> Array:
+        return next(values)
+
+    return [_map_looped(replace, key_set, axis, size) for key_set in key_sets]
+
+
+def _map_looped(function: Callable[[Array], Any], key_set: KeySet, axis: int, size: int) -> KeySet:
+    def visit(x: Any) -> Any:
+        if isinstance(x, LazyBias):
+            return x._replace(blocks=visit(x.blocks))
+        is_shared_by_blocks = isinstance(x, tuple) or (axis == 1 and x is not None and x.ndim == 4)
+        if x is None or is_shared_by_blocks:
+            return x
+        return function(x) if x.shape[axis] == size else x
+
+    return KeySet(*map(visit, key_set))
+
+
+# On CPUs
 
 
 def _attend_on_cpu(
@@ -330,193 +407,72 @@ def _attend_on_cpu(
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
-    """One document, one block and one head after another, for CPUs.
+    """Computes ``_attend_at_once`` for one sequence, one block and one head after another.
 
-    These are plain matrix products, which XLA spreads over all cores; products with batch
-    dimensions inside a loop stay on one, and take twice the time.
+    These are plain matrix products, which XLA spreads over all cores of a CPU. Products with batch
+    dimensions inside a loop stay on one core, and take twice the time.
     """
     batch = q.shape[0]
 
-    def one(row: Any) -> PartialSoftmax:
+    def attend_sequence(row: Any) -> PartialSoftmax:
         number, *arrays = row
-        q, *arrays = (x[None] for x in arrays)
-        known = None if log_total is None else arrays.pop(0)
-        # Heads of shared keys are cut out once, not in every block.
-        sets = [_cut_heads(s) for s in _with_rows(key_sets, 0, batch, arrays)]
-        out = _piece_by_piece(
-            _by_heads, q.shape[1], q, sets, known, scale, dropout and dropout.fold(number)
-        )
-        return jax.tree.map(lambda x: x[0], out)
+        q, log_total, arrays = jax.tree.map(lambda x: x[None], arrays)
+        sets = _with_looped_arrays(key_sets, 0, batch, arrays)
+        sets = [_split_heads(key_set) for key_set in sets]  # once, not in every block
+        folded = dropout and dropout.fold(number)
+        softmax = _attend_in_pieces(_attend_by_heads, q.shape[1], q, sets, log_total, scale, folded)
+        return jax.tree.map(lambda x: x[0], softmax)
 
-    xs = (
-        jnp.arange(batch),
-        q,
-        *([] if log_total is None else [log_total]),
-        *_rows(key_sets, 0, batch),
-    )
-    return (
-        jax.tree.map(lambda x: x[None], one([x[0] for x in xs])) if batch == 1 else lax.map(one, xs)
-    )
+    rows = (jnp.arange(batch), q, log_total, _looped_arrays(key_sets, 0, batch))
+    if batch > 1:
+        return lax.map(attend_sequence, rows)
+    softmax = attend_sequence(jax.tree.map(lambda x: x[0], rows))
+    return jax.tree.map(lambda x: x[None], softmax)
 
 
-def _by_heads(
+def _attend_by_heads(
     q: Array,
     key_sets: Sequence[KeySet],
     log_total: Array | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
-    """``_at_once`` for a single block, q [1, 1, C, H, K], head by head without any batch
-    dimension."""
-    mix = partial(jnp.dot, preferred_element_type=jnp.float32)
-    key_sets = [s._replace(bias=_bias(s)) for s in key_sets]
+    """Computes ``_attend_at_once`` for a single block, head by head without batch dimensions.
+
+    Args:
+        q: [1, 1, block_size, heads, head_dim].
+    """
+    dot = partial(jnp.dot, preferred_element_type=jnp.float32)
+    key_sets = [key_set._replace(bias=_evaluate_bias(key_set)) for key_set in key_sets]
     heads = []
     for h in range(q.shape[3]):
-        sets = [_of_head(s, h) for s in key_sets]
-        products = [
-            jnp.dot(q[0, 0, :, h], s.k.T, preferred_element_type=jnp.float32) * scale for s in sets
-        ]
+        sets = [_select_head(key_set, h) for key_set in key_sets]
+        products = [dot(q[0, 0, :, h], s.k.T) * scale for s in sets]
         scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
-        known = None if log_total is None else log_total[0, 0, :, h]
-        heads.append(_weighted(scores, sets, known, dropout and dropout.fold(h), mix))
+        head_total = None if log_total is None else log_total[0, 0, :, h]
+        folded = dropout and dropout.fold(h)
+        heads.append(softmax_of_values(scores, sets, head_total, folded, dot))
     return jax.tree.map(lambda *x: jnp.stack(x, 1)[None, None], *heads)
 
 
-def _cut_heads(key_set: KeySet) -> KeySet:
-    """Shared keys and values [1, H, W, K] as H arrays [W, K]."""
+def _split_heads(key_set: KeySet) -> KeySet:
+    """Turns shared keys and values [1, heads, num_keys, head_dim] into tuples, an array a head."""
     if key_set.k.ndim == 5:
         return key_set
     return key_set._replace(k=tuple(key_set.k[0]), v=tuple(key_set.v[0]))
 
 
-def _of_head(key_set: KeySet, head: int) -> KeySet:
-    """Arrays of one head of one block: k and v [W, K], mask and bias [C or 1, W]."""
-    take = lambda x: x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]  # noqa: E731
-    k, v = (x[head] if isinstance(x, tuple) else x[0, 0, :, head] for x in key_set[:2])
-    return KeySet(k, v, take(key_set.mask), take(key_set.bias))
+def _select_head(key_set: KeySet, head: int) -> KeySet:
+    """Returns the arrays of one head of one block.
 
-
-def _rows(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Array]:
-    """The arrays that have a row for each of ``size`` documents (axis 0) or blocks (axis 1)."""
-    arrays: list[Array] = []
-    for key_set in key_sets:
-        _map_rows(arrays.append, key_set, axis, size)
-    return arrays
-
-
-def _with_rows(
-    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Array]
-) -> list[KeySet]:
-    """``key_sets`` with ``arrays`` in place of ``_rows``."""
-    rest = iter(arrays)
-    return [_map_rows(lambda _: next(rest), key_set, axis, size) for key_set in key_sets]
-
-
-def _map_rows(function: Callable[[Array], Any], key_set: KeySet, axis: int, size: int) -> KeySet:
-    def visit(x: Any) -> Any:
-        if isinstance(x, LazyBias):
-            return x._replace(blocks=visit(x.blocks))
-        if (
-            x is None or isinstance(x, tuple) or (axis == 1 and x.ndim == 4)
-        ):  # keys that all blocks share
-            return x
-        return function(x) if x.shape[axis] == size else x
-
-    return KeySet(*map(visit, key_set))
-
-
-def _prepared(key_set: KeySet) -> KeySet:
-    """Masks and biases with all five axes; keys that all blocks share as [B, H, W, K], turned once
-    for all pieces."""
-    all_axes = lambda x: x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x  # noqa: E731
-    k, v, mask, bias = key_set
-    if k.ndim == 4:
-        k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
-    return KeySet(k, v, all_axes(mask), all_axes(bias))
-
-
-def _bias(key_set: KeySet) -> Array | None:
-    return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
-
-
-def _at_once(
-    q: Array,
-    key_sets: Sequence[KeySet],
-    log_total: Array | None,
-    scale: float,
-    dropout: Dropout | None,
-) -> PartialSoftmax:
-    """``_weighted`` for all blocks and heads: [B, N, C, H, K] and [B, N, C, H]."""
-
-    def mix(weights: Array, v: Array) -> Array:
-        values = "bnwhk" if v.ndim == 5 else "bhwk"
-        return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
-
-    scores = [_scores(q, key_set, scale) for key_set in key_sets]
-    known = None if log_total is None else log_total.swapaxes(2, 3)
-    return PartialSoftmax(
-        *(jnp.moveaxis(x, 2, 3) for x in _weighted(scores, key_sets, known, dropout, mix))
-    )
-
-
-def _weighted(
-    scores: Sequence[Array],
-    key_sets: Sequence[KeySet],
-    log_total: Array | None,
-    dropout: Dropout | None,
-    mix: Callable[[Array, Array], Array],
-) -> PartialSoftmax:
-    """One softmax over the scores [..., C, W] of all sets: the mean of the values [..., C, K], the
-    log sum [..., C].
-
-    With ``log_total`` [..., C] at hand: the same mean, and the sum of the weights, which is 1.
-    Their gradients, for d out and (d log_total - d out . out), are those of the softmax, and need
-    neither maxima nor sums.
+    They are k and v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
     """
-    widths = [part.shape[-1] for part in scores]
-    scores, mask = jnp.concatenate(scores, -1), _union_mask(key_sets, widths)
-    if log_total is None:
-        weights, total = masked_exponentials(scores, mask)
-        second = _log_total(scores, mask, total)
-    else:
-        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
-        second = weights.sum(-1)
-    weights = weights.astype(key_sets[0].v[0].dtype)
-    if dropout is not None:
-        weights = dropout(weights)
-    out, start = 0.0, 0
-    for width, key_set in zip(widths, key_sets, strict=True):
-        out += mix(weights[..., start : start + width], key_set.v)
-        start += width
-    return PartialSoftmax(out / total, second)
 
+    def select_keys(x: Array | tuple[Array, ...]) -> Array:
+        return x[head] if isinstance(x, tuple) else x[0, 0, :, head]
 
-def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
-    """The log of the sum of exponentials, from the sum [..., 1] that is relative to the largest;
-    MASK_VALUE of nothing."""
-    if mask is not None:
-        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    found = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
-    return found if mask is None else jnp.where(mask.any(-1), found, MASK_VALUE)
+    def select_scores(x: Array | None) -> Array | None:
+        return x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]
 
-
-def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
-    """[B, N, H, C, W] float32."""
-    keys = "bnwhk" if key_set.k.ndim == 5 else "bhwk"
-    scores = (
-        jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32) * scale
-    )
-    bias = _bias(key_set)
-    return scores if bias is None else scores + bias.astype(jnp.float32)
-
-
-def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
-    """The masks of all sets side by side, no wider in the other dimensions than they need to be."""
-    if all(key_set.mask is None for key_set in key_sets):
-        return None
-    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
-    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
-    return jnp.concatenate(
-        [jnp.broadcast_to(m, (*shape, w)) for m, w in zip(masks, widths, strict=True)], -1
-    )
+    k, v, mask, bias = key_set
+    return KeySet(select_keys(k), select_keys(v), select_scores(mask), select_scores(bias))

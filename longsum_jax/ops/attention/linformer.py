@@ -1,31 +1,36 @@
+# ruff: noqa: F722, RUF100
 """Linformer's compression of a sequence to a fixed number of rows (Wang et al. 2020, section 4)."""
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.typing import Array
 
 
-def compress_length(x: Array, projection: Array) -> Array:
-    """Every row a learned mean over the positions: the first L columns of ``projection`` times
-    ``x``.
+def compress_length(
+    x: Float[Array, "batch length d_model"], projection: Float[Array, "num_rows max_length"]
+) -> Float[Array, "batch num_rows d_model"]:
+    """Multiplies the first ``length`` columns of ``projection`` with ``x``.
+
+    Every row of the result is a learned weighted sum over the positions.
 
     Args:
-        x: [B, L, D], zero on padding.
-        projection: [P, longest L]; keys and values share it, and all heads (section 4, "key-value
-            sharing").
+        x: zero on padding.
+        projection: keys and values share it, and all heads ("key-value sharing" in section 4).
 
     Returns:
-        [B, P, D] in the type of ``x``, summed in float32.
+        Rows in the type of ``x``, summed in float32.
 
     Raises:
-        InputError: L is larger than the projection has columns.
+        InputError: ``length`` is larger than ``max_length``.
     """
-    length, longest = x.shape[1], projection.shape[1]
-    if length > longest:
+    length, max_length = x.shape[1], projection.shape[1]
+    if length > max_length:
         raise InputError(
-            f"an input of {length} tokens is longer than the {longest} tokens that the Linformer projection has "
-            "weights for; shorten it, or train a model whose projection is longer"
+            f"an input of {length} tokens is longer than the {max_length} tokens that the "
+            "Linformer projection has weights for; shorten it, or train a model whose projection "
+            "is longer"
         )
     columns = projection[:, :length].astype(x.dtype)
-    return jnp.einsum("pl,bld->bpd", columns, x, preferred_element_type=jnp.float32).astype(x.dtype)
+    rows = jnp.einsum("pl,bld->bpd", columns, x, preferred_element_type=jnp.float32)
+    return rows.astype(x.dtype)

@@ -1,27 +1,36 @@
-"""Windows, spans, global tokens, strides and random blocks, alone or together, in one softmax
-(Huang et al. 2021).
+# ruff: noqa: F722, RUF100
+"""Attention to windows, spans, global tokens, strides and random blocks, alone or together.
 
-Fixed patterns of section 2.1 and adaptive spans (Sukhbaatar et al. 2019). A key that several
-patterns hold is seen
-once: it belongs to the first of global, window, stride, random. No array of the size [L, L] is
-    formed, except that a
-stride S leaves L / S keys for every query.
+The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et al. 2019),
+in one softmax. A key in several patterns counts once: it belongs to the first of global, window,
+stride, random. Keys of query 5 among ten tokens, with one global token, a window of radius 1, a
+stride of 3 and random blocks of two tokens, of which tokens 6 and 7 were drawn:
+
+    key       0  1  2  3  4  5  6  7  8  9
+    global    g
+    window                w  w  w
+    stride          s                 s         5 belongs to the window already
+    random                         r            so does 6
+
+No array [length, length] is formed, except that a stride S leaves length / S keys for every query.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
-from longsum_jax.ops.attention.blockwise import (
+from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_partially
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import (
     MASK_VALUE,
     Dropout,
     KeySet,
     LazyBias,
     PartialSoftmax,
-    attend_key_sets,
-    attend_partially,
     merge_partial_softmaxes,
     merge_shards,
     sliced_bias,
@@ -29,24 +38,24 @@ from longsum_jax.ops.attention.blockwise import (
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
-from longsum_jax.typing import Array
 
 STRIDE_BLOCK = 64  # queries of one residue class that are computed together
-GLOBAL_BLOCK = 64
+GLOBAL_BLOCK = 64  # global tokens that are computed together
 
 
 class KeyPattern(NamedTuple):
-    """Which keys a query sees; what is None or 0 is left out.
+    """A choice of the keys that a query attends to; what is None or 0 is left out.
 
     Attributes:
         radius: tokens of a window on either side; may be traced if ``max_radius`` is given.
         max_radius: upper bound of ``radius``, ``radius`` itself when None.
-        span: float [H], soft reach of every head inside the window, in tokens (``soft_span``).
+        span: float [heads], soft reach of every head inside the window, in tokens (``soft_span``).
         ramp: tokens over which a span fades out.
-        num_global: the first tokens of the text, which all tokens see and which see all.
-        stride: token i sees all j with (i - j) mod stride = 0.
-        draws: float [B or 1, N, H, R] in [0, 1): block n of queries sees R blocks of keys, the
-            share ``draws`` of the way through the row's real blocks.
+        num_global: global tokens, the first ones of the sequence: all queries attend to them, and
+            they attend to all keys.
+        stride: token i attends to all j with (i - j) mod stride = 0.
+        draws: float [batch or 1, num_blocks, heads, count] in [0, 1). Every block of queries
+            attends to ``count`` blocks of keys, drawn among the real blocks (``drawn_blocks``).
         block_size: tokens of a block for ``draws``; the window then works in the same blocks.
     """
 
@@ -60,284 +69,332 @@ class KeyPattern(NamedTuple):
     block_size: int = 64
 
     @property
-    def widest(self) -> int | None:
+    def radius_bound(self) -> int | None:
+        """The largest value that ``radius`` can have."""
         return self.radius if self.max_radius is None else self.max_radius
 
     @property
-    def layout(self) -> int:
-        """Queries per block."""
+    def query_block_size(self) -> int:
+        """Queries of a block."""
         if self.draws is not None or self.radius is None:
             return self.block_size
-        return local_block_size(self.widest)
+        return local_block_size(self.radius_bound)
 
     @property
-    def near(self) -> bool:
-        """Whether there are windows and global tokens alone, which a text cut over devices can
-        have."""
+    def is_shardable(self) -> bool:
+        """Whether a sequence may be sharded: there are windows and global tokens alone."""
         return not self.stride and self.draws is None
 
-    def in_window(self, i: Array, j: Array) -> Array:
-        return jnp.zeros_like(i - j, bool) if self.radius is None else jnp.abs(i - j) <= self.radius
+    def in_window(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
+        """Returns True where key ``j`` is in the window of query ``i``; both broadcast."""
+        if self.radius is None:
+            return jnp.zeros_like(i - j, bool)
+        return jnp.abs(i - j) <= self.radius
 
-    def in_stride(self, i: Array, j: Array) -> Array:
-        return (i - j) % self.stride == 0 if self.stride else jnp.zeros_like(i - j, bool)
+    def in_stride(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
+        """Returns True where key ``j`` is whole strides away from query ``i``; both broadcast."""
+        if not self.stride:
+            return jnp.zeros_like(i - j, bool)
+        return (i - j) % self.stride == 0
 
 
-def soft_span(distance: Array, span: Array, ramp: int) -> Array:
-    """Weights in [0, 1] of keys at ``distance`` [C, W] for spans [H]: [H, C, W] (Sukhbaatar et al.
-    2019, equation 6).
+def soft_span(
+    distance: Int[Array, "block_size num_keys"], span: Float[Array, " heads"], ramp: int
+) -> Float[Array, "heads block_size num_keys"]:
+    """Returns the weights in [0, 1] of keys under adaptive spans.
 
-    1 up to one token beyond the span, as in the published code of Hepos, then falling to 0 over
-    ``ramp`` tokens.
+    Sukhbaatar et al. 2019, equation 6: 1 up to one token beyond the span, as in the published code
+    of Hepos, then falling to 0 over ``ramp`` tokens.
+
+    Args:
+        distance: key position - query position.
+        span: reach of every head in tokens.
+        ramp: tokens over which the weights fall.
     """
     reach = jnp.maximum(jnp.abs(distance) - 1, 0)
     return jnp.clip((span[:, None, None] - reach) / ramp + 1, 0, 1)
 
 
+def drawn_blocks(
+    draws: Float[Array, "#batch num_blocks heads count"],
+    mask: Bool[Array, "batch length"],
+    block_size: int,
+) -> Int[Array, "batch num_blocks heads count"]:
+    """Turns draws in [0, 1) into indices of blocks with real tokens, whatever the padding.
+
+    Args:
+        draws: shares of the way through the real blocks of a sequence.
+        mask: True on real tokens, padding on the right.
+        block_size: tokens of a block.
+    """
+    num_real = -(-mask.sum(1) // block_size)[:, None, None, None]
+    return jnp.clip((draws * num_real).astype(jnp.int32), 0, jnp.maximum(num_real - 1, 0))
+
+
+class _Inputs(NamedTuple):
+    """Arguments of ``pattern_attention``."""
+
+    qkv: QKV
+    mask: Array
+    distance_bias: Array | None
+    scale: float
+    axes: Axes
+
+
 def pattern_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
     pattern: KeyPattern,
     *,
-    distance_bias: Array | None = None,
+    distance_bias: Float[Array, "heads distances"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
-) -> Array:
-    """Attention over the union of the patterns' keys, each key once.
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attends to the union of the keys of all patterns, each key once.
 
     Args:
-        q, k, v: [B, L, H, K].   mask: bool [B, L], True on real tokens, padding on the right.
-        distance_bias: float [H, 2 L - 1], added by key position - query position, from 1 - L to L -
-            1.
-        axes: of a text cut over devices (``ops.sequence_sharding``), for patterns that are ``near``
-            alone, in parts of whole blocks (``layout``); ``distance_bias`` is of the whole text.
+        q, k, v: queries, keys and values.
+        mask: True on real tokens, padding on the right.
+        pattern: the keys of every query.
+        distance_bias: added by key position - query position, from 1 - length to length - 1, so
+            that ``distances`` is 2 length - 1; that of the whole sequence where it is sharded.
+        scale: factor of the products.
+        dropout: applied to the weights.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
+            blocks (``pattern.query_block_size``); for shardable patterns alone.
 
     Returns:
-        [B, L, H, K] in the type of ``v``; zeros for padding and for queries without a key.
+        The attended values in the type of ``v``; zeros for padding and for queries without a key.
     """
-    drop = [None] * 3 if dropout is None else [dropout.fold(i) for i in range(3)]
-    if distance_bias is not None and axes:  # parts of whole blocks may end behind the text
-        total = q.shape[1] * count_shards(axes)
-        distance_bias = jnp.pad(
-            distance_bias, ((0, 0), (total - 1 - distance_bias.shape[1] // 2,) * 2), mode="edge"
-        )
-    sets = _block_sets(k, v, mask, pattern, distance_bias, axes)
-    blocks, length = to_blocks(q, pattern.layout), q.shape[1]
+    stride_dropout, block_dropout, global_dropout = [None] * 3
+    if dropout is not None:
+        stride_dropout, block_dropout, global_dropout = [dropout.fold(i) for i in range(3)]
+    length = q.shape[1]
+    if distance_bias is not None and axes:
+        # Shards of whole blocks may end behind the sequence, where the bias has no entries.
+        total = length * count_shards(axes)
+        missing = total - 1 - distance_bias.shape[1] // 2
+        distance_bias = jnp.pad(distance_bias, ((0, 0), (missing, missing)), mode="edge")
+    x = _Inputs(QKV(q, k, v), mask, distance_bias, scale, axes)
+    key_sets = _block_key_sets(x, pattern)
+    blocks = to_blocks(q, pattern.query_block_size)
     if pattern.stride:
-        parts = [_strided(q, k, v, mask, pattern, distance_bias, scale, drop[0])]
-        if sets:
-            part = attend_partially(blocks, sets, scale=scale, dropout=drop[1])
-            parts.append(part.map(lambda x: from_blocks(x, length)))
-        out = merge_partial_softmaxes(parts).astype(v.dtype)
+        softmaxes = [_attend_strided(x, pattern, stride_dropout)]
+        if key_sets:
+            softmax = attend_partially(blocks, key_sets, scale=scale, dropout=block_dropout)
+            softmaxes.append(softmax.map(lambda x: from_blocks(x, length)))
+        out = merge_partial_softmaxes(softmaxes).astype(v.dtype)
     else:
-        out = from_blocks(attend_key_sets(blocks, sets, scale=scale, dropout=drop[1]), length)
+        out = attend_key_sets(blocks, key_sets, scale=scale, dropout=block_dropout)
+        out = from_blocks(out, length)
     if pattern.num_global:
-        first = _first_rows(q, pattern.num_global, axes)
-        rows = _global_rows(first, k, v, mask, distance_bias, scale, drop[2], axes)
-        out = _with_first_rows(out, rows, axes)
+        global_q = _first_rows(q, pattern.num_global, axes)
+        rows = _attend_from_globals(x, global_q, global_dropout)
+        out = _replace_first_rows(out, rows, axes)
     return jnp.where(mask[..., None, None], out, 0)
 
 
-def pattern_mask(length: int, blocks: Array | None, pattern: KeyPattern) -> Array:
-    """The slow twin: which keys each query sees, bool [B or 1, H or 1, L, L], without padding or
-    spans.
+def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
+    """Returns the keys of blocks of neighbouring queries: global tokens, window, random blocks."""
+    size, length = pattern.query_block_size, x.mask.shape[1]
+    num_blocks = -(-length // size)
+    positions = jnp.arange(num_blocks * size).reshape(1, num_blocks, size)
+    positions = positions + first_position(length, x.axes)
+    key_sets = []
+    if pattern.num_global:
+        key_sets.append(_global_keys(x, pattern, positions))
+    if pattern.radius is not None:
+        key_sets.append(_window_keys(x, pattern))
+    if pattern.draws is not None:
+        key_sets.append(_random_keys(x, pattern, positions))
+    return key_sets
 
-    ``blocks``: int [B, N, H, R], the blocks that were drawn (``drawn_blocks``).
+
+def _global_keys(x: _Inputs, pattern: KeyPattern, positions: Array) -> KeySet:
+    """Returns the global tokens as keys of all queries, which are at ``positions``."""
+    arrays = (x.qkv.k, x.qkv.v, x.mask)
+    k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
+    bias = None
+    if x.distance_bias is not None:
+        starts = _bias_start(x.distance_bias, positions)
+        bias = sliced_bias(x.distance_bias, starts, k.shape[1])
+    return KeySet(k, v, mask[:, None, None, None], bias)
+
+
+def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
+    """Returns the keys within the radius, global tokens left out."""
+    size, length = pattern.query_block_size, x.mask.shape[1]
+    sides = -(-pattern.radius_bound // size)  # neighbouring blocks on either side
+
+    def window(array: Array) -> Array:
+        return neighbors(to_blocks(array, size), sides, sides, x.axes)
+
+    distances = jnp.asarray(local_distances(size, pattern.radius_bound))
+    in_reach = jnp.abs(distances) <= pattern.radius
+    bias = None if x.distance_bias is None else _bias_at(x.distance_bias, distances)
+    if pattern.span is not None:
+        soft = soft_span(distances, pattern.span, pattern.ramp)
+        in_reach = in_reach & (soft > 0)
+        log_soft = jnp.log(jnp.where(soft > 0, soft, 1.0))
+        bias = log_soft if bias is None else bias + log_soft
+    positions = jnp.arange(length) + first_position(length, x.axes)
+    mask = window(x.mask & (positions >= pattern.num_global))[:, :, None, None]
+    k, v, mask = window(x.qkv.k), window(x.qkv.v), mask & in_reach
+    return KeySet(k, v, mask, None if bias is None else bias[None, None])
+
+
+def _random_keys(x: _Inputs, pattern: KeyPattern, positions: Array) -> KeySet:
+    """Returns the drawn blocks of keys, without those that another pattern has.
+
+    Args:
+        positions: int [1, num_blocks, block_size], those of the queries.
     """
-    i, j = jnp.arange(length)[:, None], jnp.arange(length)
-    seen = (
-        pattern.in_window(i, j)
-        | pattern.in_stride(i, j)
-        | (j < pattern.num_global)
-        | (i < pattern.num_global)
-    )
-    seen = seen[None, None]
-    if blocks is not None:
-        of_query = jnp.moveaxis(blocks, 2, 1)[
-            :, :, jnp.arange(length) // pattern.block_size
-        ]  # [B, H, L, R]
-        seen = seen | (of_query[..., None] == j // pattern.block_size).any(3)
-    return seen
+    size, batch = pattern.block_size, x.mask.shape[0]
+    block_ids = drawn_blocks(pattern.draws, x.mask, size)  # [batch, num_blocks, heads, count]
+    num_blocks, heads, count = block_ids.shape[1:]
+    # Every head takes other blocks: [N, C, H, K] and [N, H, R] -> [N, R, C, H, K] in each sequence.
+    take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
+
+    def gather(array: Array) -> Array:
+        blocks = take(to_blocks(array, size), block_ids)
+        return blocks.reshape(batch, num_blocks, count * size, *array.shape[2:])
+
+    k, v = gather(x.qkv.k), gather(x.qkv.v)
+    # Below, arrays are [batch, num_blocks, heads, queries of a block, keys].
+    key_positions = block_ids[..., None] * size + jnp.arange(size)
+    key_positions = key_positions.reshape(batch, num_blocks, heads, 1, -1)
+    is_real = jax.vmap(lambda mask, ids: mask[ids])(to_blocks(x.mask, size), block_ids)
+    is_real = is_real.reshape(key_positions.shape)
+    is_equal = block_ids[..., :, None] == block_ids[..., None, :]
+    is_repeated = jnp.tril(is_equal, -1).any(-1)  # the same block was drawn before
+    mask = is_real & (key_positions >= pattern.num_global)
+    mask = mask & ~jnp.repeat(is_repeated, size, -1)[..., None, :]
+    query_positions = positions[:, :, None, :, None]
+    mask = mask & ~pattern.in_window(query_positions, key_positions)
+    mask = mask & ~pattern.in_stride(query_positions, key_positions)
+    if x.distance_bias is None:
+        return KeySet(k, v, mask)
+    # From the first query of a block to the first key of a drawn block.
+    offsets = block_ids * size - positions[:, :, None, :1]
+    bias = LazyBias(_bias_of_offsets(size), offsets[..., None], (x.distance_bias,))
+    return KeySet(k, v, mask, bias)
 
 
-def drawn_blocks(draws: Array, mask: Array, block_size: int) -> Array:
-    """Which blocks ``draws`` [B or 1, N, H, R] stand for, whatever the padding: int32 [B, N, H,
-    R]."""
-    real = -(-mask.sum(1) // block_size)[:, None, None, None]
-    return jnp.clip((draws * real).astype(jnp.int32), 0, jnp.maximum(real - 1, 0))
+def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) -> PartialSoftmax:
+    """Attends to the keys of the own residue class that no window or global token has.
+
+    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each is a sequence
+    of its own with dense attention.
+    """
+    (batch, length), stride = x.mask.shape, pattern.stride
+    num_keys = -(-length // stride)
+    mask = x.mask & (jnp.arange(length) >= pattern.num_global)
+
+    def to_classes(array: Array) -> Array:  # [batch, length, ...] -> [batch stride, num_keys, ...]
+        rows = to_blocks(array, stride).swapaxes(1, 2)
+        return rows.reshape(batch * stride, -1, *array.shape[2:])
+
+    def from_classes(blocks: Array) -> Array:
+        rows = from_blocks(blocks, num_keys)
+        rows = rows.reshape(batch, stride, num_keys, *blocks.shape[3:]).swapaxes(1, 2)
+        return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
+
+    blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
+    # Places of the queries in their class.
+    places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3], 1, 1)
+    table = ()
+    if x.distance_bias is not None:
+        table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
+    radius = jnp.asarray(-1 if pattern.radius is None else pattern.radius)
+
+    def mask_or_bias(places: Array, radius: Array, *table: Array) -> Array:
+        """Returns MASK_VALUE inside the window, else the bias: [1, n, heads or 1, C, num_keys]."""
+        distances = (jnp.arange(num_keys) - places[..., 0]) * stride
+        in_window = (jnp.abs(distances) <= radius)[:, :, None]
+        if not table:
+            return jnp.where(in_window, MASK_VALUE, 0.0)
+        starts = jnp.maximum(num_keys - 1 - places[..., 0, 0], 0)
+        return jnp.where(in_window, MASK_VALUE, sliced_bias(*table, starts, num_keys)())
+
+    bias = None
+    if pattern.radius is not None or x.distance_bias is not None:
+        bias = LazyBias(mask_or_bias, places, (radius, *table))
+    k, v = to_classes(x.qkv.k), to_classes(x.qkv.v)
+    keys = KeySet(k, v, to_classes(mask)[:, None, None, None], bias)
+    return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(from_classes)
 
 
-def _block_sets(
-    k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, axes: Axes
-) -> list[KeySet]:
-    """What blocks of neighbouring queries see: global tokens, window, random blocks."""
-    size, blocks = p.layout, -(-k.shape[1] // p.layout)
-    i = jnp.arange(blocks * size).reshape(1, blocks, size) + first_position(k.shape[1], axes)
-    sets = []
-    if p.num_global:
-        first = [_first_rows(x, p.num_global, axes) for x in (k, v, mask)]
-        run = None if bias is None else sliced_bias(bias, _zero_start(i, bias), first[0].shape[1])
-        sets.append(KeySet(*first[:2], first[2][:, None, None, None], run))
-    if p.radius is not None:
-        sets.append(_window(k, v, mask, p, bias, axes))
-    if p.draws is not None:
-        sets.append(_random(k, v, mask, p, bias, i))
-    return sets
+def _attend_from_globals(x: _Inputs, global_q: Array, dropout: Dropout | None) -> Array:
+    """Attends from global tokens to all tokens, with the projections of all tokens.
+
+    Args:
+        global_q: [batch, num_globals, heads, head_dim].
+    """
+    num_globals, length = global_q.shape[1], x.mask.shape[1]
+    blocks = to_blocks(global_q, min(GLOBAL_BLOCK, num_globals))
+    positions = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3])
+    start = first_position(length, x.axes)
+    bias = None
+    if x.distance_bias is not None:
+        starts = _bias_start(x.distance_bias, positions) + start
+        bias = sliced_bias(x.distance_bias, starts, length)
+    keys = [KeySet(x.qkv.k, x.qkv.v, x.mask[:, None, None, None], bias)]
+    if not x.axes:
+        out = attend_key_sets(blocks, keys, scale=x.scale, dropout=dropout)
+        return from_blocks(out, num_globals)
+    softmax = attend_partially(blocks, keys, scale=x.scale, dropout=dropout)
+    out = merge_shards(softmax, x.axes).out
+    return from_blocks(out.astype(x.qkv.v.dtype), num_globals)
+
+
+# The first tokens of a sequence, which the first shards hold
 
 
 def _first_rows(x: Array, count: int, axes: Axes) -> Array:
-    """The first ``count`` rows of the whole text: [B, L, ...] -> [B, count, ...]."""
-    return gather_positions(x, _numbered(x, count), axes) if axes else x[:, :count]
+    """Returns the first ``count`` rows of the sequence: [batch, count, ...]."""
+    return gather_positions(x, _first_indices(x, count), axes) if axes else x[:, :count]
 
 
-def _with_first_rows(x: Array, rows: Array, axes: Axes) -> Array:
+def _replace_first_rows(x: Array, rows: Array, axes: Axes) -> Array:
+    """Puts ``rows`` in place of the first rows of the sequence."""
     if axes:
-        return scatter_positions(x, rows, _numbered(x, rows.shape[1]), axes)
+        return scatter_positions(x, rows, _first_indices(x, rows.shape[1]), axes)
     return jnp.concatenate([rows, x[:, rows.shape[1] :]], 1)
 
 
-def _numbered(x: Array, count: int) -> Array:
+def _first_indices(x: Array, count: int) -> Array:
     return jnp.broadcast_to(jnp.arange(count), (x.shape[0], count))
 
 
-def _zero_start(i: Array, bias: Array) -> Array:
-    """Where in a distance bias [H, 2 L - 1] the key at position 0 is, for queries at ``i``."""
-    return jnp.maximum(bias.shape[1] // 2 - i, 0)
+# Entries of a distance bias [heads, 2 length - 1]
 
 
-def _of_distance(bias: Array, distance: Array) -> Array:
-    """Entries [H, ...] of a distance bias; farther keys do not exist."""
+def _bias_start(bias: Array, positions: Array) -> Array:
+    """Returns the index of the entry for key 0, for queries at ``positions``."""
+    return jnp.maximum(bias.shape[1] // 2 - positions, 0)
+
+
+def _bias_at(bias: Array, distances: Array) -> Array:
+    """Returns the entries [heads, ...] of ``distances``; no key is farther than the last one."""
     last = bias.shape[1] // 2
-    return bias[:, jnp.clip(distance, -last, last) + last]
+    return bias[:, jnp.clip(distances, -last, last) + last]
 
 
-def _window(
-    k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, axes: Axes
-) -> KeySet:
-    size = p.layout
-    sides = -(-p.widest // size)
-    distances = jnp.asarray(local_distances(size, p.widest))
-    window = lambda x: neighbors(to_blocks(x, size), sides, sides, axes)  # noqa: E731
-    near = jnp.abs(distances) <= p.radius
-    added = None if bias is None else _of_distance(bias, distances)
-    if p.span is not None:
-        soft = soft_span(distances, p.span, p.ramp)
-        near = near & (soft > 0)
-        fade = jnp.log(jnp.where(soft > 0, soft, 1.0))
-        added = fade if added is None else added + fade
-    position = jnp.arange(mask.shape[1]) + first_position(mask.shape[1], axes)
-    shown = window(mask & (position >= p.num_global))[:, :, None, None]
-    return KeySet(window(k), window(v), shown & near, None if added is None else added[None, None])
+def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
+    """Returns the function of a LazyBias for drawn blocks of ``size`` tokens."""
 
+    def bias_of_offsets(offsets: Array, bias: Array) -> Array:
+        """Turns offsets [batch, n, heads, count, 1] into a bias [batch, n, heads, C, count C]."""
+        places = jnp.arange(size)
+        distances = offsets[:, :, :, None] + places - places[:, None, None]
+        distances = distances.reshape(*distances.shape[:4], -1)
 
-def _random(k: Array, v: Array, mask: Array, p: KeyPattern, bias: Array | None, i: Array) -> KeySet:
-    size, batch = p.block_size, k.shape[0]
-    blocks = drawn_blocks(p.draws, mask, size)
-    rows, heads, count = blocks.shape[1:]
-    take = jax.vmap(jax.vmap(lambda x, b: x[b], in_axes=(2, 1), out_axes=3))
-    k, v = (
-        take(to_blocks(x, size), blocks).reshape(batch, rows, count * size, *x.shape[2:])
-        for x in (k, v)
-    )
-    j = (blocks[..., None] * size + jnp.arange(size)).reshape(batch, rows, heads, 1, -1)
-    real = jax.vmap(lambda m, b: m[b])(to_blocks(mask, size), blocks).reshape(j.shape)
-    again = jnp.tril(blocks[..., :, None] == blocks[..., None, :], -1).any(-1)  # drawn before
-    own = real & (j >= p.num_global) & ~jnp.repeat(again, size, -1)[..., None, :]
-    at = i[:, :, None, :, None]
-    seen = own & ~p.in_window(at, j) & ~p.in_stride(at, j)
-    if bias is None:
-        return KeySet(k, v, seen)
-    apart = (
-        blocks * size - i[:, :, None, :1]
-    )  # from the first query of a block to the first key of a drawn one
+        def of_head(bias: Array, distances: Array) -> Array:
+            return _bias_at(bias[None], distances)[0]
 
-    def of_blocks(apart: Array, bias: Array) -> Array:
-        place = jnp.arange(size)
-        distance = apart[:, :, :, None] + place - place[:, None, None]  # [B, n, H, C, R, C]
-        distance = distance.reshape(*distance.shape[:4], -1)
-        return jax.vmap(lambda b, d: _of_distance(b[None], d)[0], in_axes=(0, 2), out_axes=2)(
-            bias, distance
-        )
+        return jax.vmap(of_head, in_axes=(0, 2), out_axes=2)(bias, distances)
 
-    return KeySet(k, v, seen, LazyBias(of_blocks, apart[..., None], (bias,)))
-
-
-def _strided(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
-    p: KeyPattern,
-    bias: Array | None,
-    scale: float,
-    dropout: Dropout | None,
-) -> PartialSoftmax:
-    """Each residue class by itself: all of its queries see all of its keys that no window or global
-    token shows."""
-    batch, length, stride = q.shape[0], q.shape[1], p.stride
-    own = mask & (jnp.arange(length) >= p.num_global)
-
-    def classes(x: Array) -> Array:  # [B, L, ...] -> [B S, n, ...]
-        return to_blocks(x, stride).swapaxes(1, 2).reshape(batch * stride, -1, *x.shape[2:])
-
-    def positions(x: Array) -> Array:
-        x = from_blocks(x, keys).reshape(batch, stride, keys, *x.shape[3:]).swapaxes(1, 2)
-        return x.reshape(batch, -1, *x.shape[3:])[:, :length]
-
-    keys = -(-length // stride)
-    blocks = to_blocks(classes(q), min(STRIDE_BLOCK, keys))
-    place = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3], 1, 1)
-    table = () if bias is None else (_of_distance(bias, stride * jnp.arange(1 - keys, keys)),)
-    radius = jnp.asarray(-1 if p.radius is None else p.radius)
-
-    def hidden_or_biased(
-        place: Array, radius: Array, *table: Array
-    ) -> Array:  # -> [1, n, H or 1, C, keys]
-        apart = (jnp.arange(keys) - place[..., 0]) * stride
-        near = (jnp.abs(apart) <= radius)[:, :, None]
-        if not table:
-            return jnp.where(near, MASK_VALUE, 0.0)
-        return jnp.where(
-            near,
-            MASK_VALUE,
-            sliced_bias(*table, jnp.maximum(keys - 1 - place[..., 0, 0], 0), keys)(),
-        )
-
-    needs = p.radius is not None or bias is not None
-    key_set = KeySet(
-        classes(k),
-        classes(v),
-        classes(own)[:, None, None, None],
-        LazyBias(hidden_or_biased, place, (radius, *table)) if needs else None,
-    )
-    return attend_partially(blocks, [key_set], scale=scale, dropout=dropout).map(positions)
-
-
-def _global_rows(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
-    bias: Array | None,
-    scale: float,
-    dropout: Dropout | None,
-    axes: Axes,
-) -> Array:
-    """Global tokens see all, with the projections of all tokens."""
-    count, length = q.shape[1], k.shape[1]
-    blocks = to_blocks(q, min(GLOBAL_BLOCK, count))
-    i = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3])
-    start = first_position(length, axes)
-    run = None if bias is None else sliced_bias(bias, _zero_start(i, bias) + start, length)
-    everything = KeySet(k, v, mask[:, None, None, None], run)
-    if not axes:
-        return from_blocks(
-            attend_key_sets(blocks, [everything], scale=scale, dropout=dropout), count
-        )
-    out = merge_shards(
-        attend_partially(blocks, [everything], scale=scale, dropout=dropout), axes
-    ).out
-    return from_blocks(out.astype(v.dtype), count)
+    return bias_of_offsets

@@ -1,91 +1,110 @@
-"""Attention to the own block and to a softly sorted one (Sinkhorn attention, Tay et al. 2020), as
-Hepos uses it."""
+# ruff: noqa: F722, RUF100
+"""Sinkhorn attention: every block attends to itself and to a softly sorted block.
+
+After Tay et al. (2020), in the form that Hepos uses (Huang et al. 2021).
+"""
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
-from longsum_jax.ops.attention.blockwise import MASK_VALUE, Dropout, KeySet, attend_key_sets
+from longsum_jax.ops.attention.blockwise import attend_key_sets
+from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
 from longsum_jax.ops.attention.local import local_distances
-from longsum_jax.typing import Array
 
 
-def soft_order(
-    q: Array,
-    k: Array,
-    mask: Array,
+def soft_permutation(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
     *,
     block_size: int,
     iterations: int = 7,
     temperature: float = 0.7,
-    noise: Array | None = None,
-) -> Array:
-    """A nearly doubly stochastic matrix over blocks: which block each block is to see (Tay et al.
-    2020, section 3.1).
+    noise: Float[Array, "batch heads num_blocks num_blocks"] | None = None,
+) -> Float[Array, "batch heads num_blocks num_blocks"]:
+    """Computes a nearly doubly stochastic matrix over blocks (Tay et al. 2020, section 3.1).
 
-    Blocks are compared by the means of their queries and keys; there are no parameters. Rows, then
-    columns are normalised ``iterations`` times. Blocks of padding take no part.
+    Blocks are compared by the means of their queries and keys, without parameters. Rows and then
+    columns are normalised ``iterations`` times.
 
     Args:
-        q, k: [B, L, H, K].   mask: bool [B, L].
-        noise: float [B, H, N, N], Gumbel noise in training.
+        q, k: queries and keys.
+        mask: True on real tokens; rows and columns of blocks of padding are zeros.
+        block_size: tokens of a block.
+        iterations: normalisations of rows and columns.
+        temperature: divisor of the log scores.
+        noise: Gumbel noise, added in training.
 
     Returns:
-        float32 [B, H, N, N]; row n weighs the blocks of keys for block n of queries.
+        float32; row n has the weights of all blocks of keys for block n of queries.
     """
-    real = to_blocks(mask, block_size)
-    means = [_block_means(to_blocks(x, block_size), real) for x in (q, k)]
-    fit = jax.nn.relu(jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5)
-    scores = (jnp.log(fit + 1e-6) + (0 if noise is None else noise)) / temperature
-    present = real.any(-1)
-    pairs = (present[:, :, None] & present[:, None])[:, None]
+    token_mask = to_blocks(mask, block_size)
+    means = [_block_means(to_blocks(x, block_size), token_mask) for x in (q, k)]
+    similarity = jax.nn.relu(jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5)
+    scores = (jnp.log(similarity + 1e-6) + (0 if noise is None else noise)) / temperature
+    block_mask = token_mask.any(-1)
+    pair_mask = (block_mask[:, :, None] & block_mask[:, None])[:, None]
     for _ in range(iterations):
         for axis in (-1, -2):
-            scores = jnp.where(pairs, scores, MASK_VALUE)
+            scores = jnp.where(pair_mask, scores, MASK_VALUE)
             scores = scores - jax.nn.logsumexp(scores, axis, keepdims=True)
-    return jnp.where(pairs, jnp.exp(jnp.where(pairs, scores, 0)), 0)
+    return jnp.where(pair_mask, jnp.exp(jnp.where(pair_mask, scores, 0)), 0)
 
 
-def _block_means(x: Array, real: Array) -> Array:
-    """[B, N, C, H, K], bool [B, N, C] -> float32 [B, N, H, K], zeros for blocks of padding."""
-    total = jnp.where(real[..., None, None], x, 0).astype(jnp.float32).sum(2)
-    return total / jnp.maximum(real.sum(-1), 1)[..., None, None]
+def _block_means(
+    x: Float[Array, "batch num_blocks block_size heads head_dim"],
+    mask: Bool[Array, "batch num_blocks block_size"],
+) -> Float[Array, "batch num_blocks heads head_dim"]:
+    """Computes float32 means of the real tokens of every block, zeros for blocks of padding."""
+    total = jnp.where(mask[..., None, None], x, 0).astype(jnp.float32).sum(2)
+    return total / jnp.maximum(mask.sum(-1), 1)[..., None, None]
 
 
 def sinkhorn_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
-    order: Array,
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    permutation: Float[Array, "batch heads num_blocks num_blocks"],
     *,
     block_size: int,
-    distance_bias: Array | None = None,
+    distance_bias: Float[Array, "heads distances"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
-) -> Array:
-    """Every block sees itself and the blocks that ``order`` mixes for it, in one softmax.
-
-    Which of the mixed keys are padding is taken from the block that weighs most.
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attends from every block to itself and to a mixture of blocks, in one softmax.
 
     Args:
-        q, k, v: [B, L, H, K].   mask: bool [B, L].   order: [B, H, N, N] from ``soft_order``.
-        distance_bias: float [H, 2 L - 1], by key position - query position; mixed keys have none.
+        q, k, v: queries, keys and values.
+        mask: True on real tokens.
+        permutation: weights of the mixtures, from ``soft_permutation``. The mask of mixed keys is
+            that of the block with the largest weight.
+        block_size: tokens of a block.
+        distance_bias: added by key position - query position, from 1 - length to length - 1, so
+            that ``distances`` is 2 length - 1; mixed keys have none.
+        scale: factor of the products.
+        dropout: applied to the weights.
 
     Returns:
-        [B, L, H, K] in the type of ``v``.
+        The attended values in the type of ``v``; zeros for padding.
     """
-    real = to_blocks(mask, block_size)
+    token_mask = to_blocks(mask, block_size)
     q, k, v = (to_blocks(jnp.where(mask[..., None, None], x, 0), block_size) for x in (q, k, v))
-    mix = lambda x: jnp.einsum("bhij,bjchk->bichk", order.astype(x.dtype), x)  # noqa: E731
-    heaviest = jnp.moveaxis(jnp.argmax(order, -1), 1, 2)  # [B, N, H]
-    mixed_real = jax.vmap(lambda r, i: r[i])(real, heaviest)[:, :, :, None]
+
+    def mix(x: Array) -> Array:
+        return jnp.einsum("bhij,bjchk->bichk", permutation.astype(x.dtype), x)
+
+    heaviest = jnp.moveaxis(jnp.argmax(permutation, -1), 1, 2)  # [batch, num_blocks, heads]
+    mixed_mask = jax.vmap(lambda mask, ids: mask[ids])(token_mask, heaviest)[:, :, :, None]
     bias = None
     if distance_bias is not None:
         last = distance_bias.shape[1] // 2
-        bias = distance_bias[:, jnp.clip(local_distances(block_size, 0), -last, last) + last][
-            None, None
-        ]
-    sets = [KeySet(mix(k), mix(v), mixed_real), KeySet(k, v, real[:, :, None, None], bias)]
-    out = from_blocks(attend_key_sets(q, sets, scale=scale, dropout=dropout), mask.shape[1])
+        entries = jnp.clip(local_distances(block_size, 0), -last, last) + last
+        bias = distance_bias[:, entries][None, None]
+    mixed = KeySet(mix(k), mix(v), mixed_mask)
+    own = KeySet(k, v, token_mask[:, :, None, None], bias)
+    out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)
+    out = from_blocks(out, mask.shape[1])
     return jnp.where(mask[..., None, None], out, 0)

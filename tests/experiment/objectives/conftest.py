@@ -1,10 +1,19 @@
 """A run of a tiny encoder over rows of one's own."""
 
 import json
+from functools import cached_property
 
 import pytest
 
-from longsum_jax.experiment.experiment import Experiment, default_sections
+from longsum_jax.experiment.config import default_sections, run_config
+from longsum_jax.experiment.experiment import (
+    Evaluator,
+    check_run,
+    make_batches,
+    make_loss,
+    make_store,
+    prepare,
+)
 from longsum_jax.models.registry import preset
 
 SIZES = {
@@ -43,6 +52,30 @@ def encoder_config(tmp_path):
     return make
 
 
+class Pieces:
+    """The pieces of a run, each made when a test asks for it."""
+
+    def __init__(self, config, workdir):
+        run = run_config(config)
+        check_run(run)
+        self.experiment = prepare(run, workdir)
+        self.objective, setup = self.experiment.objective, self.experiment.setup
+        self.family, self.config, self.tokenizer = setup.family, setup.config, setup.tokenizer
+
+    @cached_property
+    def store(self):
+        return make_store(self.experiment)
+
+    def batches(self):
+        return make_batches(self.experiment, self.store)
+
+    def loss_fn(self):
+        return make_loss(self.experiment)
+
+    def evaluation_at(self, step, params):
+        return Evaluator(self.objective).at(step, params)
+
+
 @pytest.fixture
 def experiment(encoder_config, tmp_path):
-    return lambda *args, **sections: Experiment(encoder_config(*args, **sections), tmp_path / "run")
+    return lambda *args, **sections: Pieces(encoder_config(*args, **sections), tmp_path / "run")

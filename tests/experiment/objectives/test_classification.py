@@ -96,9 +96,9 @@ def test_names_of_the_model_come_first(experiment, write_rows):
     run = experiment("labels", write_rows(SINGLE), model=model)
     assert run.config.id2label == ("good", "bad", "other")
     assert [example["labels"].tolist() for example in run.store] == [[1], [0], [0]]
-    run = experiment("labels", write_rows(SINGLE), model=model | {"id2label": ("a", "b", "c")})
+    model |= {"id2label": ("a", "b", "c")}
     with pytest.raises(InputError, match=r"label 'bad' is none of the labels; .*known: a, b, c"):
-        _ = run.config
+        experiment("labels", write_rows(SINGLE), model=model)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,16 @@ def test_names_of_the_model_come_first(experiment, write_rows):
 def test_configs_that_do_not_fit(
     experiment, encoder_config, write_rows, tmp_path, sections, problem
 ):
-    from longsum_jax.experiment.experiment import Experiment
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.experiment.experiment import check_run
     from longsum_jax.models.registry import preset
 
     config = encoder_config("labels", write_rows(SINGLE), **(sections if problem else {}))
     if problem is None:
         config["model"] = preset("locost", "tiny")
-        problem = 'config.task.objective "classify" trains an encoder, but config.model.family "locost" is an encoder_dec'
+        problem = (
+            'config.task.objective "classify" trains an encoder, but '
+            'config.model.family "locost" is an encoder_dec'
+        )
     with pytest.raises(InputError, match=problem):
-        Experiment(config, tmp_path / "run")
+        check_run(run_config(config))

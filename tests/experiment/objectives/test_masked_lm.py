@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.experiment.objectives.masked_lm import MaskingOptions, masked_lm_scores
+from longsum_jax.experiment.config import MaskingOptions
+from longsum_jax.experiment.objectives.masked_lm import masked_lm_scores
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 

@@ -1,16 +1,17 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention import blockwise as key_sets
-from longsum_jax.ops.attention.blockwise import Dropout
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.dense import dot_product_attention
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.patterns import (
     KeyPattern,
     drawn_blocks,
     pattern_attention,
-    pattern_mask,
     soft_span,
 )
 
@@ -53,6 +54,22 @@ def arrays():
     }
 
 
+def pattern_mask(length, blocks, pattern):
+    """The keys of each query, bool [B or 1, H or 1, L, L], without padding or spans.
+
+    `blocks`: int [B, N, H, R] from `drawn_blocks`, or None.
+    """
+    i, j = jnp.arange(length)[:, None], jnp.arange(length)
+    mask = pattern.in_window(i, j) | pattern.in_stride(i, j)
+    mask = mask | (j < pattern.num_global) | (i < pattern.num_global)
+    mask = mask[None, None]
+    if blocks is not None:
+        block_of_query = jnp.arange(length) // pattern.block_size
+        of_query = jnp.moveaxis(blocks, 2, 1)[:, :, block_of_query]  # [B, H, L, R]
+        mask = mask | (of_query[..., None] == j // pattern.block_size).any(3)
+    return mask
+
+
 def dense(x, pattern):
     """Full attention under the union of the sets as one mask, spans as weights of the
     exponentials."""
@@ -60,14 +77,14 @@ def dense(x, pattern):
     blocks = (
         None if pattern.draws is None else drawn_blocks(pattern.draws, MASK, pattern.block_size)
     )
-    seen = pattern_mask(L, blocks, pattern) & MASK[:, None, None]
+    mask = pattern_mask(L, blocks, pattern) & MASK[:, None, None]
     bias = x["bias"][:, j - i + L - 1]
     if pattern.span is not None:
         # Inside the window a span decides, whatever else would show a key, but for global tokens.
         decides = pattern.in_window(i, j) & (j >= pattern.num_global) & (i >= pattern.num_global)
         soft = jnp.where(decides, soft_span(j - i, pattern.span, pattern.ramp), 1.0)
-        seen, bias = seen & (soft > 0), bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
-    out = dot_product_attention(x["q"], x["k"], x["v"], mask=seen, bias=bias[None], scale=0.7)
+        mask, bias = mask & (soft > 0), bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
+    out = dot_product_attention(x["q"], x["k"], x["v"], mask=mask, bias=bias[None], scale=0.7)
     return jnp.where(MASK[..., None, None], out, 0)
 
 
@@ -75,6 +92,11 @@ def sparse(x, pattern):
     return pattern_attention(
         x["q"], x["k"], x["v"], MASK, pattern, distance_bias=x["bias"], scale=0.7
     )
+
+
+@functools.cache
+def run_sparse(name):
+    return run(sparse, PATTERNS[name])
 
 
 def run(attend, pattern):
@@ -92,23 +114,24 @@ def run(attend, pattern):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_values_and_gradients_equal_a_dense_mask(name):
-    found, wanted = (run(attend, PATTERNS[name]) for attend in (sparse, dense))
+    found, wanted = run_sparse(name), run(dense, PATTERNS[name])
     for a, b in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=5e-6 * max(1.0, float(np.abs(b).max())))
 
 
 @pytest.mark.parametrize("name", ["window+stride", "window+global+stride+random"])
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
-    wanted = run(sparse, PATTERNS[name])
-    monkeypatch.setattr(key_sets, "max_score_bytes", lambda: 2000)
+    wanted = run_sparse(name)
+    monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 2000)
     for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_windows_that_are_known_later_are_the_same():
+def test_traced_windows_equal_known_ones():
     x, pattern = arrays(), PATTERNS["span+stride"]
-    later = jax.jit(lambda radius: sparse(x, pattern._replace(radius=radius, max_radius=7)))
-    np.testing.assert_allclose(later(4), sparse(x, pattern), atol=2e-6)
+    traced = jax.jit(lambda radius: sparse(x, pattern._replace(radius=radius, max_radius=7)))
+    known = jax.jit(lambda x: sparse(x, pattern))
+    np.testing.assert_allclose(traced(4), known(x), atol=2e-6)
 
 
 def test_spans_fade_out():
@@ -125,17 +148,11 @@ def test_drawn_blocks_are_real_ones_whatever_the_padding():
     assert blocks[1].max() <= 3
     shorter = drawn_blocks(DRAWS[:, :4], MASK[1:, :13], BLOCK)
     np.testing.assert_array_equal(shorter[0], blocks[1, :4])
-    assert (
-        len(
-            np.unique(
-                drawn_blocks(jnp.linspace(0, 0.999, 40)[:, None, None][None], MASK[:1], BLOCK)
-            )
-        )
-        == 6
-    )
+    even = jnp.linspace(0, 0.999, 40)[None, :, None, None]
+    assert len(np.unique(drawn_blocks(even, MASK[:1], BLOCK))) == 6
 
 
-def test_scores_are_those_of_the_keys_that_are_seen():
+def test_only_scores_of_attended_keys_are_computed():
     """The largest product has window or stride keys, not all of them."""
     x = jax.ShapeDtypeStruct((1, 4096, 1, 8), np.float32)
     for pattern, keys in (
@@ -151,12 +168,13 @@ def test_dropout_keeps_the_mean():
     """Values of one: what is left of them is the sum of the weights."""
     x = arrays()
     pattern = KeyPattern(radius=8, stride=2)
-    outs = [
-        pattern_attention(
-            x["q"] * 0, x["k"], jnp.ones_like(x["v"]), MASK, pattern, dropout=Dropout(key, 0.3)
-        )
-        for key in jax.random.split(jax.random.key(0), 30)
-    ]
+    q, v = x["q"] * 0, jnp.ones_like(x["v"])
+
+    @jax.jit
+    def attend(rng):
+        return pattern_attention(q, x["k"], v, MASK, pattern, dropout=Dropout(rng, 0.3))
+
+    outs = [attend(rng) for rng in jax.random.split(jax.random.key(0), 30)]
     means = np.asarray(jnp.stack(outs))[:, np.asarray(MASK)].mean()
     assert abs(means - 1) < 0.03
     assert np.std(outs) > 0.05

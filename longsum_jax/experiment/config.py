@@ -1,0 +1,241 @@
+"""The config of a run: one typed tree with every section that a config file can have."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from longsum_jax.data.tasks import Task, get_task
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import model_config
+from longsum_jax.schema import from_dict
+from longsum_jax.training.loop import LoopOptions
+from longsum_jax.training.mesh import MeshOptions
+from longsum_jax.training.optimizers import OptimizerOptions
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """The source of the tokenizer.
+
+    Attributes:
+        path: a .model file, a directory, or "bytes"; empty to train one on the task's documents.
+        extra_ids: sentinels of a trained tokenizer, counted in the model's vocab_size.
+    """
+
+    path: str = ""
+    extra_ids: int = 0
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The reading and batching of examples.
+
+    Attributes:
+        reader: "memory" makes all examples at the start, "stream" makes them as it goes, "prepared"
+            reads the directory ``prepared`` that the prepare command wrote.
+        prepared: directory of prepared examples.
+        split: split of the task to train on.
+        batch_size: rows per step, all devices and micro-batches together.
+        source_lengths: padded lengths in tokens (in sentences, to extract), ascending; empty for
+            the task's maximum.
+        shuffle: "all" (not for streams), "block": within blocks of ``shuffle_block`` examples, or
+            "none".
+        shuffle_block: examples of a block, and of the window of a stream.
+        epochs: passes over the data; None for as many as the steps need.
+        prefetch: batches made ahead.
+    """
+
+    reader: Literal["memory", "stream", "prepared"] = "memory"
+    prepared: str = ""
+    split: str = "train"
+    batch_size: int = 8
+    source_lengths: tuple[int, ...] = ()
+    shuffle: Literal["all", "block", "none"] = "all"
+    shuffle_block: int = 4096
+    epochs: int | None = None
+    prefetch: int = 2
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """Options of the loss.
+
+    Attributes:
+        label_smoothing: probability mass spread over the vocabulary, for summaries alone.
+    """
+
+    label_smoothing: float = 0.0
+
+
+@dataclass(frozen=True)
+class MaskingOptions:
+    """The choice of masked tokens, for masked language models.
+
+    Attributes:
+        probability: with which a token is chosen; special tokens never are.
+        masked, random: shares of the chosen tokens that become the mask or a random token; the rest
+            stays.
+    """
+
+    probability: float = 0.15
+    masked: float = 0.8
+    random: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise InputError(f"mlm.probability: {self.probability} must be above 0 and at most 1")
+        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
+            raise InputError(
+                f"mlm.masked={self.masked} and mlm.random={self.random} are shares of the chosen "
+                "tokens; give at least 0 each and at most 1 together"
+            )
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Evaluation during training, on the first documents of a split.
+
+    Attributes:
+        split: split of the task.
+        examples: number of documents, 0 for no evaluation.
+        batch_size: documents (pieces of documents, for masked language models) that go through the
+            model together.
+        max_new_tokens, num_beams, no_repeat_ngram_size: of generated summaries, here and by default
+            of the trained model; None as the start model has it.
+        stemmer: of ROUGE.
+        metrics: names in ``evaluation.registry.METRICS``, for summaries.
+        seed: of the masks of masked language models.
+    """
+
+    split: str = "validation"
+    examples: int = 0
+    batch_size: int = 8
+    max_new_tokens: int | None = 512
+    num_beams: int | None = 1
+    no_repeat_ngram_size: int | None = 0
+    stemmer: bool = False
+    metrics: tuple[str, ...] = ("rouge",)
+    seed: int = 0
+
+    def generation(self) -> dict[str, int]:
+        """Returns the generation options that are set, under their generation_config names."""
+        options = {
+            "max_new_tokens": self.max_new_tokens,
+            "num_beams": self.num_beams,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a config file says about a run.
+
+    Attributes:
+        family: the model family, which the section "model" names.
+        model: the family's config as given, before the data have been read; an objective completes
+            it with labels and a head.
+        task: the task as given, likewise.
+        training: length of the run, logging, evaluation, checkpoints.
+        init_from: a model directory, a training workdir or a name on the Hub, whose parameters (and
+            tokenizer, if none is given) are the start; empty to start from nothing.
+        description: the nested plain dictionaries that this was read from, for run.json.
+    """
+
+    family: Family
+    model: Any
+    task: Task
+    training: LoopOptions
+    tokenizer: TokenizerOptions = field(default_factory=TokenizerOptions)
+    data: DataOptions = field(default_factory=DataOptions)
+    loss: LossOptions = field(default_factory=LossOptions)
+    mlm: MaskingOptions = field(default_factory=MaskingOptions)
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    mesh: MeshOptions = field(default_factory=MeshOptions)
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    init_from: str = ""
+    description: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+# Section of a config file -> its dataclass. "model" and "task" have keys of their own.
+SECTIONS: Mapping[str, type] = {
+    "tokenizer": TokenizerOptions,
+    "data": DataOptions,
+    "loss": LossOptions,
+    "mlm": MaskingOptions,
+    "optimizer": OptimizerOptions,
+    "training": LoopOptions,
+    "mesh": MeshOptions,
+    "evaluation": EvaluationOptions,
+}
+
+
+def default_sections() -> dict[str, Any]:
+    """Returns every section at its defaults, for config files to fill in.
+
+    ``training.steps`` must be set.
+    """
+    sections: dict[str, Any] = {"init_from": ""}
+    for name, cls in SECTIONS.items():
+        options = LoopOptions(steps=1) if cls is LoopOptions else cls()
+        sections[name] = dataclasses.asdict(options)
+    return sections
+
+
+def run_config(description: Mapping[str, Any]) -> RunConfig:
+    """Builds the typed config of a run.
+
+    Args:
+        description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS`` and
+            "init_from".
+
+    Raises:
+        InputError: unknown sections, keys or values, or a missing section.
+    """
+    _check_sections(description)
+    family, model = model_config(description["model"], "config.model")
+    # None in the task section means: as the named task has it.
+    task = {key: value for key, value in description["task"].items() if value is not None}
+    sections = {
+        name: from_dict(cls, description.get(name, {}), f"config.{name}")
+        for name, cls in SECTIONS.items()
+    }
+    return RunConfig(
+        family=family,
+        model=model,
+        task=get_task(task.pop("name", ""), **task),
+        init_from=description.get("init_from", ""),
+        description=dict(description),
+        **sections,
+    )
+
+
+def allowed_words(key: str) -> tuple[str, ...]:
+    """Returns the words that a number may be replaced by: ("epoch",) for "training.eval_every".
+
+    Args:
+        key: section and name joined by a dot; () for unknown ones.
+    """
+    section, _, name = key.partition(".")
+    hints = typing.get_type_hints(SECTIONS[section]) if section in SECTIONS else {}
+    choices = typing.get_args(hints.get(name))
+    if int not in choices:
+        return ()
+    words: tuple[str, ...] = ()
+    for choice in choices:
+        if typing.get_origin(choice) is Literal:
+            words += typing.get_args(choice)
+    return words
+
+
+def _check_sections(description: Mapping[str, Any]) -> None:
+    known = {"model", "task", "init_from", *SECTIONS}
+    for name in description:
+        if name not in known:
+            raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, known)}')
+    for name in ("model", "task", "training"):
+        if not isinstance(description.get(name), Mapping):
+            raise InputError(f'config: the section "{name}" is missing; see configs/common.py')

@@ -1,0 +1,201 @@
+# ruff: noqa: F722, RUF100
+"""Sets of keys for blocks of queries, and softmaxes over some of the keys of a query."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from longsum_jax.ops.attention.dense import masked_exponentials
+from longsum_jax.ops.sequence_sharding import Axes
+
+# The log of a sum of no exponentials. Below every score, and finite, so that differences of two
+# such values are numbers.
+MASK_VALUE = -1e30
+
+
+class LazyBias(NamedTuple):
+    """A bias computed where it is needed, for biases as large as the scores.
+
+    Attributes:
+        function: takes the rows of ``blocks`` for some blocks, [batch, n, block_size, ...], and all
+            of ``arrays``; returns floats that broadcast to [batch, n, heads, block_size, num_keys].
+            It must not close over arrays that need gradients.
+        blocks: [batch or 1, num_blocks, block_size, ...].
+        arrays: other arguments of ``function``; gradients flow into them.
+    """
+
+    function: Callable[..., Array]
+    blocks: Array
+    arrays: tuple[Array, ...] = ()
+
+    def __call__(self) -> Array:
+        """Returns the bias of all blocks."""
+        return self.function(self.blocks, *self.arrays)
+
+
+class KeySet(NamedTuple):
+    """Keys and values that blocks of queries attend to.
+
+    Attributes:
+        k, v: [batch, num_blocks, num_keys, heads, head_dim], different keys for every block, or
+            [batch, num_keys, heads, head_dim], the same keys for all blocks.
+        mask: bool, broadcastable to [batch, num_blocks, heads, block_size, num_keys]; True where a
+            query attends to a key. None allows all.
+        bias: float, broadcastable to the same shape, or a LazyBias.
+    """
+
+    k: Array
+    v: Array
+    mask: Array | None = None
+    bias: Array | LazyBias | None = None
+
+
+class PartialSoftmax(NamedTuple):
+    """Attention to some of the keys, with what is needed to merge it with attention to others.
+
+    Attributes:
+        out: [..., heads, head_dim], mean of the values under the softmax over these keys.
+        log_total: float32 [..., heads], log of the sum of the exponentials of their scores;
+            MASK_VALUE without a key.
+    """
+
+    out: Array
+    log_total: Array
+
+    def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
+        """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
+        out = function(self.out)
+        return PartialSoftmax(out, function(self.log_total[..., None])[..., 0])
+
+
+class Dropout(NamedTuple):
+    """Dropout of attention weights for functions without Flax; ``rate`` is in [0, 1)."""
+
+    rng: PRNGKeyArray
+    rate: float
+
+    def __call__(self, weights: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Sets weights to zero at the rate and scales up the others, so that the mean stays."""
+        if self.rate == 0:
+            return weights
+        keep = jax.random.bernoulli(self.rng, 1 - self.rate, weights.shape)
+        return jnp.where(keep, weights / (1 - self.rate), 0).astype(weights.dtype)
+
+    def fold(self, number: Int[Array, ""] | int) -> "Dropout":
+        """Returns an independent dropout of the same rate."""
+        return self._replace(rng=jax.random.fold_in(self.rng, number))
+
+
+def softmax_of_values(
+    scores: Sequence[Float[Array, "..."]],
+    key_sets: Sequence[KeySet],
+    log_total: Float[Array, "*rows block_size"] | None,
+    dropout: Dropout | None,
+    mix: Callable[[Array, Array], Array],
+) -> PartialSoftmax:
+    """Applies one softmax over the scores of all sets to their values.
+
+    Args:
+        scores: [..., block_size, num_keys] of each set.
+        key_sets: give masks and values.
+        log_total: [..., block_size] of the forward pass, or None in the forward pass itself.
+        dropout: applied to the weights.
+        mix: product of weights and values of a set.
+
+    Returns:
+        The mean of the values [..., block_size, head_dim], and the log of the sum of exponentials
+        [..., block_size]; with ``log_total``, the sum of the weights (1) in place of the latter.
+    """
+    widths = [x.shape[-1] for x in scores]
+    scores = jnp.concatenate(scores, -1)
+    mask = _union_mask(key_sets, widths)
+    if log_total is None:
+        weights, total = masked_exponentials(scores, mask)
+        log_or_sum = _log_total(scores, mask, total)
+    else:
+        # Neither maximum nor sum is needed. Without a key, log_total is MASK_VALUE: far above the
+        # masked scores, whose exponentials are 0.
+        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
+        log_or_sum = weights.sum(-1)
+    weights = weights.astype(key_sets[0].v[0].dtype)
+    if dropout is not None:
+        weights = dropout(weights)
+    out, start = 0.0, 0
+    for width, key_set in zip(widths, key_sets, strict=True):
+        out += mix(weights[..., start : start + width], key_set.v)
+        start += width
+    return PartialSoftmax(out / total, log_or_sum)
+
+
+def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
+    """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
+
+    Args:
+        scores, mask: [..., num_keys].
+        total: [..., 1], the sum of exponentials relative to the largest.
+    """
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    log_total = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
+    return log_total if mask is None else jnp.where(mask.any(-1), log_total, MASK_VALUE)
+
+
+def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
+    """Puts the masks of all sets side by side, broadcast no further than they need to be."""
+    if all(key_set.mask is None for key_set in key_sets):
+        return None
+    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
+    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
+    masks = [jnp.broadcast_to(x, (*shape, w)) for x, w in zip(masks, widths, strict=True)]
+    return jnp.concatenate(masks, -1)
+
+
+def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array, "..."]:
+    """Returns attention to the keys of all ``softmaxes`` together, under one softmax.
+
+    Each is weighted by its share of the sum of all exponentials.
+
+    Returns:
+        float32 [..., heads, head_dim]; zeros where none has a key.
+    """
+    shares = jax.nn.softmax(jnp.stack([softmax.log_total for softmax in softmaxes]), axis=0)
+    return sum(x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True))
+
+
+def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:
+    """Returns the softmax over the keys of all shards from those over the keys of each shard.
+
+    Args:
+        softmax: that of this shard.
+        axes: mesh axes that shard the keys (``ops.sequence_sharding``).
+    """
+    largest = lax.pmax(lax.stop_gradient(softmax.log_total), axes)
+    share = jnp.exp(softmax.log_total - largest)
+    out, total = lax.psum((softmax.out * share[..., None], share), axes)
+    return PartialSoftmax(out / total[..., None], largest + jnp.log(total))
+
+
+def sliced_bias(
+    table: Float[Array, "heads entries"],
+    starts: Int[Array, "batch num_blocks block_size"],
+    num_keys: int,
+) -> LazyBias:
+    """Returns a bias whose rows are slices of ``table``.
+
+    Query (b, n, c) gets ``table[:, s : s + num_keys]`` with ``s = starts[b, n, c]``.
+    """
+
+    def slice_table(starts: Array, table: Array) -> Array:
+        def slice_at(start: Array) -> Array:
+            return lax.dynamic_slice_in_dim(table, start, num_keys, 1)
+
+        rows = jax.vmap(slice_at)(starts.reshape(-1))
+        rows = rows.reshape(*starts.shape, -1, num_keys)
+        return jnp.moveaxis(rows, 3, 2)
+
+    return LazyBias(slice_table, starts, (table,))
