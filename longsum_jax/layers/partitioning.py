@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
 from longsum_jax.ops.sequence_sharding import SequenceSharding
+from longsum_jax.typing import AnyArray
 
 Initializer = Callable[..., Array]
 
@@ -61,7 +62,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     return SequenceSharding(batch_axes, length_axes, num_shards)
 
 
-def constrain(x: Shaped[Array, "*shape"], *names: str | None) -> Shaped[Array, "*shape"]:
+def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
     """Keeps an activation where its logical axis names put it; does nothing without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)

@@ -277,18 +277,15 @@ def test_bad_arguments(model, call, problem):
 
 
 @pytest.fixture(scope="module")
-def random_model(tiny_tokenizer):
-    """random_model(family, **config): a tiny model from nothing, with `tiny_tokenizer`."""
-    import flax.linen as nn
-    import jax
-
+def random_model(tiny_tokenizer, draw_params):
+    """random_model(family, **config): a tiny model with random weights and `tiny_tokenizer`."""
     from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import model_config, preset
 
     def make(name, summarization=None, **values):
         rows = {"vocab_size": tiny_tokenizer.vocab_size}
         family, config = model_config(preset(name, "tiny", **rows, **values))
-        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(1)))
+        params = draw_params(family.init_params(config))
         return Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 5}, summarization)
 
     return make

@@ -17,6 +17,8 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import (
     layer_attentions,
     layer_groups,
+    layer_params,
+    num_layers,
     parse_hybrid,
     parse_layer_path,
     regroup,
@@ -74,6 +76,23 @@ def test_names_of_hybrids():
     )
     assert parse_layer_path("encoder/layers/ff_norm/scale") == ("encoder/layers/ff_norm/scale", 0)
     assert parse_layer_path("encoder/final_norm/scale") is None
+
+
+def test_parameters_of_one_layer():
+    values = np.arange(6)
+    one = {"layers": {"scale": values}, "final_norm": {"scale": np.ones(2)}}
+    several = {
+        "layers_0_3": {"scale": values[:4]},
+        "layers_4_5": {"scale": values[4:], "q": {"kernel": values[4:]}},
+        "final_norm": {"scale": np.ones(2)},
+    }
+    for params in (one, several):
+        assert num_layers(params) == 6
+        assert [layer_params(params, i)["scale"] for i in range(6)] == list(range(6))
+        with pytest.raises(IndexError, match="no layer 6 among the parameters layers"):
+            layer_params(params, 6)
+    assert layer_params(several, 5) == {"scale": 5, "q": {"kernel": 5}}
+    assert num_layers({"layers": {}}) == 0
 
 
 @pytest.mark.parametrize("kind", ["full,window*2", "window,full,local"])

@@ -6,12 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import window_bias
 from longsum_jax.layers.attention.full import FullAttention, FullContext
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
+from longsum_jax.typing import AnyArray
 
 
 def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
@@ -27,7 +29,13 @@ class BigBirdContext(FullContext):
     """The context of full attention for short inputs. For long ones the mask, T5's bias inside the
     window and, in training, the random blocks of each layer."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         length = x.shape[1]
         if bigbird_is_full(options, length):
@@ -63,7 +71,7 @@ class BigBirdAttention(FullAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -4,18 +4,25 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
-from longsum_jax.layers.attention.multi_head import ExtraKeyValues
+from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
     """The mask, and T5's bias for each distance, float [heads, 2 length - 1]."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         length = x.shape[1]
         bias = None
         if relative_bias is not None:
@@ -31,7 +38,7 @@ class FullAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
+from jaxtyping import Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.stack import StackConfig, with_attention
+from longsum_jax.typing import AnyArray
 
 
 class HybridContext(Context):
@@ -28,7 +31,14 @@ class HybridContext(Context):
             stack = dataclasses.replace(self.stack, options=options)
             setattr(self, name, attention.make_context(stack))
 
-    def prepare(self, x, mask, relative_bias, deterministic, **inputs):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+        **inputs: Any,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``; both pytrees are dicts by the attentions' names."""
         contexts, layer_inputs = {}, {}
         for name, attention in self.attentions:

@@ -7,7 +7,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
@@ -24,12 +24,19 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class LocalContext(Context):
     """The mask, and T5's bias inside the window."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         bias = window_bias(relative_bias, self.stack.options.local_radius)
         return x, (mask, bias), ()
 
@@ -42,7 +49,7 @@ class LocalAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,
@@ -71,7 +78,13 @@ class TransientGlobalContext(LocalContext):
                 stack.num_heads, *stack.relative_attention, bidirectional=True
             )
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         block_ids, present = transient_blocks(mask, options.global_block_size)
         side_bias = None
@@ -103,7 +116,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -6,20 +6,29 @@ import functools
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import WindowOptions
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class LongformerContext(Context):
     """The mask, the positions of the global tokens, and the window of every layer."""
 
-    def prepare(self, x, mask, relative_bias, deterministic, global_indices=None):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+        global_indices: Int[AnyArray, "batch num_globals"] | None = None,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
         Args:
@@ -50,7 +59,7 @@ class LongformerAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -6,11 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     LshOptions,
@@ -18,12 +19,19 @@ from longsum_jax.layers.attention.options import (
     option_names,
 )
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
+from longsum_jax.typing import AnyArray
 
 
 class LshContext(FullContext):
     """The mask, T5's bias for each distance, and the number of each layer."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         return x, context, jnp.arange(self.stack.num_layers)
 
@@ -50,7 +58,7 @@ class LshAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -8,11 +8,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
     AdaptiveSpanOptions,
     EncoderAttentionOptions,
@@ -27,6 +28,7 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.typing import AnyArray
 
 # Pattern -> the options that it reads.
 PATTERNS: dict[str, type] = {
@@ -67,7 +69,13 @@ class PatternContext(FullContext):
     """The mask, T5's bias for each distance; for each layer the radius of its window, and the
     number that seeds its random blocks in evaluation."""
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         num_layers = self.stack.num_layers
         windows = self.stack.options.attention_window
@@ -125,7 +133,7 @@ class PatternAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -7,15 +7,17 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
 from longsum_jax.layers.attention.global_tokens import join_tokens, pad_to_shards, split_tokens
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import StaggeredOptions
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.typing import AnyArray
 
 
 class StaggeredContext(Context):
@@ -28,7 +30,13 @@ class StaggeredContext(Context):
         shape = (stack.options.num_global_tokens, stack.d_model)
         self.embed_global = self.param("embed_global", init, shape)
 
-    def prepare(self, x, mask, relative_bias, deterministic):
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         bias = None
         if relative_bias is not None:
@@ -43,7 +51,9 @@ class StaggeredContext(Context):
         mask = pad_to_shards(mask, options.block_size)
         return join_tokens(tokens, x), (mask, bias), jnp.asarray(stagger)
 
-    def finish(self, x, length):
+    def finish(
+        self, x: Float[AnyArray, "batch extended_length d_model"], length: int
+    ) -> Float[Array, "batch output_length d_model"]:
         _, x = split_tokens(x, self.stack.options.num_global_tokens)
         return x[:, :length]
 
@@ -55,7 +65,7 @@ class StaggeredNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch length d_model"]
+        self, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[Array, "batch length d_model"]:
         tokens, text = split_tokens(x, self.stack.options.num_global_tokens)
         tokens = self.stack.make_norm(name="globals")(tokens)
@@ -76,7 +86,7 @@ class StaggeredAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -53,7 +53,7 @@ def make(kind, **options):
     [
         (
             "window+globals",
-            'there is no part "globals"; did you mean "global"? known: adaptive_span, global, random, s',
+            'there is no part "globals"; did you mean "global"? known: adaptive_span, global, ran',
         ),
         ("window+", 'there is no part ""; known: adaptive_span, global, random, stride, window'),
         (
@@ -202,6 +202,30 @@ def test_the_penalty_is_the_mean_span_in_tokens_and_the_loss_reports_it():
         )
         == 0
     )
+
+
+def test_the_penalty_counts_the_spans_of_every_group_of_layers():
+    """Hybrids, and stacks with memory in some layers, keep parameters of several groups apart."""
+    logits = np.array([[0.0, 2.0], [-1.0, 30.0], [0.5, 0.25]], np.float32)
+    sigmoid = 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+    def params(groups):
+        return {"encoder": {name: {"self_attention": value} for name, value in groups.items()}}
+
+    options = {"encoder_layers": 3, "span_penalty": 0.5, "attention_window": (4, 8, 16)}
+    memory = dataclasses.replace(
+        BART, encoder_attention="adaptive_span", memory="attentive", memory_layers=(0,), **options
+    )
+    spans = {"layers_0_0": {"span_logit": logits[:1]}, "layers_1_2": {"span_logit": logits[1:]}}
+    wanted = 0.5 * (sigmoid * [[2], [4], [8]]).mean()
+    assert float(span_penalty(memory, params(spans))) == pytest.approx(wanted)
+
+    hybrid = dataclasses.replace(BART, encoder_attention="full,adaptive_span*2", **options)
+    spans["layers_0_0"] = {"q": {"kernel": np.zeros((1, 2))}}
+    wanted = 0.5 * (sigmoid[1:] * [[4], [8]]).mean()
+    assert float(span_penalty(hybrid, params(spans))) == pytest.approx(wanted)
+    gradient = jax.grad(lambda p: span_penalty(hybrid, p))(params(spans))
+    assert (gradient["encoder"]["layers_1_2"]["self_attention"]["span_logit"][1] > 0).all()
 
 
 def test_spans_of_another_number_of_heads_are_refused_by_name(tmp_path):
