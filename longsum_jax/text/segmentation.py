@@ -264,7 +264,7 @@ def _split_long(
 
 def _pieces(text: str, count: int) -> list[str]:
     """Cuts ``text`` into at most ``count`` pieces of nearly equal length, before spaces."""
-    reach = len(text) // count
+    reach = len(text) // max(count, 1)  # white space may have no tokens, so no pieces either
     bounds = {0, len(text)}
     for i in range(1, count):
         bounds.add(_space_before(text, len(text) * i // count, reach))
