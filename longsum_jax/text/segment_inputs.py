@@ -164,6 +164,9 @@ class Auxiliary(NamedTuple):
     extract: Extract = central_sentences
 
 
+DEFAULT_AUXILIARY = Auxiliary()
+
+
 def read_segment_inputs(
     text: str,
     tokenizer: Tokenizer,
@@ -173,7 +176,7 @@ def read_segment_inputs(
     query: str | None = None,
     max_tokens: int | None = None,
     max_segments: int | None = None,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> SegmentInputs:
     """Cuts a document and makes the sources of its segments.
 

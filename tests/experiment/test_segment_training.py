@@ -170,7 +170,7 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     overrides = {"tokenizer.path": "bytes", "task.segments.extractor": str(tmp_path / "extractor")}
     experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
     example = make_store(experiment)[0]
-    assert len(example["part_lengths"]) > 1
+    assert len(example["segment_lengths"]) > 1
     write_model_directory(experiment)
     model = tmp_path / "run" / "model"
     described = json.loads((model / "config.json").read_text())
