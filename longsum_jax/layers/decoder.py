@@ -490,8 +490,8 @@ class Decoder(nn.Module):
                 method="step",
             )
             layers.append(layer_cache._replace(self_kv=self_kv))
-        cache = cache._replace(position=cache.position + 1, layers=tuple(layers))
-        return self._normalize(x), cache
+        x = self._normalize(x)
+        return x, cache._replace(position=cache.position + 1, layers=tuple(layers))
 
     def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
         if not self.stack.relative_attention:
