@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.padding import PartShape
+from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
@@ -59,8 +59,10 @@ class SegmentSummarization(Summarization):
 
     def label_options(self) -> dict[str, Any]:
         task = self.setup.task
-        shape = PartShape(task.max_source_length, task.max_target_length, task.segments.num_vectors)
-        return {"parts": shape}
+        shape = SegmentShape(
+            task.max_source_length, task.max_target_length, task.segments.num_vectors
+        )
+        return {"segments": shape}
 
     @property
     def max_read_tokens(self) -> None:
@@ -87,7 +89,7 @@ def segment_loss_fn(
 
     It counts segments, tokens and right next tokens, too. Batches hold "input_ids" and
     "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.padding.PartShape``.
+    ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
 
     Args:
         module: the model, with the methods of ``models.encoder_decoder``.

@@ -217,7 +217,7 @@ def _attend(
         return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
 
     def forward(q: Array, arrays: Sequence[Any], rng: Array | None) -> tuple[PartialSoftmax, Any]:
-        softmax = compute(q, arrays, rng)
+        softmax = compute(*_widen_outside_jit(q, arrays, q), rng)
         out = save_for_backward(softmax.out.astype(dtype))
         softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
         return softmax, (q, arrays, rng, softmax)
@@ -227,7 +227,9 @@ def _attend(
         is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
 
         def recompute(q: Array, floats: Sequence[Any]) -> PartialSoftmax:
-            return compute(q, _replace(arrays, is_float, floats), rng, softmax.log_total)
+            every = _replace(arrays, is_float, floats)
+            inputs = _widen_outside_jit(q, every, softmax.out)
+            return compute(*inputs, rng, softmax.log_total)
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         # The gradient of a score is weight * (out_gradient v - out_gradient out + log_gradient).
@@ -245,6 +247,23 @@ def _attend(
 
     attend.defvjp(forward, backward)
     return attend(q, _select(leaves, is_array), None if dropout is None else dropout.rng)
+
+
+def _widen_outside_jit(
+    q: Array, arrays: Sequence[Array], probe: Array
+) -> tuple[Array, list[Array] | Sequence[Array]]:
+    """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
+
+    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
+    that product is a program of its own ("Unsupported element type for DotThunk").
+    """
+    if isinstance(probe, jax.core.Tracer) or not _on_cpu():
+        return q, arrays
+    return _widen(q), [_widen(x) for x in arrays]
+
+
+def _widen(x: Array) -> Array:
+    return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
 
 def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
