@@ -55,9 +55,11 @@ from longsum_jax.typing import AnyArray
 _TABLES = {"encoder": "source_positions", "decoder": "target_positions"}  # parameter names
 
 
-def _init_sinusoids(config: BartConfig, rng: Array, shape: tuple[int, ...]) -> Array:
+def _init_sinusoids(
+    config: BartConfig, rng: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+) -> Array:
     """Returns the computed table, as an initializer of stored ones."""
-    return jnp.asarray(sinusoids(config))
+    return jnp.asarray(sinusoids(config), dtype)
 
 
 class Bart(EncoderDecoder):
