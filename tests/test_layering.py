@@ -32,7 +32,7 @@ RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 DOORS = ("longsum_jax", "longsum_jax.__main__", "longsum_jax.train")
 
 ARRAY_ROOMS = ("ops", "layers", "models", "decoding")
-ARRAY_PACKAGES = {"jax", "jaxtyping", "flax", "numpy", "longsum_jax"}
+ARRAY_PACKAGES = {"jax", "jaxtyping", "flax", "lazy_loader", "numpy", "longsum_jax"}
 OPTIONAL = (
     "tensorflow",
     "tensorflow_datasets",
@@ -192,5 +192,9 @@ def test_front_door_shows_its_names():
     assert namespaces >= {"ops", "layers", "models", "text", "data", "training", "evaluation"}
     for name in dir(longsum_jax):
         assert getattr(longsum_jax, name) is not None
+    for namespace in namespaces:
+        room = getattr(longsum_jax, namespace)
+        for name in dir(room):
+            assert getattr(room, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         longsum_jax.no_such_name  # noqa: B018

@@ -1,1 +1,8 @@
-"""Conversions of a trained model: longer inputs, other attentions."""
+"""Changes of a model that need no training: longer inputs, LSG attention, Hepos.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,8 @@
-"""Tasks, examples, batches and prepared shards; TensorFlow is imported inside functions only."""
+"""Tasks, examples, batches and prepared shards; TensorFlow is imported inside functions only.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,7 +1,7 @@
 """A loaded model: encode, logits, generate, summarize, save."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, Generated, generate, trim
+from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
@@ -31,9 +30,9 @@ from longsum_jax.inference.padding import (
     kernel_limit,
     pad_inputs,
 )
+from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.summary import Overflow, Request, Summary
-from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import from_dict
@@ -129,7 +128,7 @@ class Model:
         """
         ids, mask = self._inputs(input_ids, attention_mask)
         padded = self.padded(ids, mask, inputs)
-        states = self._encode(self._variables(padded), *padded)
+        states = self._programs.encode(self._variables(padded), *padded)
         padding = padded.ids.shape[1] - ids.shape[1]
         return states[:, : states.shape[1] - padding].astype(jnp.float32)
 
@@ -160,7 +159,7 @@ class Model:
             )
         check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
         padded = self.padded(ids, mask, inputs)
-        return self._logits(self._variables(padded), *padded, decoder_ids)
+        return self._programs.logits(self._variables(padded), *padded, decoder_ids)
 
     def _encoder_logits(
         self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]
@@ -176,7 +175,7 @@ class Model:
         if self.config.head not in ("masked_lm", "classification"):
             raise InputError("this model has no head, so it gives no logits; use encode")
         padded = self.padded(ids, mask, inputs)
-        logits = self._logits(self._variables(padded), *padded)
+        logits = self._programs.logits(self._variables(padded), *padded)
         return logits[:, : ids.shape[1]] if self.config.head == "masked_lm" else logits
 
     def generate(
@@ -438,7 +437,7 @@ class Model:
         if options.do_sample:
             # All rows have the same key: a row draws the same wherever it stands in a batch.
             keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
-        return self._generate(self._variables(padded), *padded, keys, options=options)
+        return self._programs.generate(self._variables(padded), *padded, keys, options=options)
 
     def _inputs(self, input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids int32 and mask bool [batch, length], checked."""
@@ -490,51 +489,8 @@ class Model:
         )
 
     @cached_property
-    def _encode(self) -> Callable[..., Array]:
-        def encode(
-            variables: Mapping[str, Any], ids: Array, mask: Array, inputs: Mapping[str, Array]
-        ) -> Array:
-            return self.module.apply(variables, ids, mask, method="encode", **inputs)
-
-        return jax.jit(encode)
-
-    @cached_property
-    def _logits(self) -> Callable[..., Array]:
-        def logits(
-            variables: Mapping[str, Any],
-            ids: Array,
-            mask: Array,
-            inputs: Mapping[str, Array],
-            *decoder_ids: Array,
-        ) -> Array:
-            return self.module.apply(variables, ids, mask, *decoder_ids, **inputs)
-
-        return jax.jit(logits)
-
-    @cached_property
-    def _generate(self) -> Callable[..., Generated]:
-        return jax.jit(partial(_encode_and_decode, self.module), static_argnames="options")
-
-
-def _encode_and_decode(
-    module: Any,
-    variables: Mapping[str, Any],
-    ids: Array,
-    mask: Array,
-    inputs: Mapping[str, Array],
-    keys: Array | None,
-    *,
-    options: GenerationOptions,
-) -> Generated:
-    """Runs from ids to sequences in one compiled program."""
-    apply = partial(module.apply, variables)
-    states = apply(ids, mask, method="encode", **inputs)
-    cache = apply(states, mask, options.decoder_beams, options.max_new_tokens, method="init_cache")
-    decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
-    out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
-    if jax.sharding.get_abstract_mesh().empty:
-        return out
-    return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
+    def _programs(self) -> Programs:
+        return Programs(self.module)
 
 
 def _short_count(number: int) -> str:

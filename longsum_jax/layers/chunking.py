@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
 from longsum_jax.layers.partitioning import active_sequence_sharding, is_on_one_cpu
+from longsum_jax.typing import AnyArray
 
 CPU_ROWS = 512  # rows of a dense map at a time, see ``map_over_length``
 
@@ -16,7 +17,7 @@ def map_over_length(
     module: nn.Module,
     fn: Callable[..., Array],
     chunk: int,
-    *arrays: Shaped[Array, "batch length ..."],
+    *arrays: Shaped[AnyArray, "batch length ..."],
 ) -> Shaped[Array, "batch length *output"]:
     """Computes ``fn(module, *arrays)`` chunk by chunk, for a ``fn`` that treats positions alike.
 

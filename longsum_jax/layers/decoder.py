@@ -26,6 +26,7 @@ from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_key_sets
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.typing import AnyArray
 
 # Above this size, keys and values of the encoder are not stored: every step attends to the encoder
 # states themselves.
@@ -109,15 +110,15 @@ class DecoderCache(NamedTuple):
 
     position: Int[Array, ""]
     layers: tuple[LayerCache, ...]
-    states: Float[Array, "batch length d_model"] | None
-    mask: Bool[Array, "batch mask_heads 1 num_keys"]
+    states: Float[AnyArray, "batch length d_model"] | None
+    mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
 
     @property
     def length(self) -> int:
         """Number of tokens that there is room for."""
         return self.layers[0].self_kv.k.shape[-1]
 
-    def reorder(self, beams: Int[Array, "rows beams"]) -> "DecoderCache":
+    def reorder(self, beams: Int[AnyArray, "rows beams"]) -> "DecoderCache":
         """Continues other beams: beam r of row b continues the old beam ``beams[b, r]``.
 
         The cache may have several rows (pages) for each row of ``beams``.
@@ -151,14 +152,14 @@ class DecoderLayer(Layer):
 
     def __call__(
         self,
-        x: Float[Array, "batch target_length d_model"],
-        encoder_states: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch target_length d_model"],
+        encoder_states: Float[AnyArray, "batch length d_model"],
         bias: Float[Array, "1 heads target_length target_length"] | None,
-        mask: Bool[Array, "1 1 target_length target_length"],
-        cross_mask: Bool[Array, "batch mask_heads 1 num_keys"],
+        mask: Bool[AnyArray, "1 1 target_length target_length"],
+        cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         deterministic: bool,
         state: MemoryState | tuple[()],
-        valid: Bool[Array, "batch target_length"],
+        valid: Bool[AnyArray, "batch target_length"],
     ) -> tuple[Float[Array, "batch target_length d_model"], MemoryState | tuple[()]]:
         """Applies the layer to all positions at once.
 
@@ -197,7 +198,7 @@ class DecoderLayer(Layer):
 
     def empty_cache(
         self,
-        encoder_states: Float[Array, "batch length d_model"] | None,
+        encoder_states: Float[AnyArray, "batch length d_model"] | None,
         size: tuple[int, int, int],
         memory: MemoryState | tuple[()],
     ) -> tuple[KeyValueCache, KeyValueCache | None, MemoryCache]:
@@ -213,8 +214,9 @@ class DecoderLayer(Layer):
         cross_kv = None
         if encoder_states is not None:
             cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
+        self_kv = KeyValueCache.of(empty, empty)
         memory_kv = self._memory_cache(memory) if memory else ()
-        return KeyValueCache.of(empty, empty), cross_kv, memory_kv
+        return self_kv, cross_kv, memory_kv
 
     def _memory_cache(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
         memories, extra = self.replay_memory(memory)
@@ -227,12 +229,12 @@ class DecoderLayer(Layer):
 
     def step(
         self,
-        x: Float[Array, "batch beams d_model"],
+        x: Float[AnyArray, "batch beams d_model"],
         cache: LayerCache,
-        states: Float[Array, "batch length d_model"] | None,
+        states: Float[AnyArray, "batch length d_model"] | None,
         bias: Float[Array, "1 heads 1 target_length"] | None,
-        mask: Bool[Array, "1 1 1 target_length"],
-        cross_mask: Bool[Array, "batch mask_heads 1 num_keys"],
+        mask: Bool[AnyArray, "1 1 1 target_length"],
+        cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         position: Int[Array, ""],
     ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
         """Applies the layer to one token of every beam.
@@ -278,7 +280,7 @@ class DecoderLayer(Layer):
         u: Array,
         self_kv: KeyValueCache,
         mask: Array,
-        bias: Array | None,
+        bias: AnyArray | None,
         memory: MemoryCache,
     ) -> Array:
         """Self-attention of every beam to its own tokens, and of all beams to a memory."""
@@ -291,8 +293,8 @@ class DecoderLayer(Layer):
             y = attention.attend(u, k, v, mask=mask, bias=bias)
             return y.reshape(batch, beams, d_model)
         memory_kv, valid = memory
-        bias = None if bias is None else bias[:, None]
-        tokens = KeySet(*self_kv.read(), mask[:, None], bias)
+        k, v = self_kv.read()
+        tokens = KeySet(k, v, mask[:, None], None if bias is None else bias[:, None])
         sets = [KeySet(*memory_kv.read(), valid[:, None, None, None]), tokens]
         q = attention.q(u)[:, :, None]
         y = attend_key_sets(q, sets, scale=attention.scale)
@@ -364,9 +366,9 @@ class Decoder(nn.Module):
 
     def __call__(
         self,
-        x: Float[Array, "batch target_length d_model"],
-        encoder_states: Float[Array, "batch length d_model"],
-        encoder_mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch target_length d_model"],
+        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length d_model"]:
         """Decodes all target positions at once.
@@ -385,10 +387,10 @@ class Decoder(nn.Module):
 
     def with_memory(
         self,
-        x: Float[Array, "batch target_length d_model"],
-        valid: Bool[Array, "batch target_length"],
-        encoder_states: Float[Array, "batch length d_model"],
-        encoder_mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch target_length d_model"],
+        valid: Bool[AnyArray, "batch target_length"],
+        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "batch target_length d_model"], StackMemory]:
@@ -422,8 +424,8 @@ class Decoder(nn.Module):
 
     def init_cache(
         self,
-        encoder_states: Float[Array, "batch length d_model"],
-        encoder_mask: Bool[Array, "batch length"],
+        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_mask: Bool[AnyArray, "batch length"],
         beams: int,
         length: int,
         memory: StackMemory | None = None,
@@ -461,7 +463,7 @@ class Decoder(nn.Module):
                 yield jax.tree.map(lambda x: x[i], stacked)  # noqa: B023
 
     def step(
-        self, x: Float[Array, "batch beams d_model"], cache: DecoderCache
+        self, x: Float[AnyArray, "batch beams d_model"], cache: DecoderCache
     ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache]:
         """Decodes one token of every beam.
 
@@ -489,8 +491,8 @@ class Decoder(nn.Module):
                 method="step",
             )
             layers.append(layer_cache._replace(self_kv=self_kv))
-        cache = cache._replace(position=cache.position + 1, layers=tuple(layers))
-        return self._normalize(x), cache
+        x = self._normalize(x)
+        return x, cache._replace(position=cache.position + 1, layers=tuple(layers))
 
     def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
         if not self.stack.relative_attention:

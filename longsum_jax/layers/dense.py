@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.typing import AnyArray
 
 
 def normal(std: float) -> Initializer:
@@ -54,18 +55,20 @@ class Linear(nn.Module):
             bias_init = logical(self.bias_init, *self.names[self.inputs :])
             self.bias = self.param("bias", bias_init, tuple(self.shape[self.inputs :]))
 
-    def __call__(self, x: Float[Array, "*batch_and_inputs"]) -> Float[Array, "*batch_and_outputs"]:
+    def __call__(
+        self, x: Float[AnyArray, "*batch_and_inputs"]
+    ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map."""
         return self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
 
     def without_gradients(
-        self, x: Float[Array, "*batch_and_inputs"]
+        self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map, with gradients for ``x`` but none for its parameters."""
         bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
         return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
 
-    def _apply(self, x: Array, kernel: Array, bias: Array | None) -> Array:
+    def _apply(self, x: Array, kernel: Array, bias: AnyArray | None) -> Array:
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of
@@ -86,7 +89,7 @@ class RMSNorm(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
         x = x.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
@@ -100,7 +103,7 @@ class LayerNorm(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
         bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
         x = x.astype(jnp.float32)
@@ -159,7 +162,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "*batch d_model"], deterministic: bool = True
+        self, x: Float[AnyArray, "*batch d_model"], deterministic: bool = True
     ) -> Float[Array, "*batch d_model"]:
         """Applies both maps; ``deterministic`` is False in training."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]

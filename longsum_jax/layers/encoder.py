@@ -24,10 +24,11 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.typing import AnyArray
 
 # States of important tokens elsewhere in a document [batch, num_salient, d_model], and which of
 # them hold something, bool [batch, num_salient].
-SalientVectors = tuple[Array, Array]
+SalientVectors = tuple[AnyArray, AnyArray]
 
 
 class EncoderLayer(Layer):
@@ -48,12 +49,12 @@ class EncoderLayer(Layer):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         layer_input: Any,
         context: Any,
         deterministic: bool,
         state: MemoryState | tuple[()],
-        mask: Bool[Array, "batch text_length"],
+        mask: Bool[AnyArray, "batch text_length"],
         salient: SalientVectors | None,
     ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
         """Applies the layer to one segment.
@@ -170,8 +171,8 @@ class Encoder(nn.Module):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
         **inputs: Any,
     ) -> Float[Array, "batch output_length d_model"]:
@@ -193,8 +194,8 @@ class Encoder(nn.Module):
 
     def with_memory(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
         *,

@@ -24,6 +24,7 @@ from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions
 from longsum_jax.layers.memory import MEMORIES, MemoryState, Slots, empty_state, memory_layers
 from longsum_jax.layers.stack import StackConfig, with_attention
+from longsum_jax.typing import AnyArray
 
 # The memories of a stack: one state for each group of layers, () for groups without a memory.
 StackMemory = tuple[MemoryState | tuple[()], ...]
@@ -39,15 +40,15 @@ class Layer(nn.Module):
     stack: StackConfig
 
     def sublayer_input(
-        self, norm: nn.Module, x: Float[Array, "batch length d_model"]
-    ) -> Float[Array, "batch length d_model"]:
+        self, norm: nn.Module, x: Float[AnyArray, "batch length d_model"]
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Returns the input of a sublayer: ``x``, normalised in pre-norm stacks."""
         return norm(x) if self.stack.pre_norm else x
 
     def add_residual(
         self,
         norm: nn.Module,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         y: Float[Array, "batch length d_model"],
         deterministic: bool = True,
     ) -> Float[Array, "batch length d_model"]:
@@ -83,12 +84,12 @@ class Layer(nn.Module):
 
     def advance_memory(
         self,
-        x: Float[Array, "batch length d_model"],
-        u: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
+        u: Float[AnyArray, "batch length d_model"],
         y: Float[Array, "batch length d_model"],
         state: MemoryState | tuple[()],
         memories: list[Slots],
-        valid: Bool[Array, "batch text_length"],
+        valid: Bool[AnyArray, "batch text_length"],
         deterministic: bool,
     ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
         """Reads an attentive memory, and hands this segment to either memory.

@@ -2,22 +2,26 @@
 """Memories of transformer layers that pass from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while a segment goes through it, and writes the segment's states to the
-memory afterwards. No gradient flows into those states. Parameters that write could then only learn
-within the next segment's graph, so writing is put off until then: the last ``memory_backprop``
-segments are stored as they are ("pending"), and every segment computes the memory from them again.
-Gradients go back through so many segments and no further (truncated back-propagation), at the same
-cost for every length of a document. With two pending segments, segment 4 does this:
+A layer reads its memory while a segment goes through it. Afterwards it writes the segment's states
+to the memory; no gradient flows into those states.
 
-    stored state        m1                  h2             h3         m1: memory after segment 1
-                         |                   |              |         h2: states of segment 2
-    replay              m1 ---- write(h2) -> m2 - write(h3) -> m3     in the graph of segment 4
-                                                               |
-    layers read                                                m3
-    advance             m2 (no gradient)    h3             h4         state for segment 5
+The parameters that write get their gradient from the segments that read the result. To train them
+one segment at a time, writing is put off: the state of a memory holds the last ``memory_backprop``
+segments as they are ("pending"), and every segment writes them again before it reads. Gradients go
+back through so many segments and no further (truncated back-propagation), at the same cost for
+every length of a document. With two pending segments, segment 4 does this (m1: the memory after
+segment 1, h2: the states of segment 2):
 
-With none pending (``memory_backprop`` 0), the state is m3 alone, and advance writes h4 at once, so
-that gradients go back through the whole document.
+    state before    m1        h2              h3
+
+    replay          m1 -- write(h2) -> m2 -- write(h3) -> m3      gradients reach both writes
+                                                          |
+    layers          read m3 and compute h4                m3
+
+    state after               m2              h3          h4      m2 without gradients
+
+With none pending (``memory_backprop`` 0) the state is the memory alone: a layer reads m3, and h4 is
+written at once. Gradients then go back through the whole document.
 """
 
 import dataclasses
@@ -44,6 +48,7 @@ from longsum_jax.ops.memory import (
     newest_states,
     reconstruction_error,
 )
+from longsum_jax.typing import AnyArray
 
 # Flax collection of what layers add to the loss themselves.
 LOSSES = "losses"
@@ -91,7 +96,7 @@ class Slots(NamedTuple):
     """The slots of a memory, and which of them hold something."""
 
     values: Float[Array, "batch slots d_model"]
-    valid: Bool[Array, "batch slots"]
+    valid: Bool[AnyArray, "batch slots"]
 
 
 class MemoryState(NamedTuple):
@@ -107,7 +112,7 @@ class MemoryState(NamedTuple):
 
     slots: Slots
     hidden: Float[Array, "batch pending length d_model"]
-    valid: Bool[Array, "batch pending length"]
+    valid: Bool[AnyArray, "batch pending length"]
 
 
 class Memory(nn.Module):
@@ -124,7 +129,7 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         """Returns the memory after a segment.
 
@@ -139,7 +144,7 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """May ``sow`` a loss in LOSSES; called once per segment with the arguments of ``write``."""
 
@@ -163,7 +168,7 @@ class Memory(nn.Module):
         state: MemoryState,
         memories: Sequence[Slots],
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> MemoryState:
         """Returns the state after this segment.
 
@@ -185,8 +190,8 @@ class Memory(nn.Module):
 
 def _queue(pending: Array, segment: Array) -> Array:
     """Drops the oldest pending segment, and appends a new one."""
-    segment = segment[:, None].astype(pending.dtype)
-    return jnp.concatenate([pending[:, 1:], segment], 1)
+    newer = pending[:, 1:]
+    return jnp.concatenate([newer, segment[:, None].astype(pending.dtype)], 1)
 
 
 class CompressiveMemory(Memory):
@@ -203,7 +208,7 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         values, valid = compressive_update(
             *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
@@ -214,7 +219,7 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """Adds the error of reading compressed states in the place of the states themselves.
 
@@ -277,7 +282,7 @@ class AttentiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[Array, "batch length d_model"],
-        valid: Bool[Array, "batch length"],
+        valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         memory = self.values_of(slots)
         x = memory.astype(self.stack.dtype)
@@ -301,7 +306,7 @@ class AttentiveMemory(Memory):
         return jnp.where(slots.valid[..., None], slots.values, initial)
 
     def read(
-        self, x: Float[Array, "batch length d_model"], slots: Slots, deterministic: bool
+        self, x: Float[AnyArray, "batch length d_model"], slots: Slots, deterministic: bool
     ) -> Float[Array, "batch length d_model"]:
         """Attends from ``x`` to the slots (eq. 7)."""
         k, v = self.project_kv(slots)

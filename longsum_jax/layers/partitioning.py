@@ -1,22 +1,27 @@
 # ruff: noqa: F722, RUF100
 """Logical axis names of parameters and activations, and their places on a mesh."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
 from longsum_jax.ops.sequence_sharding import SequenceSharding
+from longsum_jax.typing import AnyArray
 
 Initializer = Callable[..., Array]
 
 
 def logical(initializer: Initializer, *names: str) -> Initializer:
-    """Attaches logical axis names to a parameter; ``training.mesh`` maps them to mesh axes."""
-    return nn.with_logical_partitioning(initializer, names)
+    """Attaches logical axis names to a float32 parameter; ``training.mesh`` maps them to mesh axes."""
+    # Explicitly, because the default of initializers is float64 under JAX_ENABLE_X64.
+    in_float32 = functools.partial(initializer, dtype=jnp.float32)
+    return nn.with_logical_partitioning(in_float32, names)
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:
@@ -61,7 +66,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     return SequenceSharding(batch_axes, length_axes, num_shards)
 
 
-def constrain(x: Shaped[Array, "*shape"], *names: str | None) -> Shaped[Array, "*shape"]:
+def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
     """Keeps an activation where its logical axis names put it; does nothing without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)

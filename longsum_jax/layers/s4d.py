@@ -22,6 +22,7 @@ from longsum_jax.ops.ssm.convolution import (
     ssm_spectrum,
 )
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
+from longsum_jax.typing import AnyArray
 
 StepInit = Literal["log_uniform", "uniform"]
 KERNELS = "kernels"  # Flax collection of stored kernels, see ``S4D``
@@ -109,8 +110,8 @@ class S4D(nn.Module):
 
     def __call__(
         self,
-        u: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"] | None = None,
+        u: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
         """Applies the layer.
 

@@ -1,1 +1,8 @@
-"""One file per model family: config, stack, heads, presets, names in checkpoints."""
+"""Model families: their configs and modules, and a registry of them.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -135,17 +135,17 @@ class EncoderDecoder(nn.Module):
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
 
     def init_memory(
-        self, rows: int, source_length: int, target_length: int, waiting: int = 0
+        self, rows: int, source_length: int, target_length: int, pending: int = 0
     ) -> DocumentMemory:
         """Returns the memory before the first segment of a document.
 
         Args:
             rows: documents.
             source_length, target_length: tokens of the coming segments and of their targets.
-            waiting: segments whose writing gradients go back through; see ``layers.memory``.
+            pending: segments whose writing gradients go back through; see ``layers.memory``.
         """
-        encoder = self.encoder.empty_memory(rows, source_length, waiting)
-        decoder = self.decoder.empty_memory(rows, target_length, waiting)
+        encoder = self.encoder.empty_memory(rows, source_length, pending)
+        decoder = self.decoder.empty_memory(rows, target_length, pending)
         return DocumentMemory(encoder, decoder)
 
     def read_segment(

@@ -1,1 +1,8 @@
-"""Pure functions of arrays; no Flax, no configs."""
+"""Pure functions of arrays: attentions, state-space models, losses; no Flax, no configs.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

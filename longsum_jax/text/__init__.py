@@ -1,1 +1,8 @@
-"""Plain Python and numpy: documents, sentences, tokenizers, gap sentences."""
+"""Documents, sentences, n-grams, gap sentences, segments: plain Python and numpy.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

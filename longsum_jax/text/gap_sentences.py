@@ -7,6 +7,7 @@ source is what remains (LOCOST, section 4.1 and equation 4) or has a mask token 
 
 import collections
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -96,6 +97,24 @@ def gap_sentence_example(
     gaps = set(selected)
     kept = (options.mask_token if index in gaps else text for index, text in enumerate(sentences))
     return GapExample(" ".join(text for text in kept if text is not None), target)
+
+
+def gap_sentence_texts(
+    text: str, options: GapSentenceOptions, seed: int = 0
+) -> tuple[str, str] | None:
+    """Returns source and target of a document, or None if it is too short.
+
+    Args:
+        text: the document.
+        options: what is selected and how.
+        seed: of strategy "random"; that choice depends on the seed and the text alone, so it is the
+            same in whatever file, order or shard the document comes.
+    """
+    digest = hashlib.sha256(text.encode()).digest()
+    entropy = [seed, int.from_bytes(digest[:8], "little")]
+    rng = np.random.Generator(np.random.PCG64(entropy))
+    example = gap_sentence_example(text, options, rng)
+    return None if example is None else (example.source, example.target)
 
 
 def select_gap_sentences(

@@ -1,1 +1,8 @@
-"""The loop, its step, optimizers and partitioning; knows no data set and no model."""
+"""The training loop, its step, optimizers, meshes and checkpoints; knows no model and no data set.
+
+The public names are listed in ``__init__.pyi`` and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.inference import model as pipeline
+from longsum_jax.inference import model as inference_model
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.models.registry import get_family
@@ -86,7 +86,7 @@ def test_other_parameters_have_other_kernels(make):
 
 
 def test_memory_is_bounded_and_the_last_used_lengths_stay(make, monkeypatch):
-    monkeypatch.setattr(pipeline, "MAX_KERNEL_CACHE_BYTES", KERNEL_BYTES * 5 // 2)
+    monkeypatch.setattr(inference_model, "MAX_KERNEL_CACHE_BYTES", KERNEL_BYTES * 5 // 2)
     model = make()
     for length in (
         128,

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -32,6 +33,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def make():
+    @functools.cache
     def make(**changes):
         family = get_family("bert")
         sizes = SIZES | {"vocab_size": 300, "max_sentence_length": 24}

@@ -8,7 +8,8 @@ import pytest
 import longsum_jax
 from longsum_jax.commands import convert
 from longsum_jax.errors import InputError
-from longsum_jax.inference import model as pipeline
+from longsum_jax.inference import programs
+from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -41,8 +42,8 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
         seen.append(cache)
         return search(decoder, cache, **arguments)
 
-    search = pipeline.generate
-    monkeypatch.setattr(pipeline, "generate", spy)
+    search = programs.generate
+    monkeypatch.setattr(programs, "generate", spy)
     hepos = model.with_cross_attention("hepos", hepos_stride=3)
     found = hepos.generate(*ids, **options)
     (cache,) = seen
@@ -126,7 +127,7 @@ def test_what_has_no_such_decoder(model):
     ):
         model.with_cross_attention("linformer")
     family = get_family("bert")
-    encoder = pipeline.Model(family, family.presets["tiny"], {})
+    encoder = Model(family, family.presets["tiny"], {})
     with pytest.raises(
         InputError, match="cross_attention=hepos: bert has no decoder; leave it out"
     ):

@@ -27,6 +27,7 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class Context(nn.Module):
@@ -36,11 +37,11 @@ class Context(nn.Module):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """Computes what the layers need besides their input.
 
         Contexts with further inputs (``EncoderAttention.inputs``) take them as keywords.
@@ -62,8 +63,8 @@ class Context(nn.Module):
         return context, group.rows(layer_inputs)
 
     def finish(
-        self, x: Float[Array, "batch extended_length d_model"], length: int
-    ) -> Float[Array, "batch output_length d_model"]:
+        self, x: Float[AnyArray, "batch extended_length d_model"], length: int
+    ) -> Float[AnyArray, "batch output_length d_model"]:
         """Removes what ``prepare`` added to an input of ``length`` tokens."""
         return x
 

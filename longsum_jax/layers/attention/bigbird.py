@@ -13,6 +13,7 @@ from longsum_jax.layers.attention.full import FullAttention, FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
+from longsum_jax.typing import AnyArray
 
 
 def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
@@ -30,11 +31,11 @@ class BigBirdContext(FullContext):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         length = x.shape[1]
         if bigbird_is_full(options, length):
@@ -70,7 +71,7 @@ class BigBirdAttention(FullAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -38,6 +38,7 @@ from longsum_jax.ops.attention.hepos import (
     strided_length,
 )
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class CrossAttention(MultiHeadAttention):
@@ -76,9 +77,11 @@ class CrossAttention(MultiHeadAttention):
     def prepare(
         cls,
         stack: StackConfig,
-        states: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
-    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> tuple[
+        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+    ]:
         """Returns what all layers need of a source, computed once per document.
 
         Args:
@@ -106,12 +109,12 @@ class SourceAttention(CrossAttention):
 
     def attend(
         self,
-        x: Float[Array, "batch query_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
         k: Float[Array, "batch num_keys heads head_dim"],
         v: Float[Array, "batch num_keys heads head_dim"],
         *,
-        mask: Array | None = None,
-        bias: Array | None = None,
+        mask: AnyArray | None = None,
+        bias: AnyArray | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``; a bias is only for sources on one device."""
@@ -132,10 +135,10 @@ class SourceAttention(CrossAttention):
 
     def attend_absorbed(
         self,
-        x: Float[Array, "batch query_length d_model"],
-        states: Float[Array, "batch key_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
+        states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: Array | None = None,
+        mask: AnyArray | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         if active_sequence_sharding(x.shape[0]) is None:
@@ -148,7 +151,7 @@ class SourceAttention(CrossAttention):
 def _attend_to_shards(
     attend: Callable[..., Array],
     q: Array,
-    mask: Array | None,
+    mask: AnyArray | None,
     source: dict[str, Array],
     rng: Array | None = None,
 ) -> Array:
@@ -195,9 +198,11 @@ class HeposAttention(SourceAttention):
     def prepare(
         cls,
         stack: StackConfig,
-        states: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
-    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> tuple[
+        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+    ]:
         key_mask = strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)
         return states, key_mask[:, :, None]
 
@@ -206,7 +211,7 @@ class HeposAttention(SourceAttention):
         return strided_length(length, stack.cross.hepos_stride)
 
     def project_kv(
-        self, x: Float[Array, "batch key_length d_model"]
+        self, x: Float[AnyArray, "batch key_length d_model"]
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
@@ -226,10 +231,10 @@ class HeposAttention(SourceAttention):
 
     def attend_absorbed(
         self,
-        x: Float[Array, "batch query_length d_model"],
-        states: Float[Array, "batch key_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
+        states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: Array | None = None,
+        mask: AnyArray | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the one of ``prepare``."""
         stride = self.options.hepos_stride
@@ -267,12 +272,15 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     def prepare(
         cls,
         stack: StackConfig,
-        states: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
-    ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch mask_heads 1 num_keys"]]:
-        # Means over a source are read as a whole or, without a single real token, not at all.
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> tuple[
+        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+    ]:
+        states = jnp.where(mask[..., None], states, 0)
+        # Means over a source are all read or, without a single real token, none of them.
         has_tokens = mask.any(-1)
-        return jnp.where(mask[..., None], states, 0), has_tokens[:, None, None, None]
+        return states, has_tokens[:, None, None, None]
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
@@ -280,10 +288,10 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
 
     def attend_absorbed(
         self,
-        x: Float[Array, "batch query_length d_model"],
-        states: Float[Array, "batch key_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
+        states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: Array | None = None,
+        mask: AnyArray | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; compresses the states at every call."""
         return super().attend_absorbed(x, self.compress(states), mask=mask)
@@ -297,12 +305,12 @@ class NearestAttention(CrossAttention):
 
     def attend(
         self,
-        x: Float[Array, "batch query_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
         k: Float[Array, "batch num_keys heads head_dim"],
         v: Float[Array, "batch num_keys heads head_dim"],
         *,
-        mask: Array | None = None,
-        bias: Array | None = None,
+        mask: AnyArray | None = None,
+        bias: AnyArray | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``; without a bias."""
@@ -317,10 +325,10 @@ class NearestAttention(CrossAttention):
 
     def attend_absorbed(
         self,
-        x: Float[Array, "batch query_length d_model"],
-        states: Float[Array, "batch key_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
+        states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: Array | None = None,
+        mask: AnyArray | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         q = self.absorbed_queries(x)

@@ -10,6 +10,7 @@ from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
@@ -17,11 +18,11 @@ class FullContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         length = x.shape[1]
         bias = None
         if relative_bias is not None:
@@ -37,7 +38,7 @@ class FullAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
 from longsum_jax.layers.partitioning import active_sequence_sharding, constrain
+from longsum_jax.typing import AnyArray
 
 
 def pad_to_shards(
-    x: Shaped[Array, "batch length *rest"], block: int
-) -> Shaped[Array, "batch padded_length *rest"]:
+    x: Shaped[AnyArray, "batch length *rest"], block: int
+) -> Shaped[AnyArray, "batch padded_length *rest"]:
     """Appends zeros (False), so that every shard of the sequence has whole blocks.
 
     Args:
@@ -32,7 +33,8 @@ def pad_to_shards(
 
 
 def join_tokens(
-    tokens: Shaped[Array, "batch num_globals *rest"], text: Shaped[Array, "batch length *rest"]
+    tokens: Shaped[AnyArray, "batch num_globals *rest"],
+    text: Shaped[AnyArray, "batch length *rest"],
 ) -> Shaped[Array, "batch extended_length *rest"]:
     """Puts global tokens in front of a sequence, or of each of its shards.
 
@@ -50,8 +52,8 @@ def join_tokens(
 
 
 def split_tokens(
-    x: Shaped[Array, "batch extended_length *rest"], count: int
-) -> tuple[Shaped[Array, "batch num_globals *rest"], Shaped[Array, "batch length *rest"]]:
+    x: Shaped[AnyArray, "batch extended_length *rest"], count: int
+) -> tuple[Shaped[AnyArray, "batch num_globals *rest"], Shaped[AnyArray, "batch length *rest"]]:
     """Undoes ``join_tokens``: returns the ``count`` global tokens, and the sequence."""
     sharding = active_sequence_sharding(x.shape[0])
     if sharding is None:

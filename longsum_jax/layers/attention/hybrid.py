@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderAttention
@@ -13,6 +13,7 @@ from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.stack import StackConfig, with_attention
+from longsum_jax.typing import AnyArray
 
 
 class HybridContext(Context):
@@ -32,12 +33,12 @@ class HybridContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
         **inputs: Any,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``; both pytrees are dicts by the attentions' names."""
         contexts, layer_inputs = {}, {}
         for name, attention in self.attentions:

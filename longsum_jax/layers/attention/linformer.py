@@ -21,6 +21,7 @@ from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import KeySet, attend_all
 from longsum_jax.ops.attention.linformer import compress_length
+from longsum_jax.typing import AnyArray
 
 
 class CompressedAttention(MultiHeadAttention):
@@ -40,7 +41,7 @@ class CompressedAttention(MultiHeadAttention):
         self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
 
     def compress(
-        self, x: Float[Array, "batch length d_model"]
+        self, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[Array, "batch num_keys d_model"]:
         """Computes the means of states, which must be zero on padding.
 
@@ -50,7 +51,7 @@ class CompressedAttention(MultiHeadAttention):
         return compress_length(x.astype(self.dtype), self.length_projection)
 
     def project_kv(
-        self, x: Float[Array, "batch length d_model"]
+        self, x: Float[AnyArray, "batch length d_model"]
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
@@ -83,7 +84,7 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -24,6 +24,7 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class LocalContext(Context):
@@ -31,11 +32,11 @@ class LocalContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         bias = window_bias(relative_bias, self.stack.options.local_radius)
         return x, (mask, bias), ()
 
@@ -48,7 +49,7 @@ class LocalAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,
@@ -79,11 +80,11 @@ class TransientGlobalContext(LocalContext):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         block_ids, present = transient_blocks(mask, options.global_block_size)
         side_bias = None
@@ -115,7 +116,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

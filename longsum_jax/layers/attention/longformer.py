@@ -15,6 +15,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.typing import AnyArray
 
 
 class LongformerContext(Context):
@@ -22,12 +23,12 @@ class LongformerContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-        global_indices: Int[Array, "batch num_globals"] | None = None,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+        global_indices: Int[AnyArray, "batch num_globals"] | None = None,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
         Args:
@@ -58,7 +59,7 @@ class LongformerAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -19,6 +19,7 @@ from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
+from longsum_jax.typing import AnyArray
 
 GLOBAL_ROWS = 512  # of the table of global tokens in every published checkpoint
 
@@ -57,14 +58,14 @@ class LsgContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
         *,
         embedding_norm: nn.Module | None = None,
         lsh_projections: tuple[Array, ...] = (),
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
         Args:
@@ -90,7 +91,7 @@ class LsgContext(Context):
         return join_tokens(tokens, x), (mask, key_mask, bias), projections
 
     def finish(
-        self, x: Float[Array, "batch extended_length d_model"], length: int
+        self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[Array, "batch output_length d_model"]:
         """Removes the global tokens, or keeps them for the decoder.
 
@@ -171,7 +172,7 @@ class LsgAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -19,6 +19,7 @@ from longsum_jax.layers.attention.options import (
     option_names,
 )
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
+from longsum_jax.typing import AnyArray
 
 
 class LshContext(FullContext):
@@ -26,11 +27,11 @@ class LshContext(FullContext):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         return x, context, jnp.arange(self.stack.num_layers)
 
@@ -57,7 +58,7 @@ class LshAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

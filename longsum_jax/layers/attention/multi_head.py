@@ -11,6 +11,7 @@ from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.partitioning import Initializer, logical
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
+from longsum_jax.typing import AnyArray
 
 
 class ExtraKeyValues(NamedTuple):
@@ -23,7 +24,7 @@ class ExtraKeyValues(NamedTuple):
 
     keys: Float[Array, "batch num_extra d_model"]
     values: Float[Array, "batch num_extra d_model"]
-    valid: Bool[Array, "batch num_extra"]
+    valid: Bool[AnyArray, "batch num_extra"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -78,7 +79,7 @@ class MultiHeadAttention(nn.Module):
         return nn.initializers.zeros if self.use_bias else None
 
     def project_kv(
-        self, x: Float[Array, "batch key_length d_model"]
+        self, x: Float[AnyArray, "batch key_length d_model"]
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
@@ -95,7 +96,7 @@ class MultiHeadAttention(nn.Module):
         return self.k(extra.keys), self.v(extra.values)
 
     def project_kv_frozen(
-        self, x: Float[Array, "batch num_keys d_model"]
+        self, x: Float[AnyArray, "batch num_keys d_model"]
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
@@ -104,12 +105,12 @@ class MultiHeadAttention(nn.Module):
 
     def attend(
         self,
-        x: Float[Array, "batch query_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
         k: Float[Array, "batch num_keys heads head_dim"],
         v: Float[Array, "batch num_keys heads head_dim"],
         *,
-        mask: Array | None = None,
-        bias: Array | None = None,
+        mask: AnyArray | None = None,
+        bias: AnyArray | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """Attends from ``x`` to the given keys and values.
@@ -131,10 +132,10 @@ class MultiHeadAttention(nn.Module):
 
     def attend_absorbed(
         self,
-        x: Float[Array, "batch query_length d_model"],
-        states: Float[Array, "batch key_length d_model"],
+        x: Float[AnyArray, "batch query_length d_model"],
+        states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: Array | None = None,
+        mask: AnyArray | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` with the keys and values of ``states``, without forming them.
 
@@ -147,13 +148,13 @@ class MultiHeadAttention(nn.Module):
         return self.project_mixed(mixed, mask)
 
     def absorbed_queries(
-        self, x: Float[Array, "batch query_length d_model"]
+        self, x: Float[AnyArray, "batch query_length d_model"]
     ) -> Float[Array, "batch query_length heads d_model"]:
         """Returns queries times the key map, to be multiplied with states instead of keys."""
         return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
 
     def project_mixed(
-        self, mixed: Float[Array, "batch query_length heads d_model"], mask: Array | None
+        self, mixed: Float[Array, "batch query_length heads d_model"], mask: AnyArray | None
     ) -> Float[Array, "batch query_length d_model"]:
         """Applies the value map and the output map to weighted means of states.
 
@@ -185,13 +186,13 @@ class RelativePositionBias(nn.Module):
 
     def __call__(
         self,
-        query_positions: Int[Array, " query_length"],
-        key_positions: Int[Array, " key_length"],
+        query_positions: Int[AnyArray, " query_length"],
+        key_positions: Int[AnyArray, " key_length"],
     ) -> Float[Array, "1 heads query_length key_length"]:
         """Returns the bias between all queries and keys."""
         return self.of_distances(key_positions[None, :] - query_positions[:, None])[None]
 
-    def of_distances(self, distances: Int[Array, "..."]) -> Float[Array, "heads ..."]:
+    def of_distances(self, distances: Int[AnyArray, "..."]) -> Float[Array, "heads ..."]:
         """Returns the bias for distances (key position minus query position)."""
         buckets = relative_position_bucket(
             distances,

@@ -28,6 +28,7 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.typing import AnyArray
 
 # Pattern -> the options that it reads.
 PATTERNS: dict[str, type] = {
@@ -70,11 +71,11 @@ class PatternContext(FullContext):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         x, context, _ = super().prepare(x, mask, relative_bias, deterministic)
         num_layers = self.stack.num_layers
         windows = self.stack.options.attention_window
@@ -132,7 +133,7 @@ class PatternAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

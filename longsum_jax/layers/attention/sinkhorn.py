@@ -16,6 +16,7 @@ from longsum_jax.layers.attention.options import (
     check_at_least_one,
 )
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
+from longsum_jax.typing import AnyArray
 
 
 class SinkhornAttention(EncoderSelfAttention):
@@ -37,7 +38,7 @@ class SinkhornAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

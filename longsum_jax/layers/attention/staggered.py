@@ -17,6 +17,7 @@ from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.staggered import block_staggered_attention
+from longsum_jax.typing import AnyArray
 
 
 class StaggeredContext(Context):
@@ -31,11 +32,11 @@ class StaggeredContext(Context):
 
     def prepare(
         self,
-        x: Float[Array, "batch length d_model"],
-        mask: Bool[Array, "batch length"],
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch extended_length d_model"], Any, Any]:
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
         bias = None
         if relative_bias is not None:
@@ -51,7 +52,7 @@ class StaggeredContext(Context):
         return join_tokens(tokens, x), (mask, bias), jnp.asarray(stagger)
 
     def finish(
-        self, x: Float[Array, "batch extended_length d_model"], length: int
+        self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[Array, "batch output_length d_model"]:
         _, x = split_tokens(x, self.stack.options.num_global_tokens)
         return x[:, :length]
@@ -64,7 +65,7 @@ class StaggeredNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch length d_model"]
+        self, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[Array, "batch length d_model"]:
         tokens, text = split_tokens(x, self.stack.options.num_global_tokens)
         tokens = self.stack.make_norm(name="globals")(tokens)
@@ -85,7 +86,7 @@ class StaggeredAttention(EncoderSelfAttention):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -10,6 +10,7 @@ from longsum_jax.layers.attention.base import EncoderAttention
 from longsum_jax.layers.attention.options import S4DOptions
 from longsum_jax.layers.s4d import S4D
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.typing import AnyArray
 
 
 class StateSpaceAttention(EncoderAttention, S4D):
@@ -38,7 +39,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
 
     def __call__(
         self,
-        x: Float[Array, "batch length d_model"],
+        x: Float[AnyArray, "batch length d_model"],
         context: Any,
         layer_input: Any,
         deterministic: bool,

@@ -53,7 +53,7 @@ def make(kind, **options):
     [
         (
             "window+globals",
-            'there is no part "globals"; did you mean "global"? known: adaptive_span, global, random, s',
+            'there is no part "globals"; did you mean "global"? known: adaptive_span, global, ran',
         ),
         ("window+", 'there is no part ""; known: adaptive_span, global, random, stride, window'),
         (

@@ -1,0 +1,16 @@
+from .batches import Batches as Batches
+from .examples.base import Example as Example
+from .examples.base import ExampleStore as ExampleStore
+from .examples.registry import make_examples as make_examples
+from .govreport import read_govreport as read_govreport
+from .order import ExampleOrder as ExampleOrder
+from .padding import pad_batch as pad_batch
+from .prefetch import Prefetcher as Prefetcher
+from .prepared import PreparedExamples as PreparedExamples
+from .prepared import write_prepared as write_prepared
+from .stores import ExampleList as ExampleList
+from .stores import ExampleStream as ExampleStream
+from .stores import load_examples as load_examples
+from .tasks import TASKS as TASKS
+from .tasks import Task as Task
+from .tasks import get_task as get_task

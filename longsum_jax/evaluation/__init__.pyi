@@ -1,0 +1,13 @@
+from .baselines import lead as lead
+from .baselines import random_sentences as random_sentences
+from .classification import binary_scores as binary_scores
+from .classification import classification_scores as classification_scores
+from .metric import Metric as Metric
+from .predictions import Pair as Pair
+from .predictions import PredictionsFile as PredictionsFile
+from .predictions import baseline_scores as baseline_scores
+from .predictions import predict as predict
+from .registry import METRICS as METRICS
+from .registry import make_metrics as make_metrics
+from .rouge import Rouge as Rouge
+from .rouge import corpus_rouge as corpus_rouge

@@ -1,0 +1,80 @@
+"""Maps over the length in chunks."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from longsum_jax.layers.chunking import _chunk_length, map_over_length
+from longsum_jax.layers.dense import FeedForward
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
+
+
+def initialised(module, *args):
+    return meta.unbox(module.init(jax.random.key(0), *args))
+
+
+class Chunked(nn.Module):
+    """A feed-forward over pieces of the length, of the input scaled by a second array."""
+
+    chunk: int
+    dropout_rate: float = 0.0
+
+    def setup(self):
+        self.inner = FeedForward(16, dropout_rate=self.dropout_rate)
+
+    def __call__(self, x, scale, deterministic=True):
+        fn = lambda module, x, scale: module.inner(x * scale, deterministic)  # noqa: E731
+        return map_over_length(self, fn, self.chunk, x, scale)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 10, 11, 12])
+def test_map_over_length_equals_all_at_once(chunk):
+    scale = jnp.linspace(0.5, 2, 11)[None, :, None]
+    variables = initialised(Chunked(0), X, scale)
+    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(
+        jnp.shape, initialised(Chunked(chunk), X, scale)
+    )
+
+    def loss(variables, x, module):
+        out = module.apply(variables, x, jnp.broadcast_to(scale, (2, 11, 1)))
+        return (out**2).sum(), out
+
+    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
+    whole, pieces = run(variables, X, Chunked(0)), run(variables, X, Chunked(chunk))
+    for x, y in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_differs_from_piece_to_piece():
+    ones = jnp.ones((1, 12, 6))
+    module = Chunked(4, dropout_rate=0.5)
+    variables = initialised(module, ones, ones[..., :1])
+
+    def run(seed):
+        return module.apply(
+            variables, ones, ones[..., :1], False, rngs={"dropout": jax.random.key(seed)}
+        )
+
+    first, second, third = np.split(np.asarray(run(0)), 3, axis=1)
+    for a, b in ((first, second), (second, third), (first, third)):
+        assert not np.allclose(a, b)
+    np.testing.assert_array_equal(run(0), run(0))
+    assert not np.allclose(run(0), run(1))
+
+
+def test_pieces_are_about_equal_and_small_on_cpus(monkeypatch):
+    sizes = [
+        (0, 1, 4096),
+        (16384, 8, 4096),
+        (0, 1, 4160),
+        (100, 1, 250),
+        (300, 1, 250),
+        (0, 1000, 3),
+    ]
+    assert [_chunk_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert [_chunk_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]
