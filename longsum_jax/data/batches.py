@@ -1,10 +1,15 @@
 """Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
 
 Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of
-their length; a bucket that holds a whole batch is handed out. At the end of an epoch the rest is
-handed out with empty rows, so that every example is seen exactly once per epoch. All of this
-happens on the global batch and depends on nothing but the arguments: each host does the same steps
-and keeps its rows.
+their length. A bucket that holds a whole batch is handed out:
+
+    order             3  0  7  1  5 ...          (indices of examples)
+    bucket of 512     3     7       -> batch     (here of two rows)
+    bucket of 1024       0     1    -> batch
+
+At the end of an epoch the rest is handed out with empty rows, so that every example comes exactly
+once an epoch. All of this happens on the global batch and depends on nothing but the arguments:
+each host does the same steps and takes its rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,32 +19,33 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example, ExampleStore, example_lengths
 from longsum_jax.data.order import ExampleOrder, Shuffle
-from longsum_jax.data.padding import ClassLabels, PartShape, pad_batch
+from longsum_jax.data.padding import ClassLabels, SegmentShape, pad_batch
 from longsum_jax.errors import InputError
-from longsum_jax.typing import NumpyBatch
+from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 
 
 class Batches(Iterator[NumpyBatch]):
     """An endless or counted iterator over padded batches of one host.
 
-    Each batch is a dictionary (b rows of this host, L its bucket's length, T the target length):
-        input_ids       [b, L] int32, padded with ``pad_id``
-        attention_mask  [b, L] bool, True on real tokens
-        labels          [b, T] int32, padded with ``label_pad_id``; or see ``ClassLabels``; absent
-        where T is 0
-    Examples of several parts make [b, S, L], with S instead of L to choose the bucket by; see
-    ``parts.PartShape``. Rows ``host_index::host_count`` of the global batch belong to this host.
-    From a stored set it reads these alone; from a stream every host has to make all the examples.
+    Each batch is a dictionary (batch: rows of this host, length: that of the bucket):
+        input_ids       [batch, length] int32, padded with ``pad_id``
+        attention_mask  [batch, length] bool, True on tokens
+        labels          [batch, target_length] int32, padded with ``label_pad_id``; or see
+                        ``ClassLabels``; absent if ``target_length`` is 0
+    Examples with segments make [batch, segments, length], and their number of segments chooses the
+    bucket; see ``padding.SegmentShape``. Rows ``host_index::host_count`` of the global batch belong
+    to this host. From a stored set it reads these alone; from a stream every host has to make all
+    the examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, all hosts together.
-        source_lengths: bucket lengths in tokens (in parts), ascending; the last takes the longest
-            examples.
-        target_length: length of every label row, in tokens; 0 for examples without labels, or with
-            ``classes``.
-        classes: for examples whose labels are those of a classifier.
-        parts: for examples of several parts.
+        source_lengths: bucket lengths in tokens (in segments), ascending; the last takes the
+            longest examples.
+        target_length: length of every row of labels, in tokens; 0 for examples without labels, or
+            with ``classes``.
+        classes: for examples with labels of a classifier.
+        segments: for examples with segments.
         seed: of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
@@ -62,26 +68,32 @@ class Batches(Iterator[NumpyBatch]):
         source_lengths: Sequence[int],
         target_length: int = 0,
         classes: ClassLabels | None = None,
-        parts: PartShape | None = None,
+        segments: SegmentShape | None = None,
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
         host_index: int = 0,
         host_count: int = 1,
         pad_id: int = 0,
-        label_pad_id: int = -100,
+        label_pad_id: int = IGNORED_LABEL,
     ):
         self._store = store
         self._batch_size = batch_size
         self._source_lengths = tuple(source_lengths)
-        self._target_length, self._classes, self._parts = target_length, classes, parts
-        self._seed, self._shuffle, self._epochs = seed, shuffle, epochs
-        self._host_index, self._host_count = host_index, host_count
-        self._pad_id, self._label_pad_id = pad_id, label_pad_id
-        # Examples of a stream cannot be fetched twice, so those that wait in a bucket are kept.
-        self._held: dict[int, Example] = {}
+        self._target_length = target_length
+        self._classes = classes
+        self._segments = segments
+        self._seed = seed
+        self._shuffle = shuffle
+        self._epochs = epochs
+        self._host_index = host_index
+        self._host_count = host_count
+        self._pad_id = pad_id
+        self._label_pad_id = label_pad_id
         self._check_options()
         self._lengths = getattr(store, "lengths", None)  # a stream has none
+        # Examples of a stream cannot be fetched twice, so those that wait in a bucket are held.
+        self._held: dict[int, Example] = {}
         self._check_lengths()
         self._order = ExampleOrder(store, seed=seed, shuffle=shuffle)
         self._epoch = 0
@@ -89,24 +101,25 @@ class Batches(Iterator[NumpyBatch]):
         self._buckets: list[list[int]] = [[] for _ in self._source_lengths]
 
     def __next__(self) -> NumpyBatch:
-        while (bucket := self._ready_bucket()) is None:
+        bucket = self._full_bucket()
+        while bucket is None:
             index = self._order.index_at(self._epoch, self._position)
             if index is not None:
                 self._admit(index)
                 self._position += 1
-            elif any(self._buckets):
-                bucket = next(i for i, waiting in enumerate(self._buckets) if waiting)
-                break
+                bucket = self._full_bucket()
+            elif any(self._buckets):  # the end of an epoch: the rest, bucket by bucket
+                bucket = next(i for i, indices in enumerate(self._buckets) if indices)
             else:
                 self._start_epoch()
-        return self._emit(bucket)
+        return self._pop_batch(bucket)
 
     def state(self) -> dict[str, Any]:
-        """Returns where the iterator stands after the batches handed out so far, ready for JSON."""
+        """Returns the position after the batches handed out so far, ready for JSON."""
         return {
             "epoch": self._epoch,
             "position": self._position,
-            "pending": [index for waiting in self._buckets for index in waiting],
+            "pending": [index for indices in self._buckets for index in indices],
             "seed": self._seed,
             "shuffle": self._shuffle,
             "examples": None if self._lengths is None else len(self._lengths),
@@ -121,10 +134,11 @@ class Batches(Iterator[NumpyBatch]):
         Raises:
             InputError: the state belongs to another order of examples.
         """
-        for key, value in self.state().items():
-            if key in ("seed", "shuffle", "examples"):
-                _check_same(key, state[key], value)
-        self._epoch, self._position = state["epoch"], state["position"]
+        current = self.state()
+        for key in ("seed", "shuffle", "examples"):
+            _check_same(key, state[key], current[key])
+        self._epoch = state["epoch"]
+        self._position = state["position"]
         self._buckets = [[] for _ in self._source_lengths]
         self._held = {}
         if self._lengths is None:
@@ -133,45 +147,49 @@ class Batches(Iterator[NumpyBatch]):
         for index in state["pending"]:
             self._admit(index)
 
-    @property
-    def _most_labels(self) -> int:
-        if self._parts is not None:
-            return self._parts.target_length
-        return self._target_length if self._classes is None else self._classes.num_labels
-
-    def _ready_bucket(self) -> int | None:
-        full = (i for i, waiting in enumerate(self._buckets) if len(waiting) >= self._batch_size)
-        return next(full, None)
+    def _full_bucket(self) -> int | None:
+        for bucket, indices in enumerate(self._buckets):
+            if len(indices) >= self._batch_size:
+                return bucket
+        return None
 
     def _admit(self, index: int) -> None:
+        """Puts an example into the smallest bucket that holds it."""
         source, target = self._lengths_of(index)
-        if target > self._most_labels or source > self._source_lengths[-1]:
+        if source > self._source_lengths[-1] or target > self._max_target_length:
             raise self._too_long(index, source, target)
         bucket = next(i for i, length in enumerate(self._source_lengths) if source <= length)
         self._buckets[bucket].append(index)
 
     def _lengths_of(self, index: int) -> tuple[int, int]:
         if self._lengths is not None:
-            return int(self._lengths[index, 0]), int(self._lengths[index, 1])
+            source, target = self._lengths[index]
+            return int(source), int(target)
         if index not in self._held:
             self._held[index] = self._store[index]
         return example_lengths(self._held[index])
 
+    @property
+    def _max_target_length(self) -> int:
+        if self._segments is not None:
+            return self._segments.target_length
+        return self._target_length if self._classes is None else self._classes.num_labels
+
     def _start_epoch(self) -> None:
         if self._position == 0:
-            raise InputError(
-                "the data holds no usable example; check the split and the document lengths"
-            )
+            raise _no_examples()
         if self._epochs is not None and self._epoch + 1 >= self._epochs:
             raise StopIteration
         self._epoch += 1
         self._position = 0
 
-    def _emit(self, bucket: int) -> NumpyBatch:
+    def _pop_batch(self, bucket: int) -> NumpyBatch:
+        """Takes a batch out of a bucket and pads this host's rows of it."""
         waiting = self._buckets[bucket]
-        indices, self._buckets[bucket] = waiting[: self._batch_size], waiting[self._batch_size :]
-        mine = indices[self._host_index :: self._host_count]
-        examples = [self._held[i] if i in self._held else self._store[i] for i in mine]
+        indices = waiting[: self._batch_size]
+        self._buckets[bucket] = waiting[self._batch_size :]
+        host_indices = indices[self._host_index :: self._host_count]
+        examples = [self._held[i] if i in self._held else self._store[i] for i in host_indices]
         for index in indices:
             self._held.pop(index, None)
         return pad_batch(
@@ -180,7 +198,7 @@ class Batches(Iterator[NumpyBatch]):
             source_length=self._source_lengths[bucket],
             target_length=self._target_length,
             classes=self._classes,
-            parts=self._parts,
+            segments=self._segments,
             pad_id=self._pad_id,
             label_pad_id=self._label_pad_id,
         )
@@ -194,12 +212,12 @@ class Batches(Iterator[NumpyBatch]):
         shards = getattr(self._store, "num_shards", hosts)
         if shards < hosts:
             raise InputError(
-                f"the data are prepared in {shards} shards, fewer than the {hosts} hosts that read them; prepare them "
-                f"again with --num_shards={hosts} or more"
+                f"the data are prepared in {shards} shards, fewer than the {hosts} hosts that read "
+                f"them; prepare them again with --num_shards={hosts} or more"
             )
-        buckets = self._source_lengths
-        if not buckets or buckets[0] < 1 or list(buckets) != sorted(set(buckets)):
-            raise InputError(f"source_lengths={buckets} must be positive and ascending")
+        lengths = self._source_lengths
+        if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
+            raise InputError(f"source_lengths={lengths} must be positive and ascending")
         if self._epochs is not None and self._epochs < 1:
             raise InputError(f"epochs={self._epochs} must be positive, or None to go on for ever")
 
@@ -207,32 +225,37 @@ class Batches(Iterator[NumpyBatch]):
         if self._lengths is None:
             return
         if len(self._lengths) == 0:
-            raise InputError(
-                "the data holds no usable example; check the split and the document lengths"
-            )
-        for column, limit in enumerate((self._source_lengths[-1], self._most_labels)):
-            index = int(np.argmax(self._lengths[:, column]))
-            if self._lengths[index, column] > limit:
-                raise self._too_long(index, *self._lengths[index])
+            raise _no_examples()
+        limits = self._source_lengths[-1], self._max_target_length
+        for column, limit in enumerate(limits):
+            longest = int(np.argmax(self._lengths[:, column]))
+            if self._lengths[longest, column] > limit:
+                raise self._too_long(longest, *self._lengths[longest])
 
     def _too_long(self, index: int, source: int, target: int) -> InputError:
         name = (self._held.get(index) or self._store[index])["id"]
-        if self._parts is not None:
+        last_bucket = self._source_lengths[-1]
+        if self._segments is not None:
             return InputError(
-                f'example "{name}" has {source} parts and a target of {target} tokens, more than the last bucket '
-                f"({self._source_lengths[-1]}) or the parts' target length ({self._parts.target_length}); raise these"
+                f'example "{name}" has {source} segments and a target of {target} tokens, more '
+                f"than the last bucket ({last_bucket}) or the segments' target length "
+                f"({self._segments.target_length}); raise these"
             )
         return InputError(
-            f'example "{name}" has {source} source and {target} target tokens, more than the last bucket '
-            f"({self._source_lengths[-1]}) or target_length ({self._target_length}); raise these, or lower "
-            "the task's max_source_length and max_target_length"
+            f'example "{name}" has {source} source and {target} target tokens, more than the last '
+            f"bucket ({last_bucket}) or target_length ({self._target_length}); raise these, or "
+            "lower the task's max_source_length and max_target_length"
         )
 
 
+def _no_examples() -> InputError:
+    return InputError("the data holds no usable example; check the split and the document lengths")
+
+
 def _check_same(key: str, saved: Any, current: Any) -> None:
-    unknown_count = key == "examples" and None in (saved, current)
-    if saved != current and not unknown_count:
+    is_unknown_count = key == "examples" and None in (saved, current)
+    if saved != current and not is_unknown_count:
         raise InputError(
-            f"the saved data position was made with {key}={saved!r}, this run has {key}={current!r}; "
-            "use the same data, seed and shuffle, or start from the first example"
+            f"the saved data position was made with {key}={saved!r}, this run has {key}="
+            f"{current!r}; use the same data, seed and shuffle, or start from the first example"
         )

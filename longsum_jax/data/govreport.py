@@ -1,5 +1,4 @@
-"""GovReport as released (Huang et al. 2021): reports of two offices as JSON files with nested
-sections.
+"""Reads GovReport as released (Huang et al. 2021): reports of two offices, with nested sections.
 
     gov-report/split_ids/{crs,gao}_{train,valid,test}.ids     an id a line
     gov-report/crs/ID.json   "reports": a section, "summary": paragraphs
@@ -16,11 +15,10 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document, read_text_file
 
-SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # ours to that of the release
-OFFICES = {
-    "crs": ("reports", "summary"),
-    "gao": ("report", "highlight"),
-}  # to the keys of report and summary
+# Names of splits to those of the release.
+SPLITS = {"train": "train", "validation": "valid", "test": "test"}
+# Offices to the keys of report and summary.
+OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
 
 
 def read_govreport(directory: str | Path, split: str) -> Iterator[Document]:
@@ -34,42 +32,44 @@ def read_govreport(directory: str | Path, split: str) -> Iterator[Document]:
             file and key.
     """
     directory = Path(directory)
-    for office, keys in OFFICES.items():
-        for name in read_text_file(
-            directory / "split_ids" / f"{office}_{SPLITS[split]}.ids"
-        ).split():
+    for office, (report_key, summary_key) in OFFICES.items():
+        names = read_text_file(directory / "split_ids" / f"{office}_{SPLITS[split]}.ids")
+        for name in names.split():
             path = directory / office / f"{name}.json"
-            report, summary = (
-                _section_lines(row, path, titles) for row, titles in _parts(path, keys)
-            )
+            row = _read_row(path)
+            report = _section_text(_section(row, report_key, path), path, titles=True)
+            summary = _section_text(_section(row, summary_key, path), path, titles=False)
             yield Document(f"{office}/{name}", report, summary, None)
 
 
-def _parts(path: Path, keys: tuple[str, str]) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Report and summary as one section each, and whether titles are part of the text."""
+def _read_row(path: Path) -> Any:
     try:
-        row = json.loads(read_text_file(path))
+        return json.loads(read_text_file(path))
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
-    for key, titles in zip(keys, (True, False), strict=True):
-        if not isinstance(row, dict) or key not in row:
-            raise InputError(f'{path}: no key "{key}"; is this a file of the GovReport release?')
-        value = row[key]
-        if isinstance(value, list):
-            plain = [part for part in value if isinstance(part, str)]
-            value = {
-                "paragraphs": plain,
-                "subsections": [part for part in value if not isinstance(part, str)],
-            }
-        yield value, titles
 
 
-def _section_lines(section: Any, path: Path, titles: bool) -> str:
-    """The text of a section with its subsections, a paragraph a line; InputError where there is
-    none."""
-    text = "\n".join(
-        line for part in _lines(section, path, titles) if (line := " ".join(part.split()))
-    )
+def _section(row: Any, key: str, path: Path) -> Any:
+    """Returns a field as one section; a list may hold sections and plain paragraphs."""
+    if not isinstance(row, dict) or key not in row:
+        raise InputError(f'{path}: no key "{key}"; is this a file of the GovReport release?')
+    value = row[key]
+    if not isinstance(value, list):
+        return value
+    return {
+        "paragraphs": [item for item in value if isinstance(item, str)],
+        "subsections": [item for item in value if not isinstance(item, str)],
+    }
+
+
+def _section_text(section: Any, path: Path, titles: bool) -> str:
+    """Returns the text of a section with its subsections, a paragraph a line.
+
+    Raises:
+        InputError: there is no text.
+    """
+    lines = [" ".join(line.split()) for line in _lines(section, path, titles)]
+    text = "\n".join(line for line in lines if line)
     if not text:
         raise InputError(f"{path}: report or summary has no text; take its id out of split_ids")
     return text
@@ -80,7 +80,8 @@ def _lines(section: Any, path: Path, titles: bool) -> Iterator[str]:
         raise InputError(
             f"{path}: a section is {type(section).__name__}, not an object; copy the file again"
         )
-    title, paragraphs = section.get("section_title") or "", section.get("paragraphs") or []
+    title = section.get("section_title") or ""
+    paragraphs = section.get("paragraphs") or []
     if not all(isinstance(text, str) for text in (title, *paragraphs)):
         raise InputError(
             f'{path}: "section_title" and "paragraphs" must be texts; copy the file again'
@@ -88,5 +89,5 @@ def _lines(section: Any, path: Path, titles: bool) -> Iterator[str]:
     if titles:
         yield title
     yield from paragraphs
-    for part in section.get("subsections") or []:
-        yield from _lines(part, path, titles)
+    for subsection in section.get("subsections") or []:
+        yield from _lines(subsection, path, titles)

@@ -1,20 +1,16 @@
-"""Labels of documents: their names, and the numbers that a classifier gives them."""
+"""The names of a classification task's labels, collected from its documents."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from longsum_jax.data.examples.classification import label_numbers, label_tuple
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import Document, Label
-
-_MOST_NAMES_SHOWN = 20
+from longsum_jax.errors import InputError
 
 
-def labelled(task: Task, split: str, names: Sequence[str] = ()) -> Task:
-    """The task with the names of its labels, and whether documents may have several.
+def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
+    """Returns the task with the names of its labels, and whether documents may have several.
 
     Args:
         task: its own ``labels``, where it has some, come before ``names``.
@@ -22,56 +18,37 @@ def labelled(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         names: of a model that knows its labels; empty to collect them from the split.
 
     Raises:
-        InputError: a label that the names lack, or labels of several kinds (lists and single ones,
-            numbers and names).
+        InputError: a label that the names lack, no label at all, or a mixture of lists and single
+            labels or of numbers and names.
     """
-    given = task.labels or tuple(names)
-    kinds, seen = set(), set()
+    names = task.labels or tuple(names)
+    labels: set[int | str] = set()
+    shapes: set[bool] = set()  # whether documents have lists of labels
+    types: set[type] = set()
     for document in documents(task, split):
-        several, found = isinstance(document.label, tuple), _as_tuple(document.label)
-        kinds |= {(several, type(label)) for label in found} or {(several, None)}
-        if len({kind for kind, _ in kinds}) > 1 or len({label for _, label in kinds} - {None}) > 1:
+        found = label_tuple(document.label)
+        shapes.add(isinstance(document.label, tuple))
+        types |= {type(label) for label in found}
+        if len(shapes) > 1 or len(types) > 1:
             raise InputError(
-                f'document "{document.id}": its label {document.label!r} is of another kind than those before; give '
-                "all documents lists or none, and numbers or names"
+                f'document "{document.id}": its label {document.label!r} is of another kind than '
+                "those before; give all documents lists or none, and numbers or names"
             )
-        seen.update(found)
-        if given:
-            label_numbers(document, given)
-    several = any(kind for kind, _ in kinds)
-    if not seen:
+        labels.update(found)
+        if names:
+            label_numbers(document, names)  # raises for a label that the names lack
+    if not labels:
         raise InputError(
             f'task "{task.name}", split "{split}": no document has a label; check {task.source}'
         )
-    return dataclasses.replace(task, labels=given or _names(seen), multi_label=several)
-
-
-def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
-    """Returns the numbers of a document's labels as int32 [k]; numbers in the data stay as they
-    are."""
-    return np.array(
-        [_number(label, names, document.id) for label in _as_tuple(document.label)], np.int32
+    return dataclasses.replace(
+        task, labels=names or _sorted_names(labels), multi_label=shapes == {True}
     )
 
 
-def _names(labels: Iterable[int | str]) -> tuple[str, ...]:
-    """Names in sorted order; numbers 0 to the largest under their decimal form."""
+def _sorted_names(labels: Iterable[int | str]) -> tuple[str, ...]:
+    """Returns names in sorted order; for numbers, 0 to the largest in decimal form."""
     labels = sorted(labels)
-    return tuple(map(str, range(labels[-1] + 1))) if isinstance(labels[0], int) else tuple(labels)
-
-
-def _number(label: int | str, names: Sequence[str], document: str) -> int:
-    if isinstance(label, int) and label < len(names):
-        return label
-    if label in names:
-        return list(names).index(label)
-    known = (
-        did_you_mean(str(label), names)
-        if len(names) <= _MOST_NAMES_SHOWN
-        else f"there are {len(names)} labels"
-    )
-    raise InputError(f'document "{document}": label {label!r} is none of the labels; {known}')
-
-
-def _as_tuple(label: Label | None) -> tuple[int, ...] | tuple[str, ...]:
-    return () if label is None else label if isinstance(label, tuple) else (label,)
+    if isinstance(labels[0], int):
+        return tuple(map(str, range(labels[-1] + 1)))
+    return tuple(labels)

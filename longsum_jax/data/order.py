@@ -1,4 +1,4 @@
-"""The order in which examples are read: a pure function of seed, epoch and position."""
+"""The order of examples: a pure function of seed, epoch and position."""
 
 from typing import Literal
 
@@ -11,13 +11,18 @@ Shuffle = Literal["all"] | int | None
 
 
 class ExampleOrder:
-    """Maps (epoch, position) to an example index; nothing in it moves.
+    """A map from (epoch, position) to the index of an example.
 
-    The examples are cut into consecutive blocks, and each block is permuted on its own:
+    The examples are cut into consecutive blocks, and each block is permuted by itself:
 
-        "all"   one block holding everything (stores of known length only; 8 bytes per example)
+        "all"   one block that holds everything (stores of known length only; 8 bytes per example)
         W       blocks of W examples; a stream and prepared shards give the same order
-        None    no shuffling, examples come as they lie
+        None    no shuffling, examples in the order of the store
+
+    For example W = 4 and ten examples, in one epoch:
+
+        position   0 1 2 3 | 4 5 6 7 | 8 9
+        index      2 0 3 1 | 5 7 4 6 | 9 8
 
     Raises:
         InputError: a shuffle that the store cannot do, or a value that is none of the above.
@@ -28,23 +33,27 @@ class ExampleOrder:
             raise InputError(f"seed={seed} does not fit: use a number from 0 to {2**32 - 1}")
         self._store = store
         self._seed = seed
-        self._width = _block_width(store, shuffle)
-        self._cached: tuple[tuple[int, int], np.ndarray] | None = None
+        self._block_size = _block_size(store, shuffle)
+        self._cached_block: tuple[int, int] | None = None  # (epoch, block)
+        self._cached_permutation = np.zeros(0, np.int64)
 
     def index_at(self, epoch: int, position: int) -> int | None:
         """Returns the index of the example at ``position`` of ``epoch``, None past the last one."""
-        block, offset = divmod(position, self._width)
+        block, offset = divmod(position, self._block_size)
         permutation = self._permutation(epoch, block)
-        return block * self._width + int(permutation[offset]) if offset < len(permutation) else None
+        if offset >= len(permutation):
+            return None
+        return block * self._block_size + int(permutation[offset])
 
     def _permutation(self, epoch: int, block: int) -> np.ndarray:
-        if self._cached is None or self._cached[0] != (epoch, block):
-            size = count_from(self._store, block * self._width, self._width)
-            self._cached = (epoch, block), self._draw(epoch, block, size)
-        return self._cached[1]
+        if self._cached_block != (epoch, block):
+            size = count_from(self._store, block * self._block_size, self._block_size)
+            self._cached_permutation = self._draw(epoch, block, size)
+            self._cached_block = epoch, block
+        return self._cached_permutation
 
     def _draw(self, epoch: int, block: int, size: int) -> np.ndarray:
-        if self._width == 1:
+        if self._block_size == 1:
             return np.arange(size)
         # RandomState, because NumPy promises never to change its numbers: a run must resume in the
         # same order under a later NumPy. default_rng carries no such promise.
@@ -52,25 +61,26 @@ class ExampleOrder:
 
 
 def count_from(store: ExampleStore, start: int, limit: int) -> int:
-    """Returns how many examples of ``store`` lie in [start, start + limit)."""
+    """Returns the number of examples of ``store`` in [start, start + limit)."""
     if hasattr(store, "count_from"):
         return store.count_from(start, limit)
     return max(0, min(limit, len(store) - start))
 
 
-def _block_width(store: ExampleStore, shuffle: Shuffle) -> int:
+def _block_size(store: ExampleStore, shuffle: Shuffle) -> int:
     window = getattr(store, "window", None)
     if shuffle == "all":
         if window is not None:
             raise InputError(
-                f'shuffle="all" needs a store of known length, this is a stream; use shuffle={window}'
+                'shuffle="all" needs a store of known length, this is a stream; '
+                f"use shuffle={window}"
             )
         return max(1, len(store))
-    width = 1 if shuffle is None else shuffle
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+    size = 1 if shuffle is None else shuffle
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise InputError(f'shuffle={shuffle!r} is none of "all", a positive block size, None')
-    if window is not None and window % width:
+    if window is not None and window % size:
         raise InputError(
-            f"shuffle={width} does not divide the stream's window of {window}; use shuffle={window}"
+            f"shuffle={size} does not divide the stream's window of {window}; use shuffle={window}"
         )
-    return width
+    return size

@@ -7,31 +7,33 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.errors import InputError
-from longsum_jax.typing import NumpyBatch
+from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 
 
 class ClassLabels(NamedTuple):
-    """How the labels of a classifier lie in a batch.
+    """The layout of a classifier's labels in a batch.
 
-    int32 [b], the number of each row's label; or with ``multi_label`` float32 [b, num_labels], ones
-    and zeros. Rows without an example hold the padding that token labels have, too.
+    int32 [batch], the number of each row's label; or with ``multi_label`` float32
+    [batch, num_labels], ones and zeros. Rows without an example hold the padding of token labels.
     """
 
     num_labels: int
     multi_label: bool
 
 
-class PartShape(NamedTuple):
-    """How examples with ``part_lengths`` lie in a batch of b rows, S parts each.
+class SegmentShape(NamedTuple):
+    """The layout of examples with segments in a batch.
 
     Attributes:
-        part_length: L, tokens of a part; ids and mask are [b, S, L].
-        target_length: T, tokens of a part's target; labels are [b, S, T], or [b, S] where it is 0.
-        num_vectors: P, vectors that a part sees: "slots" are [b, S, L] and "reads" [b, S, P], see
-            ``text.segment_inputs.SegmentInputs.vectors``; 0 for none.
+        length: tokens of a segment; ids and mask are [batch, segments, length].
+        target_length: tokens of a segment's target; labels are [batch, segments, target_length], or
+            [batch, segments] if it is 0.
+        num_vectors: vectors that a segment reads: "slots" are [batch, segments, length] and "reads"
+            [batch, segments, num_vectors], see ``text.segment_inputs.SegmentInputs.vectors``; 0 for
+            none.
     """
 
-    part_length: int
+    length: int
     target_length: int = 0
     num_vectors: int = 0
 
@@ -43,17 +45,30 @@ def pad_batch(
     source_length: int,
     target_length: int = 0,
     classes: ClassLabels | None = None,
-    parts: PartShape | None = None,
+    segments: SegmentShape | None = None,
     pad_id: int = 0,
-    label_pad_id: int = -100,
+    label_pad_id: int = IGNORED_LABEL,
 ) -> NumpyBatch:
-    """Returns the examples as padded arrays of ``rows`` rows; rows without an example are all
-    padding.
+    """Returns the examples as padded arrays; rows without an example are all padding.
 
-    The keys and types are those of ``Batches``. Every example must fit the two lengths.
+    Args:
+        examples: at most ``rows``; each fits the lengths.
+        rows: of the batch.
+        source_length: tokens of a row; with ``segments``, segments of a row.
+        target_length: tokens of a row of labels; 0 for no labels.
+        classes: of a classifier, in place of ``target_length``.
+        segments: of examples with segments, in place of ``target_length``.
+        pad_id: fills ``input_ids``.
+        label_pad_id: fills ``labels``; the loss ignores it.
+
+    Returns:
+        Arrays as ``batches.Batches`` describes them.
+
+    Raises:
+        InputError: a segment or its target has more tokens than ``segments`` says.
     """
-    if parts is not None:
-        return pad_parts(examples, rows, source_length, parts, pad_id, label_pad_id)
+    if segments is not None:
+        return _pad_segments(examples, rows, source_length, segments, pad_id, label_pad_id)
     input_ids = np.full((rows, source_length), pad_id, np.int32)
     attention_mask = np.zeros((rows, source_length), bool)
     for row, example in enumerate(examples):
@@ -61,90 +76,84 @@ def pad_batch(
         input_ids[row, : len(source)] = source
         attention_mask[row, : len(source)] = True
     batch = {"input_ids": input_ids, "attention_mask": attention_mask}
-    targets = [example["labels"] for example in examples]
     if classes is not None:
-        return batch | {"labels": _class_labels(targets, rows, classes, label_pad_id)}
-    return (
-        batch | {"labels": _token_labels(targets, rows, target_length, label_pad_id)}
-        if target_length
-        else batch
-    )
+        batch["labels"] = _class_labels(examples, rows, classes, label_pad_id)
+    elif target_length:
+        batch["labels"] = _token_labels(examples, rows, target_length, label_pad_id)
+    return batch
 
 
-def _token_labels(targets: Sequence[np.ndarray], rows: int, length: int, pad_id: int) -> np.ndarray:
-    labels = np.full((rows, length), pad_id, np.int32)
-    for row, target in enumerate(targets):
+def _token_labels(
+    examples: Sequence[Example], rows: int, target_length: int, label_pad_id: int
+) -> np.ndarray:
+    labels = np.full((rows, target_length), label_pad_id, np.int32)
+    for row, example in enumerate(examples):
+        target = example["labels"]
         labels[row, : len(target)] = target
     return labels
 
 
 def _class_labels(
-    targets: Sequence[np.ndarray], rows: int, classes: ClassLabels, pad_id: int
+    examples: Sequence[Example], rows: int, classes: ClassLabels, label_pad_id: int
 ) -> np.ndarray:
     if not classes.multi_label:
-        return np.array(
-            [*(target[0] for target in targets), *[pad_id] * (rows - len(targets))], np.int32
-        )
-    labels = np.full((rows, classes.num_labels), pad_id, np.float32)
-    for row, target in enumerate(targets):
-        labels[row] = np.isin(np.arange(classes.num_labels), target)
+        labels = np.full(rows, label_pad_id, np.int32)
+        labels[: len(examples)] = [example["labels"][0] for example in examples]
+        return labels
+    labels = np.full((rows, classes.num_labels), label_pad_id, np.float32)
+    for row, example in enumerate(examples):
+        labels[row] = np.isin(np.arange(classes.num_labels), example["labels"])
     return labels
 
 
-def pad_parts(
+def _pad_segments(
     examples: Sequence[Example],
     rows: int,
-    num_parts: int,
-    shape: PartShape,
+    num_segments: int,
+    shape: SegmentShape,
     pad_id: int,
     label_pad_id: int,
 ) -> NumpyBatch:
-    """Returns the examples as padded arrays; rows and parts without an example are all padding.
-
-    Raises:
-        InputError: a part or a target of more tokens than the shape has.
-    """
-    input_ids = np.full((rows, num_parts, shape.part_length), pad_id, np.int32)
-    mask = np.zeros(input_ids.shape, bool)
-    labels = np.full(
-        (rows, num_parts, shape.target_length)[: 3 if shape.target_length else 2],
-        label_pad_id,
-        np.int32,
-    )
+    input_ids = np.full((rows, num_segments, shape.length), pad_id, np.int32)
+    attention_mask = np.zeros(input_ids.shape, bool)
+    labels_shape: tuple[int, ...] = (rows, num_segments)
+    if shape.target_length:
+        labels_shape = (*labels_shape, shape.target_length)
+    labels = np.full(labels_shape, label_pad_id, np.int32)
     for row, example in enumerate(examples):
-        mask[row] = _fill(
-            input_ids[row], example["input_ids"], example["part_lengths"], example["id"]
-        )
+        mask = _segment_mask(example["segment_lengths"], input_ids[row].shape, example["id"])
+        attention_mask[row] = mask
+        input_ids[row][mask] = example["input_ids"]
         if shape.target_length:
-            _fill(labels[row], example["labels"], example["label_lengths"], example["id"])
+            mask = _segment_mask(example["label_lengths"], labels[row].shape, example["id"])
+            labels[row][mask] = example["labels"]
         else:
             labels[row, : len(example["labels"])] = example["labels"]
-    batch = {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
-    return batch | _vectors(examples, rows, num_parts, shape) if shape.num_vectors else batch
-
-
-def _vectors(
-    examples: Sequence[Example], rows: int, num_parts: int, shape: PartShape
-) -> NumpyBatch:
-    arrays = {"slots": shape.part_length, "reads": shape.num_vectors}
-    batch = {
-        name: np.full((rows, num_parts, width), -1, np.int32) for name, width in arrays.items()
-    }
-    for row, example in enumerate(examples):
-        for table, values in zip(batch.values(), example["vectors"], strict=True):
-            table[row, : len(values)] = values
+    batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+    if shape.num_vectors:
+        batch |= _vectors(examples, rows, num_segments, shape)
     return batch
 
 
-def _fill(table: np.ndarray, values: np.ndarray, lengths: np.ndarray, name: str) -> np.ndarray:
-    """Writes the parts of ``values`` into the rows of ``table`` [S, L]; returns where they stand,
-    bool [S, L]."""
-    if max(lengths, default=0) > table.shape[1]:
+def _segment_mask(lengths: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Returns bool [segments, length], True on the tokens of segments of the given lengths."""
+    if max(lengths, default=0) > shape[1]:
         raise InputError(
-            f'example "{name}" has a part of {max(lengths)} tokens, more than the batch\'s {table.shape[1]}; make the '
-            "examples anew with the task's lengths"
+            f'example "{name}" has a segment of {max(lengths)} tokens, more than the batch\'s '
+            f"{shape[1]}; make the examples anew with the task's lengths"
         )
-    there = np.zeros(table.shape, bool)
-    there[: len(lengths)] = np.arange(table.shape[1]) < np.asarray(lengths)[:, None]
-    table[there] = values
-    return there
+    mask = np.zeros(shape, bool)
+    mask[: len(lengths)] = np.arange(shape[1]) < np.asarray(lengths)[:, None]
+    return mask
+
+
+def _vectors(
+    examples: Sequence[Example], rows: int, num_segments: int, shape: SegmentShape
+) -> NumpyBatch:
+    slots = np.full((rows, num_segments, shape.length), -1, np.int32)
+    reads = np.full((rows, num_segments, shape.num_vectors), -1, np.int32)
+    for row, example in enumerate(examples):
+        example_slots, example_reads = example["vectors"]
+        slots[row, : len(example_slots)] = example_slots
+        reads[row, : len(example_reads)] = example_reads
+    return {"slots": slots, "reads": reads}

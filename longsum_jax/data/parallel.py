@@ -1,4 +1,4 @@
-"""Making examples in several processes; the result is that of one process, in the same order."""
+"""Makes examples in several processes, with the result and the order of one process."""
 
 import multiprocessing
 from collections import deque
@@ -12,6 +12,7 @@ from longsum_jax.data.examples.base import Counts, Example
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
@@ -28,15 +29,22 @@ def make_examples_in_parallel(
     seed: int,
     counts: Counts,
     workers: int,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> Iterator[Example]:
-    """Yields what ``examples.make_examples`` yields; each worker loads the tokenizer from its
-    path."""
-    work = partial(_make_chunk, task, seed)
+    """Yields the examples that ``examples.registry.make_examples`` yields.
+
+    Args:
+        task, docs, seed, counts: see ``make_examples``.
+        tokenizer_path: of the tokenizer, which each worker loads once.
+        workers: number of processes.
+        auxiliary: picklable functions, which load their models at the first call in each worker.
+    """
+    work = partial(_make_chunk, task, seed, auxiliary)
     docs = iter(docs)
     pool = ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),  # forking a process that has run JAX can hang
-        initializer=_load,
+        initializer=_load_tokenizer,
         initargs=(str(tokenizer_path),),
     )
     running: deque[Future] = deque()
@@ -47,16 +55,19 @@ def make_examples_in_parallel(
                 running.append(pool.submit(work, chunk))
             if not running:
                 return
-            examples, counted = running.popleft().result()
-            counts.merge(counted)
+            examples, chunk_counts = running.popleft().result()
+            counts.merge(chunk_counts)
             yield from examples
 
 
-def _load(path: str) -> None:
+def _load_tokenizer(path: str) -> None:
     global _tokenizer
     _tokenizer = load_tokenizer(path)
 
 
-def _make_chunk(task: Task, seed: int, docs: list[Document]) -> tuple[list[Example], Counts]:
+def _make_chunk(
+    task: Task, seed: int, auxiliary: Auxiliary, docs: list[Document]
+) -> tuple[list[Example], Counts]:
     counts = Counts()
-    return list(make_examples(task, _tokenizer, docs, seed=seed, counts=counts)), counts
+    examples = make_examples(task, _tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
+    return list(examples), counts

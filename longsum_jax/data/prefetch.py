@@ -1,36 +1,34 @@
-"""Preparing the next batches in a background thread while the device computes."""
+"""Prepares the next batches in a background thread while the device computes."""
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.typing import BatchIterator, NumpyBatch
 
 
-class Prefetcher(Iterator[Any]):
-    """Runs ``put(next(batches))`` up to ``size`` batches ahead, in order.
+class Prefetcher(Iterator[NumpyBatch]):
+    """An iterator that makes up to ``size`` batches ahead, in order.
 
     ``state()`` belongs to the batch last taken by the consumer, not to those prepared ahead, so a
-    checkpoint never skips one. An exception of the worker is raised where the batch would have
-    come. Use it as a context manager, or call ``close()``.
+    checkpoint never skips one. An exception of the worker is raised in the place of its batch. Use
+    it as a context manager, or call ``close()``.
 
     Args:
         batches: read by the worker thread alone from here on.
         size: batches kept ready.
-        put: applied to each batch in the worker thread; places it on the devices.
+
+    Raises:
+        InputError: a size below 1.
     """
 
-    def __init__(
-        self,
-        batches: BatchIterator,
-        size: int = 2,
-        put: Callable[[NumpyBatch], Any] = lambda batch: batch,
-    ):
+    def __init__(self, batches: BatchIterator, size: int = 2):
         if size < 1:
             raise InputError(f"prefetch size={size} must be at least 1")
-        self._batches, self._size, self._put = batches, size, put
+        self._batches = batches
+        self._size = size
         self._start()
 
     def __enter__(self) -> "Prefetcher":
@@ -39,7 +37,7 @@ class Prefetcher(Iterator[Any]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __next__(self) -> Any:
+    def __next__(self) -> NumpyBatch:
         if self._failure is not None:
             raise self._failure
         if self._stop.is_set():
@@ -55,13 +53,13 @@ class Prefetcher(Iterator[Any]):
         return self._state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Drops what was prepared and continues from ``state``."""
+        """Drops the batches made ahead and continues from ``state``."""
         self.close()
         self._batches.restore(state)
         self._start()
 
     def close(self) -> None:
-        """Stops the worker and waits for it; batches prepared ahead are dropped."""
+        """Stops the worker and waits for it; batches made ahead are dropped."""
         self._stop.set()
         while self._worker.is_alive():
             try:  # make room, the worker may be waiting for it
@@ -81,17 +79,9 @@ class Prefetcher(Iterator[Any]):
         state = self._state
         while not self._stop.is_set():
             try:
-                item = next(self._batches)
+                batch = next(self._batches)
                 state = self._batches.state()
-                self._ready.put((self._put(item), state, None))
+                self._ready.put((batch, state, None))
             except BaseException as failure:  # StopIteration too: the consumer raises it
                 self._ready.put((None, state, failure))
                 return
-
-
-def prefetch(
-    batches: BatchIterator, size: int = 2, put: Callable[[NumpyBatch], Any] = lambda batch: batch
-) -> Prefetcher:
-    """Returns ``batches`` prepared ``size`` steps ahead in a background thread; see
-    ``Prefetcher``."""
-    return Prefetcher(batches, size, put)

@@ -24,15 +24,20 @@ import longsum_jax
 from longsum_jax import atomic
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.labels import labelled
+from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 FORMAT_VERSION = 1
 METADATA = "metadata.json"
+LENGTHS = "lengths.npy"
+# Keys of examples that have another name in records.
+_RECORD_NAMES = {"segment_lengths": "part_lengths"}
+_EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
 
 def write_prepared(
@@ -46,11 +51,12 @@ def write_prepared(
     workers: int = 1,
     overwrite: bool = False,
     progress: bool = True,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> dict[str, Any]:
     """Runs a task over one split and writes the examples, in the order of the documents.
 
     Everything is written under a temporary name beside ``directory`` and renamed at the end, so
-    what bears the final name is whole.
+    that a directory with the final name is complete.
 
     Args:
         directory: made here; its parent too.
@@ -62,6 +68,7 @@ def write_prepared(
         workers: processes that make examples; the result is the same for any number.
         overwrite: replace a prepared directory that is there already.
         progress: show a line of progress on standard error.
+        auxiliary: see ``make_examples``; picklable with several workers.
 
     Returns:
         The content of metadata.json.
@@ -74,32 +81,44 @@ def write_prepared(
     if num_shards < 1 or workers < 1:
         raise InputError(f"num_shards={num_shards} and workers={workers} must be at least 1")
     _check_target(target, overwrite)
-    task.source_split(split)
+    task.source_split(split)  # raises for an unknown one
     if task.objective == "classify":
-        task = labelled(task, split)
+        task = collect_labels(task, split)
     try:
         with atomic.new_directory(target, overwrite=overwrite) as work:
-            metadata = _write(work, task, tokenizer, split, num_shards, seed, workers, progress)
+            tokenizer.save(work / "tokenizer")
+            counts = Counts()
+            examples = _examples(task, tokenizer, split, work, seed, counts, workers, auxiliary)
+            if progress:
+                examples = _with_progress(examples, counts, f"{task.name}/{split}")
+            lengths = _write_shards(shard_paths(work, split, num_shards), examples)
+            _check_not_empty(lengths, task, split, counts)
+            np.save(work / LENGTHS, lengths)
+            metadata = _metadata(task, tokenizer, split, num_shards, seed, len(lengths), counts)
+            text = json.dumps(metadata, indent=2) + "\n"
+            (work / METADATA).write_text(text, encoding="utf-8")
             PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
     except (OSError, RuntimeError) as error:  # ArrayRecord says by RuntimeError that a disk is full
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot write {target}: {reason}; nothing was kept; make room or choose another directory"
+            f"cannot write {target}: {reason}; nothing was kept; make room or choose another "
+            "directory"
         ) from error
     return metadata
 
 
 class PreparedExamples(Sequence[Example]):
-    """The examples of a prepared directory, by index, read from disk as they are asked for.
+    """The examples of a prepared directory, by index, read from disk on demand.
 
     Args:
         directory: as ``write_prepared`` made it.
-        tokenizer_fingerprint: where given, of the tokenizer that must have made the ids.
+        tokenizer_fingerprint: of the tokenizer that must have made the ids; None for any.
 
     Attributes:
+        directory: as given.
         metadata: content of metadata.json.
         lengths: int32 [n, 2], tokens of source and target.
-        counts: what became of the documents that were read.
+        counts: numbers of the documents that were read.
 
     Raises:
         InputError: not a prepared directory, another format version or tokenizer, damaged or
@@ -112,14 +131,17 @@ class PreparedExamples(Sequence[Example]):
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
-        paths = shard_paths(self.directory, self.metadata["split"], self.metadata["num_shards"])
-        self._shards = [
-            _open_shard(path, records=len(range(shard, len(self.lengths), len(paths))))
-            for shard, path in enumerate(paths)
-        ]
+        num_shards = self.metadata["num_shards"]
+        self._shards = []
+        for shard, path in enumerate(
+            shard_paths(self.directory, self.metadata["split"], num_shards)
+        ):
+            num_records = len(range(shard, len(self.lengths), num_shards))
+            self._shards.append(_open_shard(path, num_records))
 
     @property
     def num_shards(self) -> int:
+        """The number of files, and the most hosts that can read them together."""
         return len(self._shards)
 
     def __len__(self) -> int:
@@ -136,14 +158,16 @@ def pack(example: Example) -> bytes:
     """Returns the record of an example."""
     from flax import serialization
 
-    return serialization.msgpack_serialize(dict(example))
+    record = {_RECORD_NAMES.get(key, key): value for key, value in example.items()}
+    return serialization.msgpack_serialize(record)
 
 
 def unpack(record: bytes) -> Example:
     """Returns the example of a record."""
     from flax import serialization
 
-    return serialization.msgpack_restore(record)
+    values = serialization.msgpack_restore(record)
+    return {_EXAMPLE_NAMES.get(key, key): value for key, value in values.items()}
 
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
@@ -153,53 +177,42 @@ def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
     ]
 
 
-def _write(
-    work: Path,
+def _examples(
     task: Task,
     tokenizer: Tokenizer,
     split: str,
-    num_shards: int,
+    work: Path,
     seed: int,
+    counts: Counts,
     workers: int,
-    progress: bool,
-) -> dict[str, Any]:
-    tokenizer.save(work / "tokenizer")
-    counts = Counts()
+    auxiliary: Auxiliary,
+) -> Iterator[Example]:
+    """Makes the examples in this process or in several; ``work`` holds the tokenizer."""
+    options = {"seed": seed, "counts": counts, "auxiliary": auxiliary}
     docs = documents(task, split)
     if workers == 1:
-        examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts)
-    else:
-        examples = make_examples_in_parallel(
-            task, work / "tokenizer", docs, seed=seed, counts=counts, workers=workers
-        )
-    paths = shard_paths(work, split, num_shards)
-    lengths = _write_shards(
-        paths, _with_progress(examples, counts, f"{task.name}/{split}", progress)
-    )
-    if len(lengths) == 0:
-        raise InputError(
-            f'task "{task.name}", split "{split}": none of {counts.read} documents gives an example, all are '
-            'too short; for short documents use gap_sentences.short_documents="one" or a larger ratio'
-        )
-    np.save(work / "lengths.npy", lengths)
-    metadata = {
-        "format_version": FORMAT_VERSION,
-        "longsum_jax": getattr(longsum_jax, "__version__", "unknown"),
-        "task": dataclasses.asdict(task),
-        "split": split,
-        "seed": seed,
-        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
-        "num_shards": num_shards,
-        "examples": len(lengths),
-        "counts": dataclasses.asdict(counts),
-    }
-    (work / METADATA).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-    return metadata
+        return make_examples(task, tokenizer, docs, **options)
+    return make_examples_in_parallel(task, work / "tokenizer", docs, workers=workers, **options)
 
 
-def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
-    """Writes example i to shard i % n, so that the number need not be known, and returns the
-    lengths."""
+def _with_progress(examples: Iterable[Example], counts: Counts, name: str) -> Iterator[Example]:
+    from tqdm import tqdm
+
+    with tqdm(examples, desc=f"preparing {name}", unit=" examples") as bar:
+        for example in bar:
+            yield example
+            if bar.n % 100 == 0:
+                bar.set_postfix(
+                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
+                )
+
+
+def _write_shards(paths: Sequence[Path], examples: Iterable[Example]) -> np.ndarray:
+    """Writes example i to shard i % n, so that their number need not be known.
+
+    Returns:
+        The lengths of the examples, int32 [n, 2].
+    """
     from array_record.python.array_record_module import ArrayRecordWriter
 
     lengths = array("i")
@@ -214,18 +227,35 @@ def _write_shards(paths: list[Path], examples: Iterable[Example]) -> np.ndarray:
     return np.array(lengths, np.int32).reshape(-1, 2)
 
 
-def _with_progress(
-    examples: Iterable[Example], counts: Counts, name: str, show: bool
-) -> Iterator[Example]:
-    from tqdm import tqdm
+def _metadata(
+    task: Task,
+    tokenizer: Tokenizer,
+    split: str,
+    num_shards: int,
+    seed: int,
+    num_examples: int,
+    counts: Counts,
+) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "longsum_jax": getattr(longsum_jax, "__version__", "unknown"),
+        "task": dataclasses.asdict(task),
+        "split": split,
+        "seed": seed,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "num_shards": num_shards,
+        "examples": num_examples,
+        "counts": dataclasses.asdict(counts),
+    }
 
-    with tqdm(examples, desc=f"preparing {name}", unit=" examples", disable=not show) as line:
-        for example in line:
-            yield example
-            if show and line.n % 100 == 0:
-                line.set_postfix(
-                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
-                )
+
+def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts) -> None:
+    if len(lengths) == 0:
+        raise InputError(
+            f'task "{task.name}", split "{split}": none of {counts.read} documents gives an '
+            "example, all are too short; for short documents use "
+            'gap_sentences.short_documents="one" or a larger ratio'
+        )
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -248,15 +278,16 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         metadata = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{directory} is not a prepared directory (no {METADATA}); make one with longsum prepare"
+            f"{directory} is not a prepared directory (no {METADATA}); make one with longsum "
+            "prepare"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
     version = metadata.get("format_version") if isinstance(metadata, dict) else None
     if version != FORMAT_VERSION:
         raise InputError(
-            f"{path}: format_version is {version}, this version of longsum_jax reads {FORMAT_VERSION}; "
-            "prepare the data again"
+            f"{path}: format_version is {version}, this version of longsum_jax reads "
+            f"{FORMAT_VERSION}; prepare the data again"
         )
     return metadata
 
@@ -270,22 +301,22 @@ def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | 
         )
 
 
-def _read_lengths(directory: Path, examples: int) -> np.ndarray:
-    path = directory / "lengths.npy"
+def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
+    path = directory / LENGTHS
     try:
         lengths = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} is missing or damaged ({error}); prepare the data again"
         ) from error
-    if lengths.shape != (examples, 2):
+    if lengths.shape != (num_examples, 2):
         raise InputError(
-            f"{path} has shape {lengths.shape}, not {(examples, 2)}; prepare the data again"
+            f"{path} has shape {lengths.shape}, not {(num_examples, 2)}; prepare the data again"
         )
     return lengths
 
 
-def _open_shard(path: Path, records: int) -> Any:
+def _open_shard(path: Path, num_records: int) -> Any:
     import grain
 
     if not path.exists():
@@ -296,9 +327,9 @@ def _open_shard(path: Path, records: int) -> Any:
         raise InputError(
             f"{path} is damaged ({error}); copy it again or prepare the data again"
         ) from error
-    if len(shard) != records:
+    if len(shard) != num_records:
         raise InputError(
-            f"{path} holds {len(shard)} examples, by {METADATA} it should be {records}; "
+            f"{path} holds {len(shard)} examples, by {METADATA} it should be {num_records}; "
             "copy it again or prepare the data again"
         )
     return shard

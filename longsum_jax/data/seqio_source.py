@@ -1,6 +1,9 @@
-"""TFDS data sets through seqio Tasks. Everything of TensorFlow is imported inside the functions."""
+"""TFDS data sets as seqio Tasks, for caches that ``seqio_cache_tasks`` writes on a cluster.
 
-import contextlib
+TensorFlow and seqio are imported inside the functions. Without a cache the same documents come
+from ``tfds_source``, which needs no seqio.
+"""
+
 import dataclasses
 import hashlib
 import json
@@ -9,24 +12,30 @@ from typing import Any
 
 from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import TASKS, Task
-from longsum_jax.errors import InputError
+from longsum_jax.data.tfds_source import (
+    cannot_open,
+    default_id,
+    keep_tensorflow_off_accelerators,
+    not_installed,
+    tfds_name,
+)
 from longsum_jax.text.documents import Document
+from longsum_jax.text.gap_sentences import gap_sentence_texts
 
 FIELDS = ("id", "document", "summary", "query")
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
-    """Yields the documents (or pieces) of a TFDS-backed task in TFDS's own fixed order, unshuffled.
+    """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
-    Reads what ``seqio_cache_tasks`` wrote where the task names a ``cache_dir``.
+    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data set itself.
 
     Raises:
         InputError: TensorFlow is not installed, or TFDS cannot give the data set.
     """
-    dataset = _open(task, split)
-    for number, record in enumerate(dataset.as_numpy_iterator()):
+    has_summary = task.needs_summary or selects_before_cache(task)
+    for number, record in enumerate(_open(task, split).as_numpy_iterator()):
         texts = {field: record[field].decode("utf-8") for field in FIELDS}
-        has_summary = task.needs_summary or selects_before_cache(task)
         yield Document(
             id=texts["id"] or f"{task.name}/{split}:{number}",
             document=texts["document"],
@@ -38,42 +47,47 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 def register(task: Task) -> str:
     """Adds the seqio Task of ``task`` to seqio's registry, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. What is costly and needs no tokenizer,
-    pieces and gap sentences, comes before the cache placeholder, so that ``seqio_cache_tasks`` does
-    it on a cluster.
+    Its examples are texts: id, document, summary, query. Work that is costly and needs no
+    tokenizer, pieces and gap sentences, comes before the cache placeholder, so that
+    ``seqio_cache_tasks`` does it on a cluster.
     """
     seqio = import_seqio()
     name = seqio_name(task)
     if name in seqio.TaskRegistry.names():
         return name
+    preprocessors = [_reader(task)]
+    if task.piece_words is not None:
+        preprocessors.append(_cutter(task))
+    if selects_before_cache(task):
+        preprocessors.append(_selector(task))
     text = seqio.Feature(
         seqio.PassThroughVocabulary(size=1), add_eos=False, dtype=_string_type(), rank=0
     )
-    cutting = [] if task.piece_words is None else [_cutter(task)]
-    selection = [_selector(task)] if selects_before_cache(task) else []
     seqio.TaskRegistry.add(
         name,
         source=seqio.TfdsDataSource(
-            tfds_name=_tfds_name(task),
-            tfds_data_dir=task.data_dir,
-            splits=dict(task.splits),
+            tfds_name=tfds_name(task), tfds_data_dir=task.data_dir, splits=dict(task.splits)
         ),
-        preprocessors=[_reader(task), *cutting, *selection, seqio.CacheDatasetPlaceholder()],
+        preprocessors=[*preprocessors, seqio.CacheDatasetPlaceholder()],
         output_features=dict.fromkeys(FIELDS, text),
     )
     return name
 
 
 def seqio_name(task: Task) -> str:
-    """Returns longsum_jax_NAME; a changed task gets a name of its own, so that caches never mix."""
-    changed = _content(task) != _content(TASKS.get(task.name))
-    digest = hashlib.sha256(json.dumps(_content(task), sort_keys=True).encode()).hexdigest()[:8]
-    return f"longsum_jax_{task.name}" + (f"_{digest}" if changed else "")
+    """Returns longsum_jax_NAME; a changed task gets a hash after it, so that caches never mix."""
+    name = f"longsum_jax_{task.name}"
+    if _content(task) == _content(TASKS.get(task.name)):
+        return name
+    content = json.dumps(_content(task), sort_keys=True)
+    return f"{name}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def selects_before_cache(task: Task) -> bool:
-    """Whether the seqio Task selects the gap sentences; a random choice waits for the run's
-    seed."""
+    """Tells whether the seqio Task selects the gap sentences.
+
+    A random choice waits for the run's seed.
+    """
     return task.objective == "gap_sentences" and task.gap_sentences.strategy != "random"
 
 
@@ -81,14 +95,10 @@ def import_seqio() -> Any:
     """Returns seqio, with TensorFlow kept away from the accelerators, which are JAX's."""
     try:
         import seqio
-        import tensorflow as tf
+
+        keep_tensorflow_off_accelerators()
     except ImportError as error:
-        raise InputError(
-            f'TFDS data sets need {error.name}: pip install "longsum_jax[data]", or read JSON lines (source=json:...)'
-        ) from error
-    with contextlib.suppress(RuntimeError):  # TensorFlow is running already: too late, and not ours
-        for kind in ("GPU", "TPU"):
-            tf.config.set_visible_devices([], kind)
+        raise not_installed(error.name) from error
     return seqio
 
 
@@ -107,23 +117,11 @@ def _open(task: Task, split: str) -> Any:
             try_in_mem_cache=False,
         )
     except Exception as error:  # TFDS raises whatever its downloaders do
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        place = task.data_dir or "the default TFDS directory"
-        raise InputError(
-            f'cannot open split "{split}" of {task.source} in {place}: {reason}; '
-            "prepare it with `tfds build` or read JSON lines (source=json:...)"
-        ) from error
-
-
-def _tfds_name(task: Task) -> str:
-    """Returns the name with a version, which seqio asks for: the newest where the task names
-    none."""
-    name = task.source.removeprefix("tfds:")
-    return name if ":" in name else f"{name}:*.*.*"
+        raise cannot_open(task, split, error) from error
 
 
 def _content(task: Task | None) -> dict[str, Any] | None:
-    """What decides which texts the seqio Task gives."""
+    """Returns the options that decide which texts the seqio Task gives."""
     if task is None:
         return None
     keys = (
@@ -138,10 +136,8 @@ def _content(task: Task | None) -> dict[str, Any] | None:
     )
     content = {key: getattr(task, key) for key in keys}
     if task.objective == "gap_sentences":
-        content |= {
-            "gap_sentences": dataclasses.asdict(task.gap_sentences),
-            "piece_words": task.piece_words,
-        }
+        content["gap_sentences"] = dataclasses.asdict(task.gap_sentences)
+        content["piece_words"] = task.piece_words
     return content | {"splits": dict(task.splits)}
 
 
@@ -162,71 +158,65 @@ def _reader(task: Task) -> Any:
     def text(record: dict, key: str | None) -> Any:
         if not key:
             return tf.constant("")
-        value = (
-            record[key]
-            if "+" not in key
-            else tf.strings.join([record[k] for k in key.split("+")], ": ")
-        )
+        if "+" in key:
+            value = tf.strings.join([record[name] for name in key.split("+")], ": ")
+        else:
+            value = record[key]
         if value.dtype != tf.string:  # a number as id
             value = tf.strings.as_string(value)
         return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
 
-    def read(dataset: Any) -> Any:
-        return dataset.map(
-            lambda record: {field: text(record, keys.get(field)) for field in FIELDS}
-        )
+    def read(record: dict) -> dict:
+        return {field: text(record, keys.get(field)) for field in FIELDS}
 
-    return read
+    return lambda dataset: dataset.map(read)
 
 
 def _cutter(task: Task) -> Any:
-    """Returns the preprocessor that replaces each document by its pieces.
-
-    A document without an id is named by its content: Beam caches records in any order, so that
-    counting them would not give the same ids everywhere.
-    """
+    """Returns the preprocessor that replaces each document by its pieces."""
     import numpy as np
     import tensorflow as tf
 
     def cut(name: bytes, text: bytes) -> tuple[Any, Any]:
-        name = name.decode("utf-8") or f"{task.name}:{hashlib.sha256(text).hexdigest()[:16]}"
-        found = list(
-            in_pieces([Document(name, text.decode("utf-8"), None, None)], task.piece_words)
-        )
-        ids, texts = (
-            [piece.id.encode() for piece in found],
-            [piece.document.encode() for piece in found],
-        )
+        document_text = text.decode("utf-8")
+        document_id = name.decode("utf-8") or default_id(task, "", 0, document_text)
+        document = Document(document_id, document_text, None, None)
+        pieces = list(in_pieces([document], task.piece_words))
+        ids = [piece.id.encode() for piece in pieces]
+        texts = [piece.document.encode() for piece in pieces]
         return np.array(ids, object), np.array(texts, object)
 
-    def pieces(record: dict) -> tuple[dict, dict]:
+    def cut_record(record: dict) -> tuple[dict, dict]:
         ids, texts = tf.numpy_function(
             cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False
         )
-        return record, {
+        columns = {
             "id": tf.ensure_shape(ids, [None]),
             "document": tf.ensure_shape(texts, [None]),
         }
+        return record, columns
 
     def spread(record: dict, columns: dict) -> Any:
         return tf.data.Dataset.from_tensor_slices(columns).map(lambda piece: record | piece)
 
-    return lambda dataset: dataset.map(pieces, num_parallel_calls=tf.data.AUTOTUNE).flat_map(spread)
+    def preprocess(dataset: Any) -> Any:
+        cut_records = dataset.map(cut_record, num_parallel_calls=tf.data.AUTOTUNE)
+        return cut_records.flat_map(spread)
+
+    return preprocess
 
 
 def _selector(task: Task) -> Any:
-    """Returns the preprocessor that puts source and target of the gap-sentence objective in
-    place."""
+    """Returns the preprocessor that makes source and target of gap sentences."""
     import tensorflow as tf
 
-    from longsum_jax.data.examples.summarization import select_gap_sentences
-
     def select(text: bytes) -> tuple[bytes, bytes]:
-        found = select_gap_sentences(task, text.decode("utf-8"))
-        source, target = found or (text.decode("utf-8"), "")  # an empty target says: too short
+        document = text.decode("utf-8")
+        texts = gap_sentence_texts(document, task.gap_sentences)
+        source, target = texts or (document, "")  # an empty target marks it as too short
         return source.encode(), target.encode()
 
-    def apply(record: dict) -> dict:
+    def select_record(record: dict) -> dict:
         # numpy_function, not py_function: only the former lets an iterator's position be saved.
         source, target = tf.numpy_function(
             select, [record["document"]], [tf.string] * 2, stateful=False
@@ -236,4 +226,4 @@ def _selector(task: Task) -> Any:
             "summary": tf.ensure_shape(target, []),
         }
 
-    return lambda dataset: dataset.map(apply, num_parallel_calls=tf.data.AUTOTUNE)
+    return lambda dataset: dataset.map(select_record, num_parallel_calls=tf.data.AUTOTUNE)

@@ -1,4 +1,4 @@
-"""One way to the documents of every task, wherever they lie."""
+"""One way to the documents of every task, whatever the source."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,44 +9,52 @@ from longsum_jax.text.documents import Document, read_json_lines
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
-    """Yields the documents of a split, every time the same ones in the same order; their pieces
-    with ``piece_words``.
+    """Yields the documents of a split, or their pieces, always the same ones in the same order.
 
-    Documents of gap-sentence tasks have no summary, unless they come from a seqio pipeline that has
-    selected the sentences already.
+    Documents of gap-sentence tasks have no summary, unless they come from a seqio cache, for which
+    the sentences were selected before.
+
+    Args:
+        task: its ``source`` and ``cache_dir`` say where to read; with ``piece_words`` long
+            documents are cut.
+        split: a key of ``task.splits``.
 
     Raises:
         InputError: unknown split, or data that is missing or malformed (names file and line).
     """
     source_split = task.source_split(split)
     scheme, _, place = task.source.partition(":")
-    if scheme == "tfds":
+    if scheme == "tfds" and task.cache_dir is not None:
         from longsum_jax.data import seqio_source  # needs the extra "data"
 
-        return seqio_source.documents(task, split)
-    embedded = scheme == "embedded"
-    docs = (
-        _embedded_documents(source_split)
-        if embedded
-        else _json_documents(task, place, source_split)
-    )
+        return seqio_source.documents(task, split)  # in pieces already
+    if scheme == "tfds":
+        from longsum_jax.data import tfds_source  # needs the extra "data"
+
+        docs = tfds_source.documents(task, split)
+    elif scheme == "embedded":
+        docs = _embedded_documents(source_split)
+    else:
+        docs = _json_documents(task, place, source_split)
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
 
 
 def _embedded_documents(split: str) -> Iterator[Document]:
-    """The language documentation of the running Python; a tenth of it, by hash, is for
-    validation."""
+    """Yields the language documentation of the running Python.
+
+    A tenth of it, chosen by hash, is for validation.
+    """
     from pydoc_data.topics import topics
 
     by_hash = sorted(topics, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     held_out = set(by_hash[-(len(by_hash) // 10) :])
     for name in sorted(topics):
         if (name in held_out) == (split == "validation"):
-            # A label for runs that only show that everything works: what kind of page it is.
-            label = "statement" if "statement" in topics[name].partition("\n")[0] else "other"
-            yield Document(
-                id=f"pydoc:{name}", document=topics[name], summary=None, query=None, label=label
-            )
+            text = topics[name]
+            title = text.partition("\n")[0]
+            # A label for runs that only show that everything works.
+            label = "statement" if "statement" in title else "other"
+            yield Document(f"pydoc:{name}", text, summary=None, query=None, label=label)
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
@@ -61,14 +69,12 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
     )
     if not task.holds_out:
         return docs
+    for_training = split == "train"
     return (
-        document
-        for document in docs
-        if _is_held_out(document.id, task.held_out) != (split == "train")
+        document for document in docs if _is_held_out(document.id, task.held_out) != for_training
     )
 
 
-def _is_held_out(name: str, share: float) -> bool:
-    """Whether the document of this id is not for training: a fixed draw, wherever in the file it
-    stands."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) < share * 2**64
+def _is_held_out(document_id: str, share: float) -> bool:
+    """Tells whether a document is not for training: a draw that depends on its id alone."""
+    return int.from_bytes(hashlib.sha256(document_id.encode()).digest()[:8]) < share * 2**64

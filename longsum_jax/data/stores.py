@@ -1,6 +1,6 @@
 """Stores of examples: in memory, and streamed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -10,7 +10,7 @@ from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.segment_inputs import Auxiliary
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
@@ -20,14 +20,13 @@ class ExampleList(Sequence[Example]):
     Attributes:
         lengths: int32 [n, 2], tokens of source and target after truncation; see
             ``example_lengths``.
-        counts: what became of the documents that were read.
+        counts: numbers of the documents that were read.
     """
 
     def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
         self._examples = list(examples)
-        self.lengths = np.array([example_lengths(e) for e in self._examples], np.int32).reshape(
-            -1, 2
-        )
+        lengths = [example_lengths(example) for example in self._examples]
+        self.lengths = np.array(lengths, np.int32).reshape(-1, 2)
         self.counts = counts or Counts()
 
     def __len__(self) -> int:
@@ -43,9 +42,9 @@ def load_examples(
     split: str,
     *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> ExampleList:
-    """Reads a split into memory; ``auxiliary`` as in ``make_examples``."""
+    """Reads a split into memory; arguments as in ``make_examples``."""
     counts = Counts()
     docs = documents(task, split)
     examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
@@ -59,9 +58,17 @@ class ExampleStream:
     from the first document again, which gives the same examples at the price of the time. The
     length is unknown before the end, where ``stream[index]`` raises IndexError.
 
-    Attributes:
+    Args:
+        task, tokenizer, seed, auxiliary: see ``make_examples``.
+        split: of the task.
         window: examples held at a time; the block within which ``Batches`` can shuffle.
-        counts: what became of the documents read since the start of the source.
+
+    Attributes:
+        window: as given.
+        counts: numbers of the documents read since the start of the source.
+
+    Raises:
+        InputError: a window below 1, or an unknown split.
     """
 
     def __init__(
@@ -72,13 +79,16 @@ class ExampleStream:
         window: int,
         *,
         seed: int = 0,
-        auxiliary: Auxiliary = Auxiliary(),
-    ) -> None:
+        auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+    ):
         if window < 1:
             raise InputError(f"window={window} must be at least 1 example")
-        task.source_split(split)
+        task.source_split(split)  # raises for an unknown one
         self.window = window
-        self._task, self._tokenizer, self._split, self._seed = task, tokenizer, split, seed
+        self._task = task
+        self._tokenizer = tokenizer
+        self._split = split
+        self._seed = seed
         self._auxiliary = auxiliary
         self._restart()
 
@@ -89,8 +99,7 @@ class ExampleStream:
         return self._examples[index - self._start]
 
     def count_from(self, start: int, limit: int) -> int:
-        """Returns how many examples lie in [start, start + limit), which must be inside one
-        window."""
+        """Returns the number of examples in [start, start + limit), a range inside one window."""
         self._seek(start)
         return max(0, min(limit, self._start + len(self._examples) - start))
 
@@ -103,7 +112,7 @@ class ExampleStream:
 
     def _restart(self) -> None:
         self.counts = Counts()
-        self._source: Iterator[Example] = make_examples(
+        self._source = make_examples(
             self._task,
             self._tokenizer,
             documents(self._task, self._split),

@@ -1,4 +1,4 @@
-"""Named data sets: where the documents lie, what is made of them, and how long they may be."""
+"""Named data sets: the source of the documents, the examples made of them, and their lengths."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
-# Text fields of Task for which an override "" means the task's own value, as in config files.
-_BLANK_KEEPS_OWN = (
+# Fields of Task for which an override "" means the named task's value, as in config files.
+_BLANK_MEANS_DEFAULT = (
     "source",
     "document_key",
     "summary_key",
@@ -25,20 +25,20 @@ _JSON_DOCUMENT_KEYS = {
     "summarize": "document",
     "summarize_segments": "document",
     "extract": "document",
+    "gap_sentences": "text",
 }
-_JSON_DOCUMENT_KEYS |= {"gap_sentences": "text"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One data set and what a model is to do with it.
+    """A data set, and what a model learns from it.
 
     Attributes:
         name: as in ``TASKS``.
-        source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]", or
-            "json:GLOB" (JSON lines, plain, .gz or .xz; "{split}" in it stands for the split's
-            name).
-        splits: split name here to split name in the source.
+        source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
+            (through seqio where ``cache_dir`` is set), or "json:GLOB" (JSON lines, plain, .gz or
+            .xz; "{split}" in it stands for the split's name).
+        splits: names of splits, and their names in the source.
         document_key: field with the document; "a+b" joins two equally long lists line by line ("a:
             b").
         summary_key: field with the summary; not read by gap-sentence tasks.
@@ -54,14 +54,14 @@ class Task:
             "extract"; see ``segments`` for "summarize_segments".
         max_target_length: tokens of the target (of a segment), end of sequence included.
         max_parts: sentences ("extract") or segments ("summarize_segments") read of a document.
-        segments: how documents are cut and read ("summarize_segments").
+        segments: options by which documents are cut and read ("summarize_segments").
         prefix: text put before every source, and before every piece of a masked language model.
         labels: names of the classes in the order of their numbers; empty to collect them from the
             data.
         multi_label: whether a document may have several labels, or none; the data say so where
             labels are collected.
         held_out: share of the documents that make up the splits other than "train" of a "json:"
-            source without "{split}"; which ones depends on their ids alone.
+            source without "{split}"; the choice depends on their ids alone.
         gap_sentences: options of the gap-sentence objective.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
             this many words at sentence ends; each piece is a document of its own with id
@@ -99,20 +99,20 @@ class Task:
         scheme, _, rest = self.source.partition(":")
         if self.source != "embedded" and (scheme not in ("tfds", "json") or not rest):
             raise InputError(
-                f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, json:GLOB'
+                f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, '
+                "json:GLOB"
             )
         for key in ("max_source_length", "max_target_length"):
-            if getattr(self, key) < 2:
-                raise InputError(
-                    f'task "{self.name}": {key}={getattr(self, key)} must be at least 2'
-                )
+            length = getattr(self, key)
+            if length < 2:
+                raise InputError(f'task "{self.name}": {key}={length} must be at least 2')
         if self.max_parts < 1:
             raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
         self._check_piece_words()
         if self.objective == "classify" and scheme == "tfds":
             raise InputError(
-                f'task "{self.name}": labels are read from JSON lines alone, not from {self.source}; write the data '
-                "as JSON lines and give source=json:FILE"
+                f'task "{self.name}": labels are read from JSON lines alone, not from '
+                f"{self.source}; write the data as JSON lines and give source=json:FILE"
             )
         if not 0 <= self.held_out < 1:
             raise InputError(
@@ -124,30 +124,33 @@ class Task:
             return
         if self.objective != "gap_sentences":
             raise InputError(
-                f'task "{self.name}": piece_words={self.piece_words} is for objective="gap_sentences" alone, a summary '
-                "or label belongs to the whole document; leave it out"
+                f'task "{self.name}": piece_words={self.piece_words} is for '
+                'objective="gap_sentences" alone, a summary or label belongs to the whole '
+                "document; leave it out"
             )
         if self.piece_words < MIN_PIECE_WORDS:
             raise InputError(
-                f'task "{self.name}": piece_words={self.piece_words} must be at least {MIN_PIECE_WORDS}; a piece needs '
-                "several sentences"
+                f'task "{self.name}": piece_words={self.piece_words} must be at least '
+                f"{MIN_PIECE_WORDS}; a piece needs several sentences"
             )
 
     @property
     def needs_summary(self) -> bool:
-        """Whether a document without a summary is of no use."""
+        """Tells whether a document without a summary is of no use."""
         return self.objective in ("summarize", "summarize_segments", "extract")
 
     @property
     def holds_out(self) -> bool:
-        """Whether its splits are shares of the same files."""
-        return (
-            self.held_out > 0 and self.source.startswith("json:") and "{split}" not in self.source
-        )
+        """Tells whether the splits are shares of the same files."""
+        same_files = self.source.startswith("json:") and "{split}" not in self.source
+        return self.held_out > 0 and same_files
 
     def source_split(self, split: str) -> str:
-        """Returns the source's own name of ``split``, or raises InputError that lists the known
-        ones."""
+        """Returns the source's name of ``split``.
+
+        Raises:
+            InputError: unknown split; lists the known ones.
+        """
         if split not in self.splits:
             raise InputError(
                 f'task "{self.name}" has no split "{split}"; {did_you_mean(split, self.splits)}'
@@ -161,7 +164,7 @@ def get_task(name: str, **overrides: Any) -> Task:
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
     for encoders) unless the keys are given too. An empty string for source, document_key,
-    summary_key, query_key, label_key, data_dir or cache_dir stands for the task's own value.
+    summary_key, query_key, label_key, data_dir or cache_dir stands for the value in ``TASKS``.
     Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
@@ -171,12 +174,13 @@ def get_task(name: str, **overrides: Any) -> Task:
         raise InputError(f'unknown task "{name}"; {did_you_mean(name, TASKS)}')
     task = TASKS[name]
     overrides = {
-        key: value for key, value in overrides.items() if value != "" or key not in _BLANK_KEEPS_OWN
+        key: value
+        for key, value in overrides.items()
+        if value != "" or key not in _BLANK_MEANS_DEFAULT
     }
     values = {field.name: getattr(task, field.name) for field in dataclasses.fields(Task)}
     if str(overrides.get("source", "")).startswith("json:"):
-        objective = overrides.get("objective", task.objective)
-        values |= _json_fields(objective)
+        values |= _json_fields(overrides.get("objective", task.objective))
     if overrides.get("objective", "gap_sentences") != "gap_sentences":
         values["piece_words"] = None
     return from_dict(Task, values | overrides, f'task "{name}"')
@@ -275,7 +279,7 @@ _TASKS = (
     ),
 )
 
-# Files of one's own, for configs that take a data set by name of its files.
+# Files of the user, for configs that take a data set by the names of its files.
 _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
     Task("summaries", _JSON_FILES, query_key="query", id_key="id"),

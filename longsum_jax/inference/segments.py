@@ -1,15 +1,15 @@
 """Summaries of documents of any length in constant device memory, segment by segment.
 
-Every segment goes through the same compiled program, ``_summarize_segment``:
+Every segment goes through the same compiled program, ``_summarize_segment``, which gets the memory
+of the segments before it:
 
-    memory 0          memory 1                  memory 2
-       |      +----------+        +----------------+
-       v      |          v        |
-    segment 0 +       segment 1   +     segment 2 ...      read with the memory so far
-       v                 v                 v
-    summary 0         summary 1         summary 2          searched for, then remembered
+    memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
+    memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
+    ...
 
-The summaries of a document's segments are joined (AWESOME, appendix A).
+Reading encodes a segment, searching leaves the memory as it is, and writing gives the summary that
+was found to the decoder once more, to be remembered. The summaries of a document's segments are
+joined (AWESOME, appendix A).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -7,6 +7,7 @@ place of each target sentence (PEGASUS, section 3.1).
 
 import collections
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -98,6 +99,24 @@ def gap_sentence_example(
     for index in selected:
         source[index] = options.mask_token
     return GapExample(" ".join(text for text in source if text is not None), target)
+
+
+def gap_sentence_texts(
+    text: str, options: GapSentenceOptions, seed: int = 0
+) -> tuple[str, str] | None:
+    """Returns source and target of a document, or None if it is too short.
+
+    Args:
+        text: the document.
+        options: what is selected and how.
+        seed: of strategy "random"; that choice depends on the seed and the text alone, so it is the
+            same in whatever file, order or shard the document comes.
+    """
+    digest = hashlib.sha256(text.encode()).digest()
+    entropy = [seed, int.from_bytes(digest[:8], "little")]
+    rng = np.random.Generator(np.random.PCG64(entropy))
+    example = gap_sentence_example(text, options, rng)
+    return None if example is None else (example.source, example.target)
 
 
 def select_gap_sentences(

@@ -53,8 +53,9 @@ class SegmentInputOptions:
         num_vectors: the number of tokens of important sentences that a segment reads as vectors;
             equal to ``salient_vectors`` of the model.
         extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
-            empty for ``central_sentences``.
-        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF.
+            empty for ``central_sentences``. In a model's config.json: a subdirectory beside it.
+        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF. In a
+            model's config.json: a subdirectory beside it.
     """
 
     segment_length: int = 1024
@@ -173,6 +174,9 @@ class Auxiliary(NamedTuple):
     extract: Extract = central_sentences
 
 
+DEFAULT_AUXILIARY = Auxiliary()
+
+
 def read_segment_inputs(
     text: str,
     tokenizer: Tokenizer,
@@ -182,7 +186,7 @@ def read_segment_inputs(
     query: str | None = None,
     max_tokens: int | None = None,
     max_segments: int | None = None,
-    auxiliary: Auxiliary = Auxiliary(),
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> SegmentInputs:
     """Cuts a document into segments and builds their sources.
 

@@ -263,11 +263,14 @@ def _split_long(
 
 
 def _pieces(text: str, count: int) -> list[str]:
-    """Cuts ``text`` into at most ``count`` pieces of nearly equal length, before spaces."""
-    reach = len(text) // count
+    """Cuts ``text`` into at most ``count`` pieces of nearly equal length, before spaces.
+
+    A text without tokens, for which ``count`` is 0, stays whole.
+    """
     bounds = {0, len(text)}
     for i in range(1, count):
-        bounds.add(_space_before(text, len(text) * i // count, reach))
+        goal = len(text) * i // count
+        bounds.add(_space_before(text, goal, reach=len(text) // count))
     return [text[start:stop] for start, stop in itertools.pairwise(sorted(bounds))]
 
 

@@ -7,7 +7,7 @@ import pytest
 from longsum_jax.commands.console import keep_compiled_programs
 
 PROGRAM = """
-from longsum_jax import console
+from longsum_jax.commands import console
 def main(argv):
     import jax
     print(jax.jit(lambda x: x + 1)(1))

@@ -13,7 +13,7 @@ from longsum_jax.data import seqio_source
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Counts
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.pieces import cut
+from longsum_jax.data.pieces import cut_text
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream
@@ -47,6 +47,7 @@ def build(directory: Path) -> None:
     dialogues = {
         "speaker": [["A", "B"]] * 2,
         "utt": [["hello", "good day"]] * 2,
+        "odd": [["one", "two", "three"]] * 2,
         "summary": ["s"] * 2,
     }
     kinds = {list: tfds.features.Sequence(tfds.features.Text()), int: np.int32}
@@ -77,8 +78,10 @@ def check_documents(directory: Path) -> dict:
     return {
         "first": read[0],
         "second": read[1],
+        "piped": list(seqio_source.documents(task, "train")),
         "rows": rows,
         "joined": [d.document for d in documents(joined, "train")],
+        "piped_joined": [d.document for d in seqio_source.documents(joined, "train")],
         "numbered": [d.id for d in documents(nameless, "train")][:2],
     }
 
@@ -106,12 +109,13 @@ def check_batches(directory: Path) -> dict:
 
 def check_selection(directory: Path) -> dict:
     task = task_of(directory, "c4", source="tfds:reports", document_key="document", id_key="name")
-    in_pipeline = list(documents(task, "train"))
+    in_pipeline = list(seqio_source.documents(task, "train"))
     order = {f"n{i}": text for i, text in enumerate(texts())}
     in_python = [
         Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline
     ]
-    return made("pipeline", task, in_pipeline) | made("python", task, in_python)
+    found = made("pipeline", task, in_pipeline) | made("python", task, in_python)
+    return found | made("direct", task, list(documents(task, "train")))
 
 
 def made(name: str, task: Task, docs: list[Document]) -> dict:
@@ -135,27 +139,32 @@ def piece_task(directory: Path, **overrides) -> Task:
 
 def check_pieces(directory: Path) -> dict:
     order = [d.id for d in documents(piece_task(directory, piece_words=None), "train")]
+    numbered = piece_task(directory, id_key="number", piece_words=None)
     whole = [texts()[int(name.removeprefix("n"))] for name in order]
     in_python = [
         Document(f"{name}#{number}", piece, None, None)
         for name, text in zip(order, whole, strict=True)
-        for number, piece in enumerate(cut(text, 20))
+        for number, piece in enumerate(cut_text(text, 20))
     ]
     found = {}
     for strategy in ("independent", "random"):
         task = piece_task(directory, strategy=strategy)
-        found |= made(f"{strategy}_pipeline", task, list(documents(task, "train")))
+        found |= made(f"{strategy}_pipeline", task, list(seqio_source.documents(task, "train")))
+        found |= made(f"{strategy}_direct", task, list(documents(task, "train")))
         found |= made(f"{strategy}_python", task, in_python)
+    nameless = piece_task(directory, id_key=None)
     return {
         "pieces": found,
-        "nameless_ids": [d.id for d in documents(piece_task(directory, id_key=None), "train")],
+        "nameless_ids": [d.id for d in seqio_source.documents(nameless, "train")],
+        "direct_nameless_ids": [d.id for d in documents(nameless, "train")],
         "digests": [
-            (hashlib.sha256(text.encode()).hexdigest()[:16], len(cut(text, 20))) for text in whole
+            (hashlib.sha256(text.encode()).hexdigest()[:16], len(cut_text(text, 20)))
+            for text in whole
         ],
-        "number_ids": sorted(
-            d.id
-            for d in documents(piece_task(directory, id_key="number", piece_words=None), "train")
-        ),
+        "number_ids": [
+            sorted(d.id for d in read(numbered, "train"))
+            for read in (documents, seqio_source.documents)
+        ],
     }
 
 
@@ -172,7 +181,7 @@ def check_cached_pieces(directory: Path) -> dict:
     counts = Counts()
     list(make_examples(cached, TOKENIZER, documents(cached, "train"), counts=counts))
     return {
-        "uncached_pieces": list(documents(task, "train")),
+        "uncached_pieces": list(seqio_source.documents(task, "train")),
         "cached_pieces": sorted(documents(cached, "train")),
         "cached_read": counts.read,
     }
@@ -222,13 +231,15 @@ def check_builder(task: Task, directory: Path) -> str:
     for key in task.document_key.split("+"):  # mock lists differ in length and cannot be joined
         task = dataclasses.replace(task, document_key=key, data_dir=str(directory / "mock"))
         for split in task.splits:
-            with tfds.testing.mock_data(num_examples=2):
-                docs = list(documents(task, split))
-            needs_summary = task.objective == "summarize"
-            if len(docs) != 2 or not all(
-                d.document and (d.summary or not needs_summary) for d in docs
-            ):
-                return f"{key}, {split}: {docs}"
+            first = split == next(iter(task.splits))  # one is enough: they have the same fields
+            for read in (documents, seqio_source.documents)[: 1 + first]:
+                with tfds.testing.mock_data(num_examples=2):
+                    docs = list(read(task, split))
+                needs_summary = task.objective == "summarize"
+                if len(docs) != 2 or not all(
+                    d.document and (d.summary or not needs_summary) for d in docs
+                ):
+                    return f"{key}, {split}: {docs}"
     return "texts"
 
 
@@ -251,11 +262,18 @@ def check_registry(directory: Path) -> dict:
 
 
 def check_missing(directory: Path) -> dict:
-    try:
-        list(documents(task_of(directory, "c4", source="tfds:no_such_set"), "train"))
-    except InputError as error:
-        return {"missing": str(error)}
-    return {"missing": "no error"}
+    found = {}
+    for name, overrides in (
+        ("missing", {"source": "tfds:no_such_set"}),
+        ("no_field", {"source": "tfds:reports", "document_key": "documnt"}),
+        ("uneven", {"source": "tfds:dialogues", "document_key": "speaker+utt+odd"}),
+    ):
+        task = task_of(directory, "c4", **overrides)
+        try:
+            found[name] = list(documents(task, "train"))
+        except InputError as error:
+            found[name] = str(error)
+    return found
 
 
 def check_devices(directory: Path) -> dict:

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from longsum_jax.data.examples.classification import label_numbers
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.labels import label_numbers, labelled
+from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.stores import load_examples
 from longsum_jax.data.tasks import get_task
@@ -42,14 +43,17 @@ def document(label, name="d"):
     ],
 )
 def test_names_are_collected_in_sorted_order(task_of, labels, names, multi_label):
-    task = labelled(task_of(*labels), "train")
+    task = collect_labels(task_of(*labels), "train")
     assert (task.labels, task.multi_label) == (names, multi_label)
 
 
 def test_names_that_a_model_or_the_task_has(task_of):
-    assert labelled(task_of("a", "b"), "train", ("b", "c", "a")).labels == ("b", "c", "a")
-    assert labelled(task_of("a", "b", labels=("b", "a")), "train", ("x", "y")).labels == ("b", "a")
-    assert labelled(task_of(1, 0), "train", ("NEGATIVE", "POSITIVE")).labels == (
+    assert collect_labels(task_of("a", "b"), "train", ("b", "c", "a")).labels == ("b", "c", "a")
+    assert collect_labels(task_of("a", "b", labels=("b", "a")), "train", ("x", "y")).labels == (
+        "b",
+        "a",
+    )
+    assert collect_labels(task_of(1, 0), "train", ("NEGATIVE", "POSITIVE")).labels == (
         "NEGATIVE",
         "POSITIVE",
     )
@@ -81,11 +85,11 @@ def test_numbers_of_labels():
 )
 def test_labels_that_do_not_fit(task_of, labels, names, problem):
     with pytest.raises(InputError, match=problem):
-        labelled(task_of(*labels), "train", names)
+        collect_labels(task_of(*labels), "train", names)
 
 
 def test_examples_hold_text_and_numbers(task_of, tokenizer):
-    task = labelled(task_of("x", "y"), "train")
+    task = collect_labels(task_of("x", "y"), "train")
     examples = load_examples(task, tokenizer, "train")
     assert [e["labels"].tolist() for e in examples] == [[0], [1]]
     assert examples[1]["input_ids"].tolist() == [*(byte + 3 for byte in b"Text 1."), 1]

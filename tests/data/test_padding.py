@@ -3,7 +3,7 @@ import pytest
 
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.padding import PartShape, pad_batch
+from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.prepared import pack, unpack
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
@@ -19,7 +19,7 @@ def example(index, parts, targets=None, labels=()):
         labels=np.array(labels, np.int32),
         source_tokens=sum(parts),
         target_tokens=0,
-        part_lengths=np.array(parts, np.int32),
+        segment_lengths=np.array(parts, np.int32),
     )
     if targets is not None:
         made["labels"] = np.concatenate(
@@ -31,7 +31,7 @@ def example(index, parts, targets=None, labels=()):
 
 def test_every_part_has_a_row():
     examples = [example(0, [2, 3], labels=[0, 1]), example(1, [1, 1, 4], labels=[1, -100, 0])]
-    batch = pad_batch(examples, rows=3, source_length=4, parts=PartShape(5), pad_id=7)
+    batch = pad_batch(examples, rows=3, source_length=4, segments=SegmentShape(5), pad_id=7)
     assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {
         "input_ids": ((3, 4, 5), np.int32),
         "attention_mask": ((3, 4, 5), bool),
@@ -39,7 +39,7 @@ def test_every_part_has_a_row():
     }
     for row, made in enumerate([*examples, None]):
         expected = np.full((4, 5), 7)
-        for part, length in enumerate(made["part_lengths"] if made else []):
+        for part, length in enumerate(made["segment_lengths"] if made else []):
             expected[part, :length] = 10 * part + 1 + np.arange(length)
         assert batch["input_ids"][row].tolist() == expected.tolist()
         assert (batch["attention_mask"][row] == (expected != 7)).all()
@@ -48,7 +48,7 @@ def test_every_part_has_a_row():
 
 def test_every_part_has_a_target():
     examples = [example(0, [1, 1, 1], [2, 0, 3])]
-    batch = pad_batch(examples, rows=2, source_length=4, parts=PartShape(1, 3))
+    batch = pad_batch(examples, rows=2, source_length=4, segments=SegmentShape(1, 3))
     expected = np.full((2, 4, 3), -100)
     expected[0, 0, :2], expected[0, 2] = [1, 2], [201, 202, 203]
     assert batch["labels"].tolist() == expected.tolist()
@@ -60,12 +60,12 @@ def test_the_number_of_parts_chooses_the_bucket():
     ]
     shapes = []
     for store in (ExampleList(examples), ExampleList(unpack(pack(e)) for e in examples)):
-        assert store.lengths.tolist() == [[len(e["part_lengths"]), 2] for e in examples]
+        assert store.lengths.tolist() == [[len(e["segment_lengths"]), 2] for e in examples]
         batches = Batches(
             store,
             batch_size=2,
             source_lengths=(2, 4),
-            parts=PartShape(3, 2),
+            segments=SegmentShape(3, 2),
             epochs=1,
             shuffle=None,
         )
@@ -82,13 +82,13 @@ def test_what_does_not_fit():
     options = {"batch_size": 1, "source_lengths": (2,)}
     with pytest.raises(
         InputError,
-        match='example "e0" has 3 parts and a target of 0 tokens, more than the last bucket',
+        match='example "e0" has 3 segments and a target of 0 tokens, more than the last bucket',
     ):
-        Batches(ExampleList([example(0, [1, 1, 1])]), parts=PartShape(3), **options)
-    with pytest.raises(InputError, match=r"or the parts' target length \(3\); raise these"):
-        Batches(ExampleList([example(0, [1], [4])]), parts=PartShape(3, 3), **options)
+        Batches(ExampleList([example(0, [1, 1, 1])]), segments=SegmentShape(3), **options)
+    with pytest.raises(InputError, match=r"or the segments' target length \(3\); raise these"):
+        Batches(ExampleList([example(0, [1], [4])]), segments=SegmentShape(3, 3), **options)
     with pytest.raises(
         InputError,
-        match='example "e0" has a part of 4 tokens, more than the batch\'s 3; make the ex',
+        match='example "e0" has a segment of 4 tokens, more than the batch\'s 3; make the ex',
     ):
-        next(Batches(ExampleList([example(0, [1, 4])]), parts=PartShape(3), **options))
+        next(Batches(ExampleList([example(0, [1, 4])]), segments=SegmentShape(3), **options))

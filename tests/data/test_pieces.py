@@ -4,7 +4,7 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from longsum_jax.data.pieces import begins_document, cut, in_pieces
+from longsum_jax.data.pieces import cut_text, in_pieces, is_first_piece
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.text.documents import Document
@@ -40,7 +40,7 @@ def slow_twin(text, piece_words):
 @pytest.mark.parametrize("piece_words", [20, 57, 200])
 def test_pieces_are_those_of_the_slow_twin(seed, piece_words):
     text = random_text(seed, sentences=90)
-    assert [split_sentences(piece) for piece in cut(text, piece_words)] == slow_twin(
+    assert [split_sentences(piece) for piece in cut_text(text, piece_words)] == slow_twin(
         text, piece_words
     )
 
@@ -48,7 +48,7 @@ def test_pieces_are_those_of_the_slow_twin(seed, piece_words):
 @pytest.mark.parametrize("piece_words", [50, 101, 640])
 def test_number_and_lengths(piece_words):
     text = random_text(0, sentences=400)
-    lengths = [len(piece.split()) for piece in cut(text, piece_words)]
+    lengths = [len(piece.split()) for piece in cut_text(text, piece_words)]
     assert len(lengths) == -(-len(text.split()) // piece_words)
     mean = sum(lengths) / len(lengths)
     assert all(
@@ -58,28 +58,28 @@ def test_number_and_lengths(piece_words):
 
 def test_nothing_is_lost_of_real_documents():
     for text in topics.values():
-        pieces = cut(text, 200)
+        pieces = cut_text(text, 200)
         if len(pieces) > 1:
             assert "\n\n".join(pieces) == "\n\n".join(split_sentences(text))
-    assert max(len(cut(text, 200)) for text in topics.values()) > 30
+    assert max(len(cut_text(text, 200)) for text in topics.values()) > 30
 
 
 def test_a_short_text_stays_as_it_is():
     text = "One  line.\nAnother\n\tline. "
-    assert cut(text, 4) == [text]
-    assert cut(text, 3) == ["One  line.", "Another line."]
-    assert cut(" ", 20) == [" "]
+    assert cut_text(text, 4) == [text]
+    assert cut_text(text, 3) == ["One  line.", "Another line."]
+    assert cut_text(" ", 20) == [" "]
 
 
 def test_a_long_sentence_is_never_cut():
-    assert cut(text_of([200]), 20) == [text_of([200])]
-    lengths = [len(piece.split()) for piece in cut(text_of([5, 5, 100, 5, 5]), 20)]
+    assert cut_text(text_of([200]), 20) == [text_of([200])]
+    lengths = [len(piece.split()) for piece in cut_text(text_of([5, 5, 100, 5, 5]), 20)]
     assert lengths == [10, 100, 10]
 
 
 def test_a_book_of_five_megabytes():
     book = "\n\n".join([random_text(1, sentences=8000)] * 7)
-    lengths = [len(piece.split()) for piece in cut(book, 3000)]
+    lengths = [len(piece.split()) for piece in cut_text(book, 3000)]
     assert len(book) > 5_000_000
     assert len(lengths) == -(-sum(lengths) // 3000)
     assert sum(lengths) == len(book.split())
@@ -94,8 +94,8 @@ def test_ids_name_document_and_piece():
     assert [d.id for d in found] == ["a#0", "a#1", "a#2", "b#0#0"]
     assert [d.query for d in found] == ["Who?"] * 3 + [None]
     assert found[3].document == "Short text."
-    assert [begins_document(d.id) for d in found] == [True, False, False, True]
-    assert not begins_document("a#10")
+    assert [is_first_piece(d.id) for d in found] == [True, False, False, True]
+    assert not is_first_piece("a#10")
 
 
 def test_embedded_corpus_in_pieces():

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from longsum_jax.data.prefetch import Prefetcher, prefetch
+from longsum_jax.data.prefetch import Prefetcher
 from longsum_jax.errors import InputError
 
 
@@ -11,13 +11,17 @@ class Counter:
 
     def __init__(self, stop=None, fail=None):
         self.position, self.stop, self.fail = 0, stop, fail
+        self.threads = set()
+        self.made = threading.Semaphore(0)
 
     def __next__(self):
+        self.threads.add(threading.current_thread().name)
         if self.position == self.stop:
             raise StopIteration
         if self.position == self.fail:
             raise ValueError(f"cannot make batch {self.position}")
         self.position += 1
+        self.made.release()
         return {"number": self.position - 1}
 
     def state(self):
@@ -27,16 +31,11 @@ class Counter:
         self.position = state["position"]
 
 
-def test_batches_come_in_order_and_placed_by_the_worker():
-    threads = set()
-
-    def put(batch):
-        threads.add(threading.current_thread().name)
-        return batch["number"] * 10
-
-    with prefetch(Counter(stop=5), size=2, put=put) as batches:
-        assert list(batches) == [0, 10, 20, 30, 40]
-    assert threads == {"prefetch"}
+def test_batches_come_in_order_and_from_the_worker():
+    counter = Counter(stop=5)
+    with Prefetcher(counter, size=2) as batches:
+        assert [batch["number"] for batch in batches] == [0, 1, 2, 3, 4]
+    assert counter.threads == {"prefetch"}
 
 
 def test_state_is_that_of_the_batch_taken_not_of_those_ahead():
@@ -51,16 +50,10 @@ def test_state_is_that_of_the_batch_taken_not_of_those_ahead():
 
 def test_the_worker_stays_within_its_size():
     counter = Counter()
-    made = threading.Semaphore(0)
-
-    def put(batch):
-        made.release()
-        return batch
-
-    with Prefetcher(counter, size=2, put=put):
+    with Prefetcher(counter, size=2):
         for _ in range(3):  # two wait in the queue, the third in the worker's hand
-            assert made.acquire(timeout=10)
-        assert not made.acquire(timeout=0.05)
+            assert counter.made.acquire(timeout=10)
+        assert not counter.made.acquire(timeout=0.05)
 
 
 def test_an_exception_of_the_worker_comes_at_its_place_and_stays():
@@ -72,12 +65,9 @@ def test_an_exception_of_the_worker_comes_at_its_place_and_stays():
     assert batches.state() == {"position": 2}
 
 
-def test_an_exception_of_put_reaches_the_consumer():
-    def put(batch):
-        raise MemoryError("device full")
-
-    with pytest.raises(MemoryError, match="device full"):
-        next(Prefetcher(Counter(), put=put))
+def test_an_exception_of_the_first_batch_reaches_the_consumer():
+    with pytest.raises(ValueError, match="cannot make batch 0"):
+        next(Prefetcher(Counter(fail=0)))
 
 
 def test_restore_drops_what_was_ahead():

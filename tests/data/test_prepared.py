@@ -226,6 +226,6 @@ def test_bad_numbers_and_unwritable_parent(tmp_path, report_task, tokenizer):
         write_prepared(tmp_path / "out", report_task, tokenizer, "train", 0)
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        InputError, match="cannot write .*file/out: Not a directory; .* choose another directory"
+        InputError, match=r"cannot write .*file/out: Not a directory; .* choose another directory"
     ):
         write_prepared(tmp_path / "file/out", report_task, tokenizer, "train")

@@ -27,10 +27,11 @@ def answers(tmp_path_factory):
 def test_documents_are_those_of_the_data_set_every_time(answers):
     assert answers["first"] == answers["second"]
     assert sorted(answers["first"]) == sorted(answers["rows"])
+    assert answers["piped"] == answers["first"]
 
 
 def test_lists_are_joined_line_by_line(answers):
-    assert answers["joined"] == ["A: hello\nB: good day"] * 2
+    assert answers["joined"] == answers["piped_joined"] == ["A: hello\nB: good day"] * 2
 
 
 def test_default_ids_are_numbered(answers):
@@ -45,6 +46,8 @@ def test_seqio_and_prepared_shards_give_the_same_batches(answers):
 def test_selection_in_the_pipeline_is_that_of_python(answers):
     assert answers["pipeline_pairs"] == answers["python_pairs"]
     assert answers["pipeline_counts"] == answers["python_counts"]
+    assert answers["direct_pairs"] == answers["python_pairs"]
+    assert answers["direct_counts"] == answers["python_counts"]
     assert answers["pipeline_counts"]["too_short"] == 2
 
 
@@ -52,7 +55,9 @@ def test_selection_in_the_pipeline_is_that_of_python(answers):
 def test_pieces_in_the_pipeline_are_those_of_python(answers, strategy):
     found = answers["pieces"]
     assert found[f"{strategy}_pipeline_pairs"] == found[f"{strategy}_python_pairs"]
+    assert found[f"{strategy}_direct_pairs"] == found[f"{strategy}_python_pairs"]
     counts = found[f"{strategy}_pipeline_counts"]
+    assert counts == found[f"{strategy}_direct_counts"]
     assert counts == found[f"{strategy}_python_counts"]
     assert counts["read"] == 12
     assert counts["pieces"] >= len(found[f"{strategy}_pipeline_pairs"]) > 20
@@ -60,7 +65,7 @@ def test_pieces_in_the_pipeline_are_those_of_python(answers, strategy):
 
 def test_pieces_of_nameless_documents_are_named_by_content(answers):
     ids = [f"c4:{digest}#{n}" for digest, count in answers["digests"] for n in range(count)]
-    assert answers["nameless_ids"] == ids
+    assert answers["nameless_ids"] == answers["direct_nameless_ids"] == ids
 
 
 def test_pieces_are_the_same_from_a_cache_in_any_order(answers):
@@ -96,12 +101,18 @@ def test_tasks_in_other_pieces_do_not_share_a_cache(answers):
 
 
 def test_numbers_become_ids(answers):
-    assert answers["number_ids"] == [f"{100 + i}" for i in range(12)]
+    assert answers["number_ids"] == [[f"{100 + i}" for i in range(12)]] * 2
 
 
 def test_a_data_set_that_is_not_there(answers):
     assert 'cannot open split "train" of tfds:no_such_set' in answers["missing"]
     assert "\n" not in answers["missing"]
+
+
+def test_fields_that_a_data_set_lacks(answers):
+    expected = 'task "c4": tfds:reports has no field "documnt"; did you mean "document"?'
+    assert expected in answers["no_field"]
+    assert '"speaker+utt+odd" have [2, 2, 3] items' in answers["uneven"]
 
 
 def test_accelerators_are_hidden_from_tensorflow(answers):

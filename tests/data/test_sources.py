@@ -71,8 +71,8 @@ def test_unknown_split():
 
 
 def test_tfds_without_tensorflow_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "seqio", None)
-    with pytest.raises(
-        InputError, match=r'TFDS data sets need seqio: pip install "longsum_jax\[data\]"'
-    ):
-        next(documents(get_task("c4"), "train"))
+    for package, options in (("tensorflow_datasets", {}), ("seqio", {"cache_dir": "cache"})):
+        monkeypatch.setitem(sys.modules, package, None)
+        problem = rf'TFDS data sets need {package}: pip install "longsum_jax\[data\]"'
+        with pytest.raises(InputError, match=problem):
+            next(documents(get_task("c4", **options), "train"))

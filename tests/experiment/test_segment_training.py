@@ -1,6 +1,7 @@
 """Training segment by segment by command: from nothing, on from a checkpoint, from a model without
 memories."""
 
+import dataclasses
 import json
 
 import flax.linen as nn
@@ -13,7 +14,12 @@ from longsum_jax.commands import evaluate, summarize, train
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import check_run, prepare
+from longsum_jax.experiment.experiment import (
+    check_run,
+    make_store,
+    prepare,
+    write_model_directory,
+)
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
@@ -65,6 +71,7 @@ def workdir(tmp_path_factory, compiled_programs):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path):
     assert run(tmp_path / "run", "training.steps=2") == 0
     assert run(tmp_path / "run", "training.steps=3") == 0
@@ -102,6 +109,7 @@ def test_commands_read_segment_by_segment(workdir, tmp_path, capsys):
     assert capsys.readouterr().out.strip() == predicted[1]["prediction"].strip()
 
 
+@pytest.mark.slow
 def test_a_model_without_memories_is_a_start(tmp_path):
     sizes = {
         "vocab_size": 300,
@@ -151,6 +159,26 @@ def checked_and_prepared(config, workdir):
     run = run_config(config)
     check_run(run)
     return prepare(run, workdir)
+
+
+def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
+    family = get_family("bert")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_hidden_layers": 1, "vocab_size": 300, "head": "extraction"}
+    config = dataclasses.replace(family.presets["tiny"], **sizes)
+    extractor = Model(family, config, draw_params(family.init_params(config)))
+    extractor.tokenizer = load_tokenizer("bytes", vocab_size=300)
+    extractor.save(tmp_path / "extractor")
+    overrides = {"tokenizer.path": "bytes", "task.segments.extractor": str(tmp_path / "extractor")}
+    experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
+    example = make_store(experiment)[0]
+    assert len(example["segment_lengths"]) > 1
+    write_model_directory(experiment)
+    model = tmp_path / "run" / "model"
+    described = json.loads((model / "config.json").read_text())
+    segments = described["task_specific_params"]["summarization"]["segments"]
+    assert segments["extractor"] == "extractor"
+    assert load(model / "extractor").fingerprint == extractor.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""Attentions over texts cut into four parts on 8 virtual CPU devices, against the same on whole
-texts.
+"""Compares attention over sequences in four shards, on 8 virtual CPU devices, with whole sequences.
 
-Prints one JSON object: for every attention the largest differences and what moves between devices.
-Run by test_parts.py in a process of its own, because the number of devices is fixed when JAX
-starts.
+Prints one JSON object: for every attention the largest differences and the number of collectives.
+Run by test_sequence_sharding.py in a process of its own, because the number of devices is fixed
+when JAX starts.
 """
 
 import functools
@@ -40,8 +39,8 @@ from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
 
 B, L, H, K, G, C = 2, 64, 2, 4, 3, 4
-UNEVEN = 37  # divides neither into parts nor into blocks
-CUT = SequenceSharding(("batch",), ("sequence",), 4)
+UNEVEN = 37  # divides neither into shards nor into blocks
+SHARDING = SequenceSharding(("batch",), ("sequence",), 4)
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 RANDOM = np.random.default_rng(0)
 
@@ -81,7 +80,7 @@ def lsg(kind, **options):
 
 
 def cases():
-    """Name -> function, arrays of the text, of rows, shared ones, block, what it gives."""
+    """Returns, by name, the function, then text, rows, shared, block and outputs for its call."""
     text = QKV | {"mask": MASK}
     local = functools.partial(local_attention, block_size=C, scale=0.5)
     keys = {name: QKV[name] for name in "kv"}
@@ -95,7 +94,7 @@ def cases():
             {"bias": normal(H, *local_distances(C, 3).shape)},
             C,
         ),
-        # A window that reaches beyond the neighbouring part, of four blocks.
+        # A window that reaches beyond the neighbouring shard, of four blocks.
         "wide window": (functools.partial(local, radius=18), text, {}, {}, C),
         "uneven window": (
             functools.partial(local, radius=3),
@@ -189,11 +188,11 @@ def moved(compiled):
 
 
 def compare(function, text, rows, shared, block, outputs="text"):
-    """Values and gradients by parts and whole, and what moves between devices for both."""
+    """Compares values and gradients by shards and whole, and counts collectives of both."""
 
-    def by_parts(text, rows, shared):
+    def by_shards(text, rows, shared):
         return shard_map_sequence(
-            function, CUT, text=text, rows=rows, shared=shared, block=block, outputs=outputs
+            function, SHARDING, text=text, rows=rows, shared=shared, block=block, outputs=outputs
         )
 
     def whole(text, rows, shared):
@@ -212,7 +211,7 @@ def compare(function, text, rows, shared, block, outputs="text"):
 
     arrays = (text, rows, shared)
     wanted = jax.jit(functools.partial(with_gradients, whole))(*arrays)
-    compiled = jax.jit(functools.partial(with_gradients, by_parts)).lower(*arrays).compile()
+    compiled = jax.jit(functools.partial(with_gradients, by_shards)).lower(*arrays).compile()
     found = compiled(*arrays)
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
     pairs = [
@@ -226,26 +225,28 @@ def compare(function, text, rows, shared, block, outputs="text"):
     }
 
 
-def check_extended():
-    """``halo_exchange`` against padding the whole text, for reaches of none to more than there is."""
+def check_halo_exchange():
+    """Compares ``halo_exchange`` with padding, for halos of nothing to more than the sequence."""
     x = normal(B, 8, 3)
     found = {}
     for left, right in ((0, 0), (1, 0), (2, 3), (5, 1), (9, 8)):
-        parts = shard_map_sequence(
-            lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes), CUT, text={"x": x}
+        shards = shard_map_sequence(
+            lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes),
+            SHARDING,
+            text={"x": x},
         ).reshape(B, 4, -1, 3)
         padded = jnp.pad(x, ((0, 0), (left, right), (0, 0)))
         wanted = jnp.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
-        found[f"{left} {right}"] = float(jnp.abs(parts - wanted).max())
+        found[f"{left} {right}"] = float(jnp.abs(shards - wanted).max())
     blocks = normal(B, 8, C, 3)
     side_by_side = shard_map_sequence(
-        lambda x, axes: neighbors(x, 1, 2, axes), CUT, text={"x": blocks}
+        lambda x, axes: neighbors(x, 1, 2, axes), SHARDING, text={"x": blocks}
     )
     return found | {"neighbours": float(jnp.abs(side_by_side - neighbors(blocks, 1, 2)).max())}
 
 
 def check_pieces():
-    """Scores that are too many at once go through in pieces, as on one device."""
+    """Compares as ``compare`` does, with scores computed in pieces."""
     before, blockwise.MAX_SCORE_BYTES_CPU = blockwise.MAX_SCORE_BYTES_CPU, 2**9
     try:
         return compare(*cases()["window"])
@@ -254,14 +255,13 @@ def check_pieces():
 
 
 def check_dropout():
-    """Weights of one document in the parts of a device: the values that occur for equal queries,
-    keys and values."""
+    """Counts the different outputs of eight shards with equal queries, keys and values."""
     ones = {name: jnp.ones((B, L, H, K)) for name in "qkv"} | {"mask": jnp.ones((B, L), bool)}
 
     def attend(rng, **arrays):
         return local_attention(**arrays, radius=3, block_size=C, dropout=Dropout(rng, 0.5))
 
-    out = shard_map_sequence(attend, CUT, text=ones, rng=jax.random.key(0)).reshape(B * 4, -1)
+    out = shard_map_sequence(attend, SHARDING, text=ones, rng=jax.random.key(0)).reshape(B * 4, -1)
     return {"mean": float(out.mean()), "different": len(np.unique(np.asarray(out), axis=0))}
 
 
@@ -271,7 +271,7 @@ if __name__ == "__main__":
     )
     with jax.set_mesh(mesh):
         report = {
-            "extended": check_extended(),
+            "halo_exchange": check_halo_exchange(),
             "dropout": check_dropout(),
             "pieces": check_pieces(),
         }

@@ -1,5 +1,4 @@
-"""Attentions over texts that are cut into parts: what one device computes, and nothing moved but
-what must be."""
+"""Attention over sharded sequences equals that over whole ones, and moves no more than it must."""
 
 import json
 import os
@@ -9,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a worker that compiles every attention for 8 devices
+
 WORKER = Path(__file__).with_name("sharding_worker.py")
 
-# What moves for values and gradients: keys and values come from both sides, their gradients go
+# Collectives of values and gradients: keys and values come from both sides, their gradients go
 # back, masks only come.
 HALO = {"collective-permute": 10}
 WANTED = {
     "window": HALO,
-    "wide window": {"collective-permute": 20},  # the parts next door are too short
+    "wide window": {"collective-permute": 20},  # the shards next door are too short
     "pattern": HALO,
     "transient_global": HALO,
     "longformer": HALO,
@@ -25,7 +26,7 @@ WANTED = {
     },  # queries, too, whose blocks may cross the border
     "lsg norm": {
         "collective-permute": 30
-    },  # a window, and sparse keys on either side from two parts each
+    },  # a window, and sparse keys on either side from two shards each
     "lsg bos_pooling": {"collective-permute": 20},
     "cross": {},
     "cross by states": {},
@@ -37,7 +38,7 @@ WANTED = {
 
 @pytest.fixture(scope="module")
 def report():
-    """What the worker found on 8 virtual devices."""
+    """Returns the report of the worker, which has 8 virtual devices."""
     path = os.pathsep.join([str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-W", "error", str(WORKER)]
     done = subprocess.run(
@@ -47,16 +48,16 @@ def report():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_neighbours_of_other_parts_are_those_of_the_whole_text(report):
-    assert set(report["extended"].values()) == {0.0}
+def test_halos_are_the_neighbours_of_the_whole_sequence(report):
+    assert set(report["halo_exchange"].values()) == {0.0}
 
 
 @pytest.mark.parametrize("name", [*WANTED, "uneven window", "pieces"])
-def test_values_and_gradients_are_those_of_the_whole_text(report, name):
+def test_values_and_gradients_are_those_of_the_whole_sequence(report, name):
     assert report[name]["difference"] < 1e-5
 
 
-def test_every_part_drops_weights_of_its_own(report):
+def test_every_shard_drops_other_weights(report):
     assert report["dropout"]["different"] == 8
     assert abs(report["dropout"]["mean"] - 1) < 0.1
 

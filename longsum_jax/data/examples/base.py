@@ -7,40 +7,46 @@ import numpy as np
 
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
+from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
 
 class Example(TypedDict):
-    """One source as token ids closed as the tokenizer does, and what is to be learned of it.
+    """The token ids of one document, and its labels.
 
-    A source may be several closed parts (sentences, segments), one after the other, each with a
-    target (or nothing) of its own, or a number.
+    A document may be several segments (of an extractor: sentences). Their ids stand one after the
+    other, special tokens included, and each segment has a target or a number as label.
     """
 
     id: str
-    input_ids: np.ndarray  # int32 [l]
-    labels: np.ndarray  # int32 [t]: the closed target, the numbers of the document's labels, of its parts, or nothing
+    input_ids: np.ndarray  # int32 [source length], special tokens included
+    # int32 [target length]: ids of the target (of the segments' targets, one after the other),
+    # numbers of the document's labels, a number a segment, or nothing.
+    labels: np.ndarray
     source_tokens: int  # length of the source before truncation, special tokens included
-    target_tokens: int  # the same of the target
-    part_lengths: NotRequired[np.ndarray]  # int32 [S], tokens of each part
-    label_lengths: NotRequired[
-        np.ndarray
-    ]  # int32 [S], tokens of each part's target; absent where labels are numbers
-    vectors: NotRequired[
-        tuple[np.ndarray, np.ndarray]
-    ]  # see ``text.segment_inputs.SegmentInputs.vectors``
+    target_tokens: int  # length of the target before truncation, special tokens included
+    segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
+    # int32 [segments], tokens of each segment's target; absent where labels are numbers.
+    label_lengths: NotRequired[np.ndarray]
+    # See ``text.segment_inputs.SegmentInputs.vectors``.
+    vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
 
 
 def example_lengths(example: Example) -> tuple[int, int]:
-    """Returns what a batch must have room for: tokens or parts of the source, tokens of the
-    (longest) target."""
-    if "part_lengths" in example:
-        return len(example["part_lengths"]), max(example.get("label_lengths", ()), default=0)
+    """Returns the room that an example needs in a batch.
+
+    Returns:
+        Tokens of the source and of the target; with segments, their number and the tokens of the
+        longest target.
+    """
+    if "segment_lengths" in example:
+        longest_target = max(example.get("label_lengths", ()), default=0)
+        return len(example["segment_lengths"]), longest_target
     return len(example["input_ids"]), len(example["labels"])
 
 
 class ExampleStore(Protocol):
-    """What ``Batches`` reads from.
+    """Examples by index, for ``batches.Batches``.
 
     Stores of known length have ``__len__`` and ``lengths`` (int [n, 2]: source, target); streams
     have ``window`` and ``count_from(start, limit)`` instead.
@@ -49,13 +55,38 @@ class ExampleStore(Protocol):
     def __getitem__(self, index: int) -> Example: ...
 
 
+class Maker(Protocol):
+    """A function that makes the examples of one document.
+
+    Args:
+        task: lengths and options.
+        tokenizer: gives the ids.
+        document: as ``sources.documents`` yields it.
+        seed: of random choices.
+        auxiliary: compares sentences and finds the important ones.
+
+    Returns:
+        The examples; none for a document that is too short.
+    """
+
+    def __call__(
+        self,
+        task: Task,
+        tokenizer: Tokenizer,
+        document: Document,
+        *,
+        seed: int,
+        auxiliary: Auxiliary,
+    ) -> list[Example]: ...
+
+
 @dataclasses.dataclass
 class Counts:
-    """What became of the documents and their tokens."""
+    """Numbers of documents and of tokens that were read, used and dropped."""
 
     read: int = 0  # documents of the source
-    pieces: int = 0  # what they were cut into; equal to ``read`` where documents stay whole
-    too_short: int = 0  # pieces with nothing left to summarise, or without a summary
+    pieces: int = 0  # pieces that they were cut into; equal to ``read`` for uncut documents
+    too_short: int = 0  # pieces with nothing left to summarize, or without a summary
     truncated_sources: int = 0
     truncated_targets: int = 0
     source_tokens: int = 0  # before truncation
@@ -64,8 +95,12 @@ class Counts:
     dropped_target_tokens: int = 0
 
     def add(self, example: Example | None, *, new_document: bool = True) -> None:
-        """Counts one piece, None for one that was too short; ``new_document`` for the first of its
-        document."""
+        """Counts one piece.
+
+        Args:
+            example: made of the piece; None if it was too short.
+            new_document: whether it is the first piece of its document.
+        """
         self.read += new_document
         self.pieces += 1
         if example is None:
@@ -83,16 +118,25 @@ class Counts:
     def merge(self, other: "Counts") -> None:
         """Adds the counts of other documents."""
         for field in dataclasses.fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+            total = getattr(self, field.name) + getattr(other, field.name)
+            setattr(self, field.name, total)
 
 
-def source_of(task: Task, document: Document) -> str:
-    """Returns the text that an encoder-decoder or a classifier reads: prefix, query, document."""
-    source = f"{document.query}\n{document.document}" if document.query else document.document
-    return task.prefix + source
+def source_text(task: Task, document: Document) -> str:
+    """Returns prefix, query and document as one text, the source of a model."""
+    if document.query:
+        return f"{task.prefix}{document.query}\n{document.document}"
+    return task.prefix + document.document
 
 
-def closed(tokenizer: Tokenizer, ids: list[int], limit: int | None = None) -> np.ndarray:
-    """Returns the ids between the tokenizer's special tokens, int32, cut to ``limit`` tokens in
-    all."""
-    return np.array(tokenizer.add_special_tokens(ids, limit), np.int32)
+def add_special_tokens(
+    tokenizer: Tokenizer, ids: list[int], max_length: int | None = None
+) -> np.ndarray:
+    """Returns int32 ids with the tokenizer's special tokens around them.
+
+    Args:
+        tokenizer: whose special tokens.
+        ids: of a text.
+        max_length: cuts ``ids``, so that no more tokens come out.
+    """
+    return np.array(tokenizer.add_special_tokens(ids, max_length), np.int32)

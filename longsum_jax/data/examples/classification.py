@@ -1,22 +1,71 @@
 """Examples of a document and its labels."""
 
-from longsum_jax.data.examples.base import Example, closed, source_of
-from longsum_jax.data.labels import label_numbers
+from collections.abc import Sequence
+
+import numpy as np
+
+from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.documents import Document, Label
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
+_MAX_NAMES_LISTED = 20
 
-def classification_example(task: Task, tokenizer: Tokenizer, document: Document) -> Example:
-    """Returns the document, cut at the task's maximum, with the numbers of its labels among
-    ``task.labels``."""
-    source = tokenizer.encode(source_of(task, document))
-    input_ids = closed(tokenizer, source, task.max_source_length)
+
+def classification_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a document and its labels; see ``base.Maker``.
+
+    The document is cut at the task's maximum; labels are numbers of names in ``task.labels``.
+    """
+    del seed, auxiliary
+    source = tokenizer.encode(source_text(task, document))
     labels = label_numbers(document, task.labels)
-    return Example(
+    example = Example(
         id=document.id,
-        input_ids=input_ids,
+        input_ids=add_special_tokens(tokenizer, source, task.max_source_length),
         labels=labels,
-        source_tokens=len(closed(tokenizer, source)),
+        source_tokens=len(add_special_tokens(tokenizer, source)),
         target_tokens=len(labels),
     )
+    return [example]
+
+
+def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
+    """Returns the numbers of a document's labels, int32 [labels].
+
+    Args:
+        document: its label is a name or a number, or a tuple of these; numbers stay as they are.
+        names: of all labels, in the order of their numbers.
+
+    Raises:
+        InputError: a label that is not among the names.
+    """
+    numbers = [_number(label, names, document.id) for label in label_tuple(document.label)]
+    return np.array(numbers, np.int32)
+
+
+def label_tuple(label: Label | None) -> tuple[int, ...] | tuple[str, ...]:
+    """Returns a document's labels as a tuple, whether it has one, several or none."""
+    if label is None:
+        return ()
+    return label if isinstance(label, tuple) else (label,)
+
+
+def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
+    if isinstance(label, int) and label < len(names):
+        return label
+    if label in names:
+        return list(names).index(label)
+    known = f"there are {len(names)} labels"
+    if len(names) <= _MAX_NAMES_LISTED:
+        known = did_you_mean(str(label), names)
+    raise InputError(f'document "{document_id}": label {label!r} is none of the labels; {known}')

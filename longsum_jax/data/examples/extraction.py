@@ -2,47 +2,63 @@
 
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, closed
-from longsum_jax.data.examples.summarization import select_gap_sentences
+from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
+from longsum_jax.text.gap_sentences import gap_sentence_texts
 from longsum_jax.text.oracle import greedy_oracle
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import IGNORED_LABEL
 
 
-def extraction_example(
-    task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0
-) -> Example | None:
-    """Returns the sentences of a document as parts, labelled 1 where the greedy oracle takes them
-    and 0 elsewhere.
+def extraction_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a document's sentences, labeled 1 if the greedy oracle takes them, else
+    0; see ``base.Maker``.
 
-    Gap sentences stand for the summary of a source that has none. The first ``max_parts`` sentences
-    count; a query is a further one before them, whose label is ignored. None for a document with
-    nothing to take.
+    Each sentence is a segment. The first ``max_parts`` sentences count; a query comes before them
+    as a segment whose label is ignored. Gap sentences stand for the summary of a document that has
+    none. A document from which the oracle takes nothing gives no example.
     """
-    sentences = split_sentences(document.document)
+    del auxiliary
     query = [document.query] if document.query else []
-    read = sentences[: task.max_parts - len(query)]
-    summary = document.summary
-    if summary is None:
-        _, summary = select_gap_sentences(task, document.document, seed) or ("", "")
-    taken = greedy_oracle(read, summary)
+    sentences = split_sentences(document.document)
+    candidates = sentences[: task.max_parts - len(query)]
+    taken = greedy_oracle(candidates, _summary(task, document, seed))
     if not taken:
-        return None
-    ids = tokenizer.encode_batch([task.prefix + text for text in (*query, *sentences)])
-    parts = [
-        closed(tokenizer, part, task.max_source_length) for part in ids[: len(query) + len(read)]
+        return []
+
+    texts = [task.prefix + text for text in (*query, *sentences)]
+    ids = tokenizer.encode_batch(texts)
+    num_segments = len(query) + len(candidates)
+    segments = [
+        add_special_tokens(tokenizer, segment, task.max_source_length)
+        for segment in ids[:num_segments]
     ]
-    labels = np.zeros(len(parts), np.int32)
+    labels = np.zeros(num_segments, np.int32)
     labels[: len(query)] = IGNORED_LABEL
     labels[np.array(taken) + len(query)] = 1
-    return Example(
+    example = Example(
         id=document.id,
-        input_ids=np.concatenate(parts),
+        input_ids=np.concatenate(segments),
         labels=labels,
-        source_tokens=sum(len(closed(tokenizer, part)) for part in ids),
+        source_tokens=sum(len(add_special_tokens(tokenizer, segment)) for segment in ids),
         target_tokens=len(labels),
-        part_lengths=np.array([len(part) for part in parts], np.int32),
+        segment_lengths=np.array([len(segment) for segment in segments], np.int32),
     )
+    return [example]
+
+
+def _summary(task: Task, document: Document, seed: int) -> str:
+    if document.summary is not None:
+        return document.summary
+    texts = gap_sentence_texts(document.document, task.gap_sentences, seed)
+    return "" if texts is None else texts[1]

@@ -1,5 +1,4 @@
-"""Documents as segments with targets of their own, read one after the other (AWESOME, appendix
-A)."""
+"""Examples of documents as segments, each with its target (AWESOME, appendix A)."""
 
 import dataclasses
 import functools
@@ -7,88 +6,120 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, closed
+from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.oracle import greedy_oracle
-from longsum_jax.text.segment_inputs import Auxiliary, SegmentInputs, read_segment_inputs
+from longsum_jax.text.segment_inputs import (
+    DEFAULT_AUXILIARY,
+    Auxiliary,
+    SegmentInputOptions,
+    SegmentInputs,
+    read_segment_inputs,
+)
 from longsum_jax.text.segment_targets import segment_targets
 from longsum_jax.tokenizers.base import Tokenizer
 
 
-def segment_example(
+def segment_examples(
     task: Task,
     tokenizer: Tokenizer,
     document: Document,
+    *,
     seed: int = 0,
-    auxiliary: Auxiliary = Auxiliary(),
-) -> Example | None:
-    """Returns the segments of a document, each with its part of the summary; None without a text or
-    a summary.
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a document's segments and their shares of the summary; see
+    ``base.Maker``.
 
-    A segment whose part is empty has no labels, or with ``train_empty`` the end of a sequence
-    alone.
-
-    Gap sentences stand for the summary of a source that has none; ``seed`` is that of their choice.
-    With ``salient_source`` "oracle" the summary says which sentences are important, else
-    ``auxiliary.extract``.
+    A segment that no sentence of the summary belongs to has no labels, or with ``train_empty`` the
+    end of the sequence alone. Gap sentences stand for the summary of a document that has none.
+    With ``salient_source`` "oracle" the summary tells which sentences are important, else
+    ``auxiliary.extract`` does.
 
     Raises:
-        InputError: a query that leaves no room for a segment.
+        InputError: a query that leaves no room for a segment, or options that name a model which
+            ``auxiliary`` lacks.
     """
+    options = task.segments
+    _check_auxiliary(task, auxiliary)
+    # Prefix and query stand before every segment, not once before the document.
     texts = source_and_target(
         dataclasses.replace(task, prefix=""), document._replace(query=None), seed
     )
     if texts is None:
-        return None
-    (text, summary), options = texts, task.segments
-    limits = {"max_tokens": options.train_tokens or None, "max_segments": task.max_parts}
+        return []
+    text, summary = texts
     if options.salient_source == "oracle":
         auxiliary = auxiliary._replace(extract=functools.partial(_oracle, summary=summary))
-    reading = read_segment_inputs(
+    inputs = read_segment_inputs(
         text,
         tokenizer,
         options,
         prefix=task.prefix,
         query=document.query,
+        max_tokens=options.train_tokens or None,
+        max_segments=task.max_parts,
         auxiliary=auxiliary,
-        **limits,
     )
-    targets = _targets(task, tokenizer, reading, summary)
-    labels = [target[: task.max_target_length] if target else target for target in targets]
-    read = sum(map(len, reading.sources))
-    return Example(
+    targets = _target_ids(inputs, summary, tokenizer, options)
+    labels = [target[: task.max_target_length] for target in targets]
+    unread_tokens = inputs.total_tokens - inputs.read_tokens
+    example = Example(
         id=document.id,
-        input_ids=np.concatenate([np.array(source, np.int32) for source in reading.sources]),
-        labels=np.concatenate([np.array(target, np.int32) for target in labels]),
-        source_tokens=read + reading.total_tokens - reading.read_tokens,
+        input_ids=_concatenate(inputs.sources),
+        labels=_concatenate(labels),
+        source_tokens=sum(map(len, inputs.sources)) + unread_tokens,
         target_tokens=sum(map(len, targets)),
-        part_lengths=_lengths(reading.sources),
+        segment_lengths=_lengths(inputs.sources),
         label_lengths=_lengths(labels),
-        **({"vectors": reading.vectors(options)} if options.salient == "vectors" else {}),
     )
+    if options.salient == "vectors":
+        example["vectors"] = inputs.vectors(options)
+    return [example]
 
 
-def _targets(
-    task: Task, tokenizer: Tokenizer, reading: SegmentInputs, summary: str
+def _target_ids(
+    inputs: SegmentInputs, summary: str, tokenizer: Tokenizer, options: SegmentInputOptions
 ) -> list[list[int]]:
-    """Closed ids of the part of the summary that belongs to each segment."""
-    document, options = reading.document, task.segments
-    texts = [document.segment_text(i) for i in range(len(document.segments))]
-    parts = segment_targets(texts, summary, metric=options.target_metric)
-    ids = tokenizer.encode_batch(parts)
+    """Returns for each segment the ids of its share of the summary, special tokens included."""
+    document = inputs.document
+    texts = [document.segment_text(index) for index in range(len(document.segments))]
+    targets = segment_targets(texts, summary, metric=options.target_metric)
+    ids = tokenizer.encode_batch(targets)
     return [
-        closed(tokenizer, found).tolist() if part or options.train_empty else []
-        for part, found in zip(parts, ids, strict=True)
+        add_special_tokens(tokenizer, target_ids).tolist() if text or options.train_empty else []
+        for text, target_ids in zip(targets, ids, strict=True)
     ]
-
-
-def _lengths(parts: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.array([len(part) for part in parts], np.int32)
 
 
 def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> list[int]:
     """Returns the indices of the sentences that the summary takes from the document."""
     del query
     return greedy_oracle(sentences, summary=summary)
+
+
+def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
+    """Raises InputError if the defaults would take the place of models that the options name."""
+    options, defaults = task.segments, DEFAULT_AUXILIARY
+    missing = ""
+    if options.sentence_encoder and auxiliary.encode_sentences is defaults.encode_sentences:
+        missing = f"sentence_encoder is {options.sentence_encoder}"
+    predicts = options.salient != "none" and options.salient_source == "predicted"
+    if options.extractor and predicts and auxiliary.extract is defaults.extract:
+        missing = f"extractor is {options.extractor}"
+    if missing:
+        raise InputError(
+            f'task "{task.name}": segments.{missing}, but no such model was passed; give '
+            "auxiliary=load_auxiliary(task.segments).functions()"
+        )
+
+
+def _concatenate(ids: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.concatenate([np.array(segment, np.int32) for segment in ids])
+
+
+def _lengths(ids: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.array([len(segment) for segment in ids], np.int32)

@@ -1,30 +1,40 @@
 """Examples of a source and its summary, which may be gap sentences."""
 
-import hashlib
-
-import numpy as np
-
-from longsum_jax.data.examples.base import Example, closed, source_of
+from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
-from longsum_jax.text.gap_sentences import gap_sentence_example
+from longsum_jax.text.gap_sentences import gap_sentence_texts
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
+
+
+def summarization_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a document and its summary; see ``base.Maker``."""
+    del auxiliary
+    example = make_example(task, tokenizer, document, seed)
+    return [] if example is None else [example]
 
 
 def make_example(
     task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0
 ) -> Example | None:
-    """Returns the example of one document; None if it is too short to make one.
+    """Returns the example of one document, or None if the document is too short.
 
     Sequences over the task's maximum keep their first tokens and the special ones around them, as
-    the collator of the published LOCOST code does (LOCOST specification, section 5).
+    in the collator of the published LOCOST code (LOCOST specification, section 5).
 
     Args:
-        task: what to make of the document.
+        task: lengths and options.
         tokenizer: gives the ids.
         document: as ``sources.documents`` yields it.
-        seed: of strategy "random"; that choice depends on the seed and the document's text alone,
-            so it is the same in whatever file, order or shard the document comes.
+        seed: of gap-sentence strategy "random"; see ``text.gap_sentences.gap_sentence_texts``.
     """
     texts = source_and_target(task, document, seed)
     if texts is None:
@@ -32,33 +42,25 @@ def make_example(
     source, target = (tokenizer.encode(text) for text in texts)
     return Example(
         id=document.id,
-        input_ids=closed(tokenizer, source, task.max_source_length),
-        labels=closed(tokenizer, target, task.max_target_length),
-        source_tokens=len(closed(tokenizer, source)),
-        target_tokens=len(closed(tokenizer, target)),
+        input_ids=add_special_tokens(tokenizer, source, task.max_source_length),
+        labels=add_special_tokens(tokenizer, target, task.max_target_length),
+        source_tokens=len(add_special_tokens(tokenizer, source)),
+        target_tokens=len(add_special_tokens(tokenizer, target)),
     )
 
 
 def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[str, str] | None:
-    """Returns the two texts of a training example, None if one of them would be empty.
+    """Returns the two texts of a training example, or None if one of them would be empty.
 
-    A document of a gap-sentence task that has a summary comes from a seqio pipeline that has made
-    the selection already; an empty one means that it found the document too short.
+    A document of a gap-sentence task that has a summary comes from a seqio pipeline, which has
+    selected the sentences before; there an empty summary marks a document as too short.
     """
     source, target = document.document, document.summary
     if target is None and task.objective in ("gap_sentences", "summarize_segments"):
-        selected = select_gap_sentences(task, source, seed)
-        if selected is None:
+        texts = gap_sentence_texts(source, task.gap_sentences, seed)
+        if texts is None:
             return None
-        source, target = selected
+        source, target = texts
     if not source.strip() or not target or not target.strip():
         return None
-    return source_of(task, document._replace(document=source)), target
-
-
-def select_gap_sentences(task: Task, text: str, seed: int = 0) -> tuple[str, str] | None:
-    """Returns the text without its most telling sentences, and those; None if it is too short."""
-    digest = hashlib.sha256(text.encode()).digest()
-    rng = np.random.Generator(np.random.PCG64([seed, int.from_bytes(digest[:8], "little")]))
-    example = gap_sentence_example(text, task.gap_sentences, rng)
-    return None if example is None else (example.source, example.target)
+    return source_text(task, document._replace(document=source)), target

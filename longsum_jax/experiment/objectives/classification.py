@@ -10,7 +10,7 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.labels import labelled
+from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.padding import ClassLabels, pad_batch
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
@@ -47,7 +47,7 @@ class Classification(Objective):
         if run.data.reader == "prepared":
             task = _labels_of_prepared(run.task, run.data.prepared)
         else:
-            task = labelled(run.task, run.data.split, run.model.id2label)
+            task = collect_labels(run.task, run.data.split, run.model.id2label)
         problem = (
             "multi_label_classification" if task.multi_label else "single_label_classification"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.padding import PartShape, pad_batch
+from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.classification import binary_scores
@@ -46,11 +46,11 @@ class Extraction(Objective):
         return run.task, config
 
     @cached_property
-    def shape(self) -> PartShape:
-        return PartShape(self.setup.task.max_source_length)
+    def shape(self) -> SegmentShape:
+        return SegmentShape(self.setup.task.max_source_length)
 
     def label_options(self) -> dict[str, Any]:
-        return {"parts": self.shape}
+        return {"segments": self.shape}
 
     def loss_fn(self) -> LossFn:
         """Returns the mean binary cross-entropy of the sentences.
@@ -161,12 +161,12 @@ class Extraction(Objective):
         size = self.setup.run.evaluation.batch_size
         for start in range(0, len(self.examples), size):
             examples = self.examples[start : start + size]
-            longest = max(len(example["part_lengths"]) for example in examples)
+            longest = max(len(example["segment_lengths"]) for example in examples)
             batch = pad_batch(
                 examples,
                 rows=size,
                 source_length=next(n for n in self.source_lengths if n >= longest),
-                parts=self.shape,
+                segments=self.shape,
                 pad_id=self.setup.config.pad_token_id,
             )
             yield batch, len(examples)

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, closed
-from longsum_jax.data.examples.masked_lm import piece_examples
+from longsum_jax.data.examples.base import Example, add_special_tokens
+from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
@@ -105,7 +105,7 @@ class MaskedLanguageModel(Objective):
     def special_ids(self) -> np.ndarray:
         """Ids that are never chosen, nor drawn in place of chosen ones."""
         tokenizer = self.setup.tokenizer
-        around = closed(tokenizer, tokenizer.encode(self.setup.task.prefix))
+        around = add_special_tokens(tokenizer, tokenizer.encode(self.setup.task.prefix))
         return np.unique([tokenizer.pad_id, tokenizer.eos_id, self.mask_id, *around])
 
     @cached_property
@@ -113,7 +113,7 @@ class MaskedLanguageModel(Objective):
         """The documents to evaluate on, with their pieces."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)
-        made = ((document, piece_examples(task, tokenizer, document)) for document in docs)
+        made = ((document, masked_lm_examples(task, tokenizer, document)) for document in docs)
         return self.first_examples((document, pieces) for document, pieces in made if pieces)
 
     def read_evaluation(self) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.padding import PartShape
+from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
@@ -59,8 +59,10 @@ class SegmentSummarization(Summarization):
 
     def label_options(self) -> dict[str, Any]:
         task = self.setup.task
-        shape = PartShape(task.max_source_length, task.max_target_length, task.segments.num_vectors)
-        return {"parts": shape}
+        shape = SegmentShape(
+            task.max_source_length, task.max_target_length, task.segments.num_vectors
+        )
+        return {"segments": shape}
 
     @property
     def max_read_tokens(self) -> None:
@@ -87,7 +89,7 @@ def segment_loss_fn(
 
     It counts segments, tokens and right next tokens, too. Batches hold "input_ids" and
     "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.padding.PartShape``.
+    ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
 
     Args:
         module: the model, with the methods of ``models.encoder_decoder``.
@@ -141,7 +143,7 @@ def segment_loss_fn(
         if not config.salient_vectors:
             return {}
         apply = partial(module.apply, {"params": params})
-        return {"kept": kept_vectors(apply, config, batch)}
+        return {"vectors": kept_vectors(apply, config, batch)}
 
     return SegmentedLoss(
         segment_loss, init_memory, _count_segments, shared, backprop_through_memory
@@ -165,8 +167,8 @@ def _teacher_forced(
     config, labels = module.config, segment["labels"]
     mask = segment["attention_mask"]
     inputs = {}
-    if "kept" in segment:
-        inputs["salient"] = seen_vectors(segment["kept"], segment["reads"])
+    if "vectors" in segment:
+        inputs["salient"] = seen_vectors(segment["vectors"], segment["reads"])
     states, memory = module.read_segment(
         segment["input_ids"], mask, memory, deterministic, **inputs
     )

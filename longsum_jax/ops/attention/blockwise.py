@@ -43,15 +43,14 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
-from longsum_jax.ops.attention.dense import masked_exponentials
 from longsum_jax.ops.attention.key_sets import (
-    MASK_VALUE,
     Dropout,
     KeySet,
     LazyBias,
     PartialSoftmax,
     merge_shards,
     sliced_bias,
+    softmax_of_values,
 )
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
@@ -197,14 +196,17 @@ def full_attention(
 def _attend(
     q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
-    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``."""
+    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``.
+
+    Arrays of ``key_sets`` may be numpy's: XLA then has them as constants.
+    """
     num_pieces = _count_pieces(q, key_sets)
     rate = 0.0 if dropout is None else dropout.rate
     leaves, tree = jax.tree.flatten([_prepare(key_set) for key_set in key_sets])
     is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
 
     def compute(
-        q: Array, arrays: Sequence[Array], rng: Array | None, log_total: Array | None = None
+        q: Array, arrays: Sequence[Any], rng: Array | None, log_total: Array | None = None
     ) -> PartialSoftmax:
         sets = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
         arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
@@ -214,8 +216,8 @@ def _attend(
             return _attend_on_cpu(*arguments)
         return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
 
-    def forward(q: Array, arrays: Sequence[Array], rng: Array | None) -> tuple[PartialSoftmax, Any]:
-        softmax = compute(q, arrays, rng)
+    def forward(q: Array, arrays: Sequence[Any], rng: Array | None) -> tuple[PartialSoftmax, Any]:
+        softmax = compute(*_widen_outside_jit(q, arrays, q), rng)
         out = save_for_backward(softmax.out.astype(dtype))
         softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
         return softmax, (q, arrays, rng, softmax)
@@ -224,8 +226,10 @@ def _attend(
         q, arrays, rng, softmax = saved
         is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
 
-        def recompute(q: Array, floats: Sequence[Array]) -> PartialSoftmax:
-            return compute(q, _replace(arrays, is_float, floats), rng, softmax.log_total)
+        def recompute(q: Array, floats: Sequence[Any]) -> PartialSoftmax:
+            every = _replace(arrays, is_float, floats)
+            inputs = _widen_outside_jit(q, every, softmax.out)
+            return compute(*inputs, rng, softmax.log_total)
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         # The gradient of a score is weight * (out_gradient v - out_gradient out + log_gradient).
@@ -238,11 +242,28 @@ def _attend(
         return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
 
     @jax.custom_vjp
-    def attend(q: Array, arrays: Sequence[Array], rng: Array | None) -> PartialSoftmax:
+    def attend(q: Array, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
     attend.defvjp(forward, backward)
     return attend(q, _select(leaves, is_array), None if dropout is None else dropout.rng)
+
+
+def _widen_outside_jit(
+    q: Array, arrays: Sequence[Array], probe: Array
+) -> tuple[Array, list[Array] | Sequence[Array]]:
+    """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
+
+    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
+    that product is a program of its own ("Unsupported element type for DotThunk").
+    """
+    if isinstance(probe, jax.core.Tracer) or not _on_cpu():
+        return q, arrays
+    return _widen(q), [_widen(x) for x in arrays]
+
+
+def _widen(x: Array) -> Array:
+    return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
 
 def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
@@ -267,7 +288,7 @@ def _prepare(key_set: KeySet) -> KeySet:
     return KeySet(k, v, _with_five_axes(mask), _with_five_axes(bias))
 
 
-def _with_five_axes(x: Array | LazyBias | None) -> Array | LazyBias | None:
+def _with_five_axes(x: Any) -> Any:
     return x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x
 
 
@@ -281,7 +302,7 @@ def _attend_at_once(
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
-    """Computes ``_softmax_of_values`` for all blocks and heads of prepared ``key_sets``.
+    """Computes ``softmax_of_values`` for all blocks and heads of prepared ``key_sets``.
 
     Args:
         q: [batch, num_blocks, block_size, heads, head_dim].
@@ -297,7 +318,7 @@ def _attend_at_once(
 
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
     log_total = None if log_total is None else log_total.swapaxes(2, 3)
-    softmax = _softmax_of_values(scores, key_sets, log_total, dropout, mix)
+    softmax = softmax_of_values(scores, key_sets, log_total, dropout, mix)
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
@@ -310,73 +331,8 @@ def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
     return scores if bias is None else scores + bias.astype(jnp.float32)
 
 
-def _evaluate_bias(key_set: KeySet) -> Array | None:
+def _evaluate_bias(key_set: KeySet) -> Any:
     return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
-
-
-def _softmax_of_values(
-    scores: Sequence[Array],
-    key_sets: Sequence[KeySet],
-    log_total: Array | None,
-    dropout: Dropout | None,
-    mix: Callable[[Array, Array], Array],
-) -> PartialSoftmax:
-    """Applies one softmax over the scores of all sets to their values.
-
-    Args:
-        scores: [..., block_size, num_keys] of each set.
-        key_sets: give masks and values.
-        log_total: [..., block_size] of the forward pass, or None in the forward pass itself.
-        dropout: applied to the weights.
-        mix: product of weights and values of a set.
-
-    Returns:
-        The mean of the values [..., block_size, head_dim], and the log of the sum of exponentials
-        [..., block_size]; with ``log_total``, the sum of the weights (1) in place of the latter.
-    """
-    widths = [x.shape[-1] for x in scores]
-    scores = jnp.concatenate(scores, -1)
-    mask = _union_mask(key_sets, widths)
-    if log_total is None:
-        weights, total = masked_exponentials(scores, mask)
-        second = _log_total(scores, mask, total)
-    else:
-        # Neither maximum nor sum is needed. Without a key, log_total is MASK_VALUE: far above the
-        # masked scores, whose exponentials are 0.
-        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
-        second = weights.sum(-1)
-    weights = weights.astype(key_sets[0].v[0].dtype)
-    if dropout is not None:
-        weights = dropout(weights)
-    out, start = 0.0, 0
-    for width, key_set in zip(widths, key_sets, strict=True):
-        out += mix(weights[..., start : start + width], key_set.v)
-        start += width
-    return PartialSoftmax(out / total, second)
-
-
-def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
-    """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
-
-    Args:
-        scores, mask: [..., num_keys].
-        total: [..., 1], the sum of exponentials relative to the largest.
-    """
-    if mask is not None:
-        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    log_total = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
-    return log_total if mask is None else jnp.where(mask.any(-1), log_total, MASK_VALUE)
-
-
-def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
-    """Puts the masks of all sets side by side, broadcast no further than they need to be."""
-    if all(key_set.mask is None for key_set in key_sets):
-        return None
-    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
-    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
-    masks = [jnp.broadcast_to(x, (*shape, w)) for x, w in zip(masks, widths, strict=True)]
-    return jnp.concatenate(masks, -1)
 
 
 # In pieces
@@ -428,24 +384,24 @@ def _attend_in_pieces(
     return jax.tree.map(join, lax.map(attend_piece, (numbers, *pieces)))
 
 
-def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Array]:
+def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Any]:
     """Returns the arrays that a loop over sequences (axis 0) or blocks (axis 1) must slice.
 
     They have ``size`` entries along the axis; others have one for all, or are shared by all blocks.
     """
-    arrays: list[Array] = []
+    arrays: list[Any] = []
     for key_set in key_sets:
         _map_looped(arrays.append, key_set, axis, size)
     return arrays
 
 
 def _with_looped_arrays(
-    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Array]
+    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Any]
 ) -> list[KeySet]:
     """Returns ``key_sets`` with ``arrays`` in place of ``_looped_arrays``."""
     values = iter(arrays)
 
-    def replace(_: Array) -> Array:
+    def replace(_: Any) -> Any:
         return next(values)
 
     return [_map_looped(replace, key_set, axis, size) for key_set in key_sets]
@@ -517,7 +473,7 @@ def _attend_by_heads(
         scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
         head_total = None if log_total is None else log_total[0, 0, :, h]
         folded = dropout and dropout.fold(h)
-        heads.append(_softmax_of_values(scores, sets, head_total, folded, dot))
+        heads.append(softmax_of_values(scores, sets, head_total, folded, dot))
     return jax.tree.map(lambda *x: jnp.stack(x, 1)[None, None], *heads)
 
 
@@ -537,7 +493,7 @@ def _select_head(key_set: KeySet, head: int) -> KeySet:
     def select_keys(x: Array | tuple[Array, ...]) -> Array:
         return x[head] if isinstance(x, tuple) else x[0, 0, :, head]
 
-    def select_scores(x: Array | None) -> Array | None:
+    def select_scores(x: Any) -> Any:
         return x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]
 
     k, v, mask, bias = key_set

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from longsum_jax.ops.attention.dense import masked_exponentials
 from longsum_jax.ops.sequence_sharding import Axes
 
 # The log of a sum of no exponentials. Below every score, and finite, so that differences of two
@@ -87,6 +88,71 @@ class Dropout(NamedTuple):
     def fold(self, number: Int[Array, ""] | int) -> "Dropout":
         """Returns an independent dropout of the same rate."""
         return self._replace(rng=jax.random.fold_in(self.rng, number))
+
+
+def softmax_of_values(
+    scores: Sequence[Float[Array, "..."]],
+    key_sets: Sequence[KeySet],
+    log_total: Float[Array, "*rows block_size"] | None,
+    dropout: Dropout | None,
+    mix: Callable[[Array, Array], Array],
+) -> PartialSoftmax:
+    """Applies one softmax over the scores of all sets to their values.
+
+    Args:
+        scores: [..., block_size, num_keys] of each set.
+        key_sets: give masks and values.
+        log_total: [..., block_size] of the forward pass, or None in the forward pass itself.
+        dropout: applied to the weights.
+        mix: product of weights and values of a set.
+
+    Returns:
+        The mean of the values [..., block_size, head_dim], and the log of the sum of exponentials
+        [..., block_size]; with ``log_total``, the sum of the weights (1) in place of the latter.
+    """
+    widths = [x.shape[-1] for x in scores]
+    scores = jnp.concatenate(scores, -1)
+    mask = _union_mask(key_sets, widths)
+    if log_total is None:
+        weights, total = masked_exponentials(scores, mask)
+        log_or_sum = _log_total(scores, mask, total)
+    else:
+        # Neither maximum nor sum is needed. Without a key, log_total is MASK_VALUE: far above the
+        # masked scores, whose exponentials are 0.
+        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
+        log_or_sum = weights.sum(-1)
+    weights = weights.astype(key_sets[0].v[0].dtype)
+    if dropout is not None:
+        weights = dropout(weights)
+    out, start = 0.0, 0
+    for width, key_set in zip(widths, key_sets, strict=True):
+        out += mix(weights[..., start : start + width], key_set.v)
+        start += width
+    return PartialSoftmax(out / total, log_or_sum)
+
+
+def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
+    """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
+
+    Args:
+        scores, mask: [..., num_keys].
+        total: [..., 1], the sum of exponentials relative to the largest.
+    """
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    log_total = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
+    return log_total if mask is None else jnp.where(mask.any(-1), log_total, MASK_VALUE)
+
+
+def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
+    """Puts the masks of all sets side by side, broadcast no further than they need to be."""
+    if all(key_set.mask is None for key_set in key_sets):
+        return None
+    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
+    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
+    masks = [jnp.broadcast_to(x, (*shape, w)) for x, w in zip(masks, widths, strict=True)]
+    return jnp.concatenate(masks, -1)
 
 
 def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array, "..."]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.data.examples.registry import make_examples
-from longsum_jax.data.padding import PartShape, pad_batch
+from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -43,7 +43,7 @@ def texts(tokenizer, ids, lengths):
 
 def test_every_sentence_of_the_summary_goes_to_the_segment_that_covers_it(make, tokenizer):
     (example,) = make()
-    assert texts(tokenizer, example["input_ids"], example["part_lengths"]) == [
+    assert texts(tokenizer, example["input_ids"], example["segment_lengths"]) == [
         "Cats sleep all day long. They dream of mice.",
         " Rain falls on the hills. Rivers carry it to the sea.",
     ]
@@ -70,7 +70,7 @@ def test_what_is_cut_off_is_counted(make):
     assert example["label_lengths"].tolist() == [8, 8]
     assert example["target_tokens"] == 12 + 32
     (example,) = make(train_tokens=50)
-    assert example["part_lengths"].tolist() == [45]
+    assert example["segment_lengths"].tolist() == [45]
     assert example["source_tokens"] == len(TEXT) + 1
     (other,) = make(max_parts=1)
     np.testing.assert_array_equal(other["input_ids"], example["input_ids"])
@@ -79,7 +79,7 @@ def test_what_is_cut_off_is_counted(make):
 
 def test_query_and_prefix_stand_before_every_segment(make, tokenizer):
     (example,) = make(query="cats?", prefix="say: ")
-    found = texts(tokenizer, example["input_ids"], example["part_lengths"])
+    found = texts(tokenizer, example["input_ids"], example["segment_lengths"])
     assert [text[:11] for text in found] == ["say: cats?\n"] * 2
     with pytest.raises(InputError, match=r"segments\.min_tokens=30; shorten it"):
         make(query="c" * 90)
@@ -87,7 +87,7 @@ def test_query_and_prefix_stand_before_every_segment(make, tokenizer):
 
 def test_important_sentences_as_text_and_as_vectors(make, tokenizer):
     (example,) = make(salient="text", salient_source="oracle", segment_length=160, min_tokens=30)
-    first, second = texts(tokenizer, example["input_ids"], example["part_lengths"])
+    first, second = texts(tokenizer, example["input_ids"], example["segment_lengths"])
     assert first.startswith(" Current chunk:Cats sleep")
     assert first.endswith(
         "Next important sentences: Rain falls on the hills. Rivers carry it to the sea."
@@ -109,8 +109,8 @@ def test_batches_of_documents(make):
         salient="vectors", salient_source="oracle", max_parts=1
     )
     assert ExampleList([long, short]).lengths.tolist() == [[2, 32], [1, 44]]
-    shape = PartShape(96, 44, 60)
-    batch = pad_batch([short, long], rows=3, source_length=4, parts=shape)
+    shape = SegmentShape(96, 44, 60)
+    batch = pad_batch([short, long], rows=3, source_length=4, segments=shape)
     assert {name: array.shape for name, array in batch.items()} == {
         "input_ids": (3, 4, 96),
         "attention_mask": (3, 4, 96),
@@ -130,7 +130,7 @@ def test_gap_sentences_stand_in_for_a_summary(tokenizer, topics):
     )
     (example,) = make_examples(task, tokenizer, [Document("a", topics[3], None, None)])
     assert example["label_lengths"].sum() > 0
-    assert len(example["part_lengths"]) > 5
+    assert len(example["segment_lengths"]) > 5
 
 
 def test_options_that_do_not_fit():

@@ -56,7 +56,7 @@ def slow_scores(run, params):
         lambda ids, mask: module.apply({"params": params}, ids, mask, method="encode")[0]
     )
     for example in run.store:
-        parts = np.split(example["input_ids"], example["part_lengths"].cumsum()[:-1])
+        parts = np.split(example["input_ids"], example["segment_lengths"].cumsum()[:-1])
         padded = [np.pad(part, (0, 16 - len(part)))[None] for part in parts]
         vectors = [
             encode(ids, np.arange(16)[None] < len(part))[: len(part)].mean(0)
@@ -82,7 +82,7 @@ def test_examples(run):
         labels = [int(i in wanted) for i in range(len(sentences))]
         read = [row["query"], *sentences] if "query" in row else sentences
         assert example["labels"].tolist() == ([-100, *labels] if "query" in row else labels)
-        parts = np.split(example["input_ids"], example["part_lengths"].cumsum()[:-1])
+        parts = np.split(example["input_ids"], example["segment_lengths"].cumsum()[:-1])
         assert [part.tolist() for part in parts] == [
             experiment.tokenizer.add_special_tokens(experiment.tokenizer.encode(text), 16)
             for text in read
@@ -160,7 +160,7 @@ def test_documents_without_summaries_teach_their_gap_sentences(run):
         (
             {"data": {"source_lengths": (2, 4)}},
             ROWS,
-            'example "c" has 7 parts and a target of 0 tokens, more than the',
+            'example "c" has 7 segments and a target of 0 tokens, more than the',
         ),
         (
             {"model": {"extraction_heads": 3}},

@@ -6,7 +6,7 @@ from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 
 
 @pytest.mark.parametrize("length", [1, 4, 8, 10])
-def test_there_and_back(length):
+def test_from_blocks_inverts_to_blocks(length):
     x = jnp.arange(1.0, 2 * length * 3 + 1).reshape(2, length, 3)
     blocks = to_blocks(x, 4)
     assert blocks.shape == (2, -(-length // 4), 4, 3)

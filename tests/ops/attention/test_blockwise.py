@@ -70,17 +70,17 @@ def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
     own, shared = masks()
     out = np.zeros((B, N, C, H, K))
     for b, n, c, h in np.ndindex(B, N, C, H):
-        seen = [
+        keys = [
             (k[b, n, w, h], v[b, n, w, h], bias[h, c, w]) for w in range(6) if own[b, n, 0, c, w]
         ]
         rows = table[h, BLOCK_IDS[b, n, c]]
-        seen += [
+        keys += [
             (shared_k[b, w, h], shared_v[b, w, h], rows[w])
             for w in range(3)
             if shared[b, 0, 0, 0, w]
         ]
-        weights = [math.exp(0.7 * (q[b, n, c, h] @ key) + offset) for key, _, offset in seen]
-        for weight, (_, value, _) in zip(weights, seen, strict=True):
+        weights = [math.exp(0.7 * (q[b, n, c, h] @ key) + offset) for key, _, offset in keys]
+        for weight, (_, value, _) in zip(weights, keys, strict=True):
             out[b, n, c, h] += weight / sum(weights) * value
     return out
 
@@ -123,7 +123,7 @@ def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
 
 
-def test_row_by_row_is_the_same(whole, monkeypatch):
+def test_head_by_head_is_the_same(whole, monkeypatch):
     """What CPUs do with long inputs."""
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
     for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
@@ -152,19 +152,16 @@ def test_dropout_of_pieces(on_cpu, monkeypatch):
     assert len(np.unique(rows, axis=0)) == len(rows)
 
 
-def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
+def test_pieces_are_not_saved_for_the_gradients(monkeypatch):
     q, k = jnp.zeros((1, 64, 16, 2, 4)), jnp.zeros((1, 256, 2, 4))
     score_bytes = 4 * q.size // 4 * 256
 
     def memory():
-        loss = lambda q, k: (attend_key_sets(q, [KeySet(k, k)]) ** 2).sum()  # noqa: E731
-        return (
-            jax.jit(jax.grad(loss, (0, 1)))
-            .lower(q, k)
-            .compile()
-            .memory_analysis()
-            .temp_size_in_bytes
-        )
+        def loss(q, k):
+            return (attend_key_sets(q, [KeySet(k, k)]) ** 2).sum()
+
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(q, k).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
 
     assert memory() > score_bytes
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", score_bytes // 16)
@@ -172,7 +169,7 @@ def test_pieces_are_not_kept_for_the_gradients(monkeypatch):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25])
-def test_gradients_from_kept_sums_are_those_of_the_forward_pass(rate):
+def test_gradients_from_saved_sums_are_those_of_the_forward_pass(rate):
     """Of the means and of the log sums, for all inputs, dropped weights included."""
     dropout = Dropout(jax.random.key(3), rate)
 
@@ -187,10 +184,9 @@ def test_gradients_from_kept_sums_are_those_of_the_forward_pass(rate):
     def run(attend, q, *inputs):
         def loss(q, *inputs):
             out, log_total = attend(q, two_sets(*inputs))
-            seen = jnp.where(log_total == MASK_VALUE, 0.0, log_total)
-            return (out * jnp.cos(jnp.arange(out.size)).reshape(out.shape)).sum() + jnp.sin(
-                seen
-            ).sum()
+            finite = jnp.where(log_total == MASK_VALUE, 0.0, log_total)
+            weights = jnp.cos(jnp.arange(out.size)).reshape(out.shape)
+            return (out * weights).sum() + jnp.sin(finite).sum()
 
         return jax.jit(jax.value_and_grad(loss, range(7)))(q, *inputs)
 
@@ -201,7 +197,7 @@ def test_gradients_from_kept_sums_are_those_of_the_forward_pass(rate):
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_kept_results_spare_a_second_forward_pass(pieces, monkeypatch):
+def test_saved_results_spare_a_second_forward_pass(pieces, monkeypatch):
     """Products of the scores and with the values, which a layer that computes itself again would
     repeat."""
     q, k = jnp.ones((1, 4, 16, 2, 4)), jnp.ones((1, 32, 2, 4))
@@ -219,8 +215,8 @@ def test_kept_results_spare_a_second_forward_pass(pieces, monkeypatch):
             .count("stablehlo.dot_general")
         )
 
-    kept, again = products(policy=SAVE_MARKED_POLICY), products()
-    assert (kept, again) == (kept, kept + 2)
+    saved, recomputed = products(policy=SAVE_MARKED_POLICY), products()
+    assert (saved, recomputed) == (saved, saved + 2)
 
 
 def test_a_key_in_two_sets_counts_twice():
@@ -264,7 +260,7 @@ def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
 
 
 @pytest.mark.parametrize("maximum", [2**28, 400])
-def test_all_queries_see_the_same_keys(maximum, monkeypatch):
+def test_all_queries_attend_to_the_same_keys(maximum, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, _, _, k, v, *_ = tensors()
     out = attend_all(q[:, 0], [KeySet(k, v, jnp.array([True, True, False]))])
@@ -316,10 +312,14 @@ def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
         bias = table[None, :, distances + length - 1] if with_bias else None
         return dot_product_attention(q, k, v, mask=mask[:, None, None], bias=bias, scale=0.7)
 
+    def with_gradients(function, *inputs):
+        out, pull_back = jax.vjp(function, *inputs)
+        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
+
     results = []
     for function in (ours, twin):
-        out, pull_back = jax.vjp(function, q, k, v, table)
-        results.append((out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))))
+        run = jax.jit(functools.partial(with_gradients, function))
+        results.append(run(q, k, v, table))
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
 
@@ -327,7 +327,7 @@ def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
 # Sets of keys one by one, merged afterwards
 
 
-def test_merged_parts_are_one_softmax_with_its_gradients(whole):
+def test_merged_softmaxes_are_one_softmax_with_its_gradients(whole):
     def merged(*inputs):
         return merge_partial_softmaxes(
             [attend_partially(inputs[0], [x], scale=0.7) for x in two_sets(*inputs[1:])]
@@ -342,7 +342,7 @@ def test_merged_parts_are_one_softmax_with_its_gradients(whole):
 
 
 @pytest.mark.parametrize("maximum", [2**28, 400])
-def test_parts_in_pieces_and_at_once(maximum, monkeypatch):
+def test_partial_softmaxes_in_pieces_and_at_once(maximum, monkeypatch):
     """The logarithm is that of the sum of exponentials of all keys that are seen."""
     q, *rest = tensors()
     expected = attend_partially(q, two_sets(*rest), scale=0.7)
@@ -360,7 +360,7 @@ def test_parts_in_pieces_and_at_once(maximum, monkeypatch):
     )
 
 
-def test_parts_that_see_nothing_do_not_count():
+def test_softmaxes_without_keys_do_not_count():
     q, k, v, *_ = tensors()
     nothing = attend_partially(q, [KeySet(k, v, jnp.zeros((1,), bool))])
     assert (nothing.log_total == MASK_VALUE).all()

@@ -21,9 +21,9 @@ def attention_by_loops(q, k, v, mask, bias, scale):
     """One query and one head at a time, over the keys it may see, in float64."""
     out = np.zeros((B, T, H, K))
     for b, t, h in np.ndindex(B, T, H):
-        seen = [i for i in range(L) if mask[b, t, i]]
-        weights = [math.exp(scale * (q[b, t, h] @ k[b, i, h]) + bias[0, h, t, i]) for i in seen]
-        for weight, i in zip(weights, seen, strict=True):
+        keys = [i for i in range(L) if mask[b, t, i]]
+        weights = [math.exp(scale * (q[b, t, h] @ k[b, i, h]) + bias[0, h, t, i]) for i in keys]
+        for weight, i in zip(weights, keys, strict=True):
             out[b, t, h] += weight / sum(weights) * v[b, i, h]
     return out
 
@@ -52,8 +52,11 @@ def test_attention_without_mask_and_bias():
 def test_gradients_of_blind_queries_are_finite_and_zero():
     q, k, v, bias = map(jnp.asarray, tensors())
     mask = jnp.zeros((B, 1, T, L), bool).at[1].set(True)
-    loss = lambda *x: (dot_product_attention(*x[:3], mask=mask, bias=x[3]) ** 2).sum()  # noqa: E731
-    dq, dk, dv, dbias = jax.grad(loss, argnums=(0, 1, 2, 3))(q, k, v, bias)
+
+    def loss(q, k, v, bias):
+        return (dot_product_attention(q, k, v, mask=mask, bias=bias) ** 2).sum()
+
+    dq, dk, dv, dbias = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(q, k, v, bias)
     for gradient in (dq, dk, dv):
         assert not np.asarray(gradient[0]).any()
         assert np.isfinite(gradient).all()

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,13 +37,14 @@ def definition(vectors, v, bias, chunk):
                 order = sorted(range(length), key=lambda i: (buckets[i], i))
                 chunks = [order[start : start + chunk] for start in range(0, length, chunk)]
                 for n, members in enumerate(chunks):
-                    seen = members + (chunks[n - 1] if len(chunks) > 1 else [])
+                    keys_of_chunk = members + (chunks[n - 1] if len(chunks) > 1 else [])
                     for i in members:
                         scores = [
-                            x[i] @ keys[j] + bias[h, j - i + L - 1] - 1e5 * (i == j) for j in seen
+                            x[i] @ keys[j] + bias[h, j - i + L - 1] - 1e5 * (i == j)
+                            for j in keys_of_chunk
                         ]
                         totals[r, i] = np.logaddexp.reduce(scores)
-                        values[r, i] = np.exp(scores - totals[r, i]) @ v[b, seen, h]
+                        values[r, i] = np.exp(scores - totals[r, i]) @ v[b, keys_of_chunk, h]
             shares = np.exp(totals - np.logaddexp.reduce(totals, axis=0))
             out[b, :length, h] = (shares[..., None] * values).sum(0)
     return out
@@ -76,7 +79,7 @@ def test_one_chunk_is_dense_attention_of_others():
     """A chunk as long as the text: every token sees all others, and itself hardly ever."""
     vectors, v, _ = arrays()
     buckets = hash_buckets(vectors, MASK, ROTATIONS)
-    found = lsh_attention(vectors, v, MASK, buckets, chunk_length=L)
+    found = jax.jit(functools.partial(lsh_attention, chunk_length=L))(vectors, v, MASK, buckets)
     keys = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     scores = jnp.einsum("blhk,bmhk->bhlm", vectors, keys)
     others = MASK[:, None, None] & ~jnp.eye(L, dtype=bool)
@@ -87,9 +90,11 @@ def test_one_chunk_is_dense_attention_of_others():
 
 def test_gradients_reach_vectors_and_values_and_hashing_has_none():
     vectors, v, _ = arrays()
-    loss = lambda x, v: (  # noqa: E731
-        lsh_attention(x, v, MASK, hash_buckets(x, MASK, ROTATIONS), chunk_length=C) ** 2
-    ).sum()
+
+    def loss(x, v):
+        buckets = hash_buckets(x, MASK, ROTATIONS)
+        return (lsh_attention(x, v, MASK, buckets, chunk_length=C) ** 2).sum()
+
     for gradient in jax.jit(jax.grad(loss, argnums=(0, 1)))(vectors, v):
         assert np.isfinite(gradient).all()
         assert np.abs(gradient[MASK]).min(axis=(1, 2)).max() > 0

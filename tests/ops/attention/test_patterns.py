@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,6 +94,11 @@ def sparse(x, pattern):
     )
 
 
+@functools.cache
+def run_sparse(name):
+    return run(sparse, PATTERNS[name])
+
+
 def run(attend, pattern):
     """Values, and gradients of all arrays (and the spans)."""
 
@@ -107,23 +114,24 @@ def run(attend, pattern):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_values_and_gradients_equal_a_dense_mask(name):
-    found, wanted = (run(attend, PATTERNS[name]) for attend in (sparse, dense))
+    found, wanted = run_sparse(name), run(dense, PATTERNS[name])
     for a, b in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=5e-6 * max(1.0, float(np.abs(b).max())))
 
 
 @pytest.mark.parametrize("name", ["window+stride", "window+global+stride+random"])
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
-    wanted = run(sparse, PATTERNS[name])
+    wanted = run_sparse(name)
     monkeypatch.setattr(blockwise, "max_score_bytes", lambda: 2000)
     for a, b in zip(*map(jax.tree.leaves, (run(sparse, PATTERNS[name]), wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_windows_that_are_known_later_are_the_same():
+def test_traced_windows_equal_known_ones():
     x, pattern = arrays(), PATTERNS["span+stride"]
-    later = jax.jit(lambda radius: sparse(x, pattern._replace(radius=radius, max_radius=7)))
-    np.testing.assert_allclose(later(4), sparse(x, pattern), atol=2e-6)
+    traced = jax.jit(lambda radius: sparse(x, pattern._replace(radius=radius, max_radius=7)))
+    known = jax.jit(lambda x: sparse(x, pattern))
+    np.testing.assert_allclose(traced(4), known(x), atol=2e-6)
 
 
 def test_spans_fade_out():
@@ -140,17 +148,11 @@ def test_drawn_blocks_are_real_ones_whatever_the_padding():
     assert blocks[1].max() <= 3
     shorter = drawn_blocks(DRAWS[:, :4], MASK[1:, :13], BLOCK)
     np.testing.assert_array_equal(shorter[0], blocks[1, :4])
-    assert (
-        len(
-            np.unique(
-                drawn_blocks(jnp.linspace(0, 0.999, 40)[:, None, None][None], MASK[:1], BLOCK)
-            )
-        )
-        == 6
-    )
+    even = jnp.linspace(0, 0.999, 40)[None, :, None, None]
+    assert len(np.unique(drawn_blocks(even, MASK[:1], BLOCK))) == 6
 
 
-def test_scores_are_those_of_the_keys_that_are_seen():
+def test_only_scores_of_attended_keys_are_computed():
     """The largest product has window or stride keys, not all of them."""
     x = jax.ShapeDtypeStruct((1, 4096, 1, 8), np.float32)
     for pattern, keys in (
@@ -166,12 +168,13 @@ def test_dropout_keeps_the_mean():
     """Values of one: what is left of them is the sum of the weights."""
     x = arrays()
     pattern = KeyPattern(radius=8, stride=2)
-    outs = [
-        pattern_attention(
-            x["q"] * 0, x["k"], jnp.ones_like(x["v"]), MASK, pattern, dropout=Dropout(key, 0.3)
-        )
-        for key in jax.random.split(jax.random.key(0), 30)
-    ]
+    q, v = x["q"] * 0, jnp.ones_like(x["v"])
+
+    @jax.jit
+    def attend(rng):
+        return pattern_attention(q, x["k"], v, MASK, pattern, dropout=Dropout(rng, 0.3))
+
+    outs = [attend(rng) for rng in jax.random.split(jax.random.key(0), 30)]
     means = np.asarray(jnp.stack(outs))[:, np.asarray(MASK)].mean()
     assert abs(means - 1) < 0.03
     assert np.std(outs) > 0.05

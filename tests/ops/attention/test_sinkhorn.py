@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,18 +24,19 @@ def test_an_explicit_permutation_is_attention_to_two_blocks():
     chosen = np.array(
         [[[2, 0, 1, 4, 3], [1, 2, 3, 4, 0]], [[1, 2, 0, 3, 4], [0, 1, 2, 3, 4]]]
     )  # [B, H, N]
-    order = jax.nn.one_hot(chosen, N)
+    permutation = jax.nn.one_hot(chosen, N)
     bias = jnp.asarray(np.random.default_rng(1).normal(size=(H, 2 * L - 1)), jnp.float32)
-    found = sinkhorn_attention(q, k, v, MASK, order, block_size=C, distance_bias=bias, scale=0.5)
+    attend = jax.jit(functools.partial(sinkhorn_attention, block_size=C, scale=0.5))
+    found = attend(q, k, v, MASK, permutation, distance_bias=bias)
     i, j = np.arange(L)[:, None], np.arange(L)
     own = np.broadcast_to(i // C == j // C, (B, H, L, L))
     other = chosen[:, :, i[:, 0] // C][..., None] == j // C
     # Both sets side by side: a block that sees itself twice counts twice.
     keys, values = (jnp.concatenate([x, x], 1) for x in (k, v))
-    seen = np.concatenate([own, other], -1) & np.concatenate([MASK, MASK], -1)[:, None, None]
+    mask = np.concatenate([own, other], -1) & np.concatenate([MASK, MASK], -1)[:, None, None]
     table = np.concatenate([bias[:, j - i + L - 1], np.zeros((H, L, L))], -1)[None]
     wanted = dot_product_attention(
-        q, keys, values, mask=jnp.asarray(seen), bias=jnp.asarray(table), scale=0.5
+        q, keys, values, mask=jnp.asarray(mask), bias=jnp.asarray(table), scale=0.5
     )
     np.testing.assert_allclose(found, jnp.where(MASK[..., None, None], wanted, 0), atol=2e-6)
 
@@ -67,7 +70,7 @@ def reference_order(q, k, length, noise=None):
 def test_the_order_is_sinkhorns(noisy):
     q, k, _ = arrays()
     noise = jax.random.gumbel(jax.random.key(0), (B, H, N, N)) if noisy else None
-    found = soft_permutation(q, k, MASK, block_size=C, noise=noise)
+    found = jax.jit(functools.partial(soft_permutation, block_size=C))(q, k, MASK, noise=noise)
     for b, length in enumerate((18, 11)):
         wanted = reference_order(
             q[b], k[b], length, None if noise is None else np.asarray(noise[b])
@@ -94,7 +97,11 @@ def test_gradients_are_finite_and_pass_through_the_order():
         assert not np.asarray(gradient[~MASK]).any()
         assert np.abs(gradient[MASK]).max() > 1e-3
     fixed = soft_permutation(q, k, MASK, block_size=C)
-    without = jax.grad(
-        lambda q: (sinkhorn_attention(q, k, v, MASK, fixed, block_size=C) ** 2).sum()
-    )(q)
+
+    @jax.jit
+    @jax.grad
+    def gradient_with_fixed_order(q):
+        return (sinkhorn_attention(q, k, v, MASK, fixed, block_size=C) ** 2).sum()
+
+    without = gradient_with_fixed_order(q)
     assert np.abs(without - gradients[0]).max() > 1e-4

@@ -1,0 +1,150 @@
+"""Documents of TensorFlow Datasets. TFDS and TensorFlow are imported inside the functions.
+
+A data set that was prepared as array_record is read without TensorFlow (``tfds.data_source``); one
+in another format, such as TFDS's default tfrecord, through ``tfds.load``, which needs TensorFlow.
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.documents import Document
+
+RANDOM_ACCESS = "array_record"
+
+
+def documents(task: Task, split: str) -> Iterator[Document]:
+    """Yields the documents of a TFDS data set in TFDS's own fixed order, unshuffled and uncut.
+
+    Raises:
+        InputError: TFDS is not installed, it cannot give the data set, or the data set has no such
+            field; at the first document.
+    """
+    for number, record in enumerate(_open(task, split)):
+        document_id = _text(record, task.id_key) or None
+        text = _text(record, task.document_key)
+        yield Document(
+            id=document_id or default_id(task, split, number, text),
+            document=text,
+            summary=_text(record, task.summary_key) if task.needs_summary else None,
+            query=_text(record, task.query_key) or None,
+        )
+
+
+def default_id(task: Task, split: str, number: int, text: str) -> str:
+    """Returns the id of a document that has none.
+
+    Documents that are cut into pieces are named by their content: Beam caches records in any order,
+    so that counting them would not give the same ids everywhere.
+    """
+    if task.piece_words is None:
+        return f"{task.name}/{split}:{number}"
+    return f"{task.name}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def tfds_name(task: Task) -> str:
+    """Returns the data set's name with a version: the newest where the task names none."""
+    name = task.source.removeprefix("tfds:")
+    return name if ":" in name else f"{name}:*.*.*"
+
+
+def not_installed(package: str | None) -> InputError:
+    """Returns the error for a package of the extra "data" that is missing."""
+    return InputError(
+        f'TFDS data sets need {package}: pip install "longsum_jax[data]", or read JSON lines '
+        "(source=json:...)"
+    )
+
+
+def cannot_open(task: Task, split: str, error: Exception) -> InputError:
+    """Returns the error for a data set that TFDS cannot give, in one line."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    place = task.data_dir or "the default TFDS directory"
+    return InputError(
+        f'cannot open split "{split}" of {task.source} in {place}: {reason}; '
+        "prepare it with `tfds build` or read JSON lines (source=json:...)"
+    )
+
+
+def keep_tensorflow_off_accelerators() -> None:
+    """Leaves the accelerators to JAX: TensorFlow would take all of their memory."""
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # TensorFlow is running already: too late, and not ours
+        for kind in ("GPU", "TPU"):
+            tf.config.set_visible_devices([], kind)
+
+
+def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise not_installed(error.name) from error
+    try:
+        builder = tfds.builder(tfds_name(task), data_dir=task.data_dir, try_gcs=True)
+        _check_fields(task, builder.info.features)
+        source_split = task.source_split(split)
+        formats = {str(format.value) for format in builder.info.available_file_formats()}
+        if RANDOM_ACCESS in formats:
+            return builder.as_data_source(split=source_split)
+        logging.getLogger(__name__).info(
+            "%s is prepared as %s, which needs TensorFlow; prepared with file_format=%s it needs "
+            "none",
+            task.source,
+            ", ".join(sorted(formats)),
+            RANDOM_ACCESS,
+        )
+        return _load(builder, source_split)
+    except InputError:
+        raise
+    except Exception as error:  # TFDS raises whatever its downloaders do
+        raise cannot_open(task, split, error) from error
+
+
+def _load(builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
+    """Returns the records of a data set in any format; downloads and prepares it if need be."""
+    import tensorflow_datasets as tfds
+
+    try:
+        keep_tensorflow_off_accelerators()
+    except ImportError as error:
+        raise not_installed(error.name) from error
+    builder.download_and_prepare()
+    return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
+
+
+def _check_fields(task: Task, fields: Iterable[str]) -> None:
+    known = set(fields)
+    keys = [task.id_key, task.query_key, *task.document_key.split("+")]
+    if task.needs_summary:
+        keys.append(task.summary_key)
+    for key in keys:
+        if key and key not in known:
+            raise InputError(
+                f'task "{task.name}": {task.source} has no field "{key}"; '
+                f"{did_you_mean(key, sorted(known))}"
+            )
+
+
+def _text(record: Mapping[str, Any], key: str | None) -> str:
+    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b")."""
+    if not key:
+        return ""
+    columns = [_lines(record[name]) for name in key.split("+")]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise InputError(f'the lists of the fields "{key}" have {lengths} items; name one of them')
+    lines = [": ".join(items) for items in zip(*columns, strict=True)]
+    return "\n".join(lines)
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, list | np.ndarray):
+        return [line for item in value for line in _lines(item)]
+    return [value.decode("utf-8") if isinstance(value, bytes) else str(value)]

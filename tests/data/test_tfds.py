@@ -1,0 +1,64 @@
+"""TFDS data sets in array_record files; a subprocess shows that no TensorFlow is imported."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("tfds_script.py")
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tfds")
+    subprocess.run(
+        [sys.executable, str(SCRIPT), str(directory)],
+        check=True,
+        timeout=300,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(SCRIPT.parents[2])},
+    )
+    return json.loads((directory / "answers.json").read_text())
+
+
+def text(number):
+    return f"Part {number} is né. It is short. It ends."
+
+
+def test_array_records_are_read_without_tensorflow(answers):
+    assert answers["imported"] == []
+    assert answers["messages"] == 0
+
+
+def test_documents_are_those_of_the_data_set_every_time(answers):
+    first, second = answers["plain"]
+    assert first == second
+    wanted = [[str(i), text(i), f"Summary {i}.", None, None] for i in range(5)]
+    assert sorted(first) == wanted
+
+
+def test_nameless_documents_are_numbered_and_gap_sentences_have_no_summary(answers):
+    order = [document[1] for document in answers["plain"][0]]
+    wanted = [[f"c4/train:{i}", order[i], None, None, None] for i in range(5)]
+    assert answers["nameless"] == wanted
+
+
+def test_short_documents_are_their_only_piece(answers):
+    order = [document[0] for document in answers["plain"][0]]
+    assert [document[0] for document in answers["pieces"]] == [f"{name}#0" for name in order]
+
+
+def test_lists_are_joined_line_by_line(answers):
+    wanted = [f"A: hello\nB: good day {i}" for i in range(5)]
+    assert sorted(answers["joined"]) == wanted
+
+
+def test_a_share_of_a_split(answers):
+    assert answers["part"] == answers["plain"][0][1:3]
+
+
+def test_a_field_that_the_data_set_lacks(answers):
+    expected = 'task "billsum": tfds:reports has no field "numbr"; did you mean "number"?'
+    assert expected in answers["no_field"]
