@@ -7,7 +7,7 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all, attend_key_sets
-from longsum_jax.ops.attention.local import check_sizes, only_real, two_dropouts
+from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
 from longsum_jax.typing import Array
 
 # BigBird: a window of three blocks, the first and the last block, blocks at random
@@ -67,14 +67,14 @@ def bigbird_attention(
     ]
     if not isinstance(random_blocks, int):
         key_sets.append(_random_keys(kb, vb, real, random_blocks))
-    middle_dropout, ends_dropout = two_dropouts(dropout)
+    middle_dropout, ends_dropout = split_dropout(dropout)
     middle = attend_key_sets(qb[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
     everything = [KeySet(k, v, mask[:, None, None, None])]
     outer = to_blocks(
         attend_all(ends(qb), everything, scale=scale, dropout=ends_dropout), block_size
     )
     out = jnp.concatenate([outer[:, :1], middle, outer[:, 1:]], axis=1)
-    return only_real(from_blocks(out, q.shape[1]), mask)
+    return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
 def _random_keys(k: Array, v: Array, real: Array, random_blocks: Array | np.ndarray) -> KeySet:

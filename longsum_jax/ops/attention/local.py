@@ -96,14 +96,14 @@ def _attend_blocks(
     dropout: Dropout | None,
 ) -> Array:
     out = attend_key_sets(to_blocks(q, size), key_sets, scale=scale, dropout=dropout)
-    return only_real(from_blocks(out, q.shape[1]), mask)
+    return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
-def only_real(x: Array, mask: Array) -> Array:
+def zero_padding(x: Array, mask: Array) -> Array:
     return jnp.where(mask[..., None, None], x, 0)
 
 
-def two_dropouts(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
+def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
     """Independent ones for the two softmaxes of an attention."""
     return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
 

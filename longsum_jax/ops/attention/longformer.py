@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all
-from longsum_jax.ops.attention.local import local_attention, two_dropouts
+from longsum_jax.ops.attention.local import local_attention, split_dropout
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import Array
 
@@ -82,7 +82,7 @@ def longformer_attention(
     extra = KeySet(
         *(gather_positions(x, indices, axes) for x in (k, v)), present[:, None, None, None]
     )
-    local_dropout, global_dropout = two_dropouts(dropout)
+    local_dropout, global_dropout = split_dropout(dropout)
     options = {"radius": radius, "max_radius": max_radius, "block_size": block_size, "bias": bias}
     options |= {"key_mask": key_mask, "extra": [extra], "dropout": local_dropout}
     out = local_attention(q, k, v, mask, **options, scale=scale, axes=axes)
