@@ -56,7 +56,7 @@ def lsg_selection(
     sparsity_factor: int,
     reference_quirks: bool = False,
 ) -> Selection | None:
-    """How sparse keys are selected; None without sparse keys (type "none", or S or the factor 0).
+    """Returns the selection of sparse keys; None for type "none", or S or the factor 0.
 
     Raises:
         InputError: an unknown type, negative sizes, or a factor that does not divide the block.
@@ -206,12 +206,12 @@ def lsg_attention(
 
 
 def _first_row(x: Array, axes: Axes) -> Array:
-    """The first row of the whole text, [B, L, ...] -> [B, ...]."""
+    """Returns the first row of the full sequence, [B, L, ...] -> [B, ...]."""
     return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes) if axes else x[:, 0]
 
 
 def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: bool) -> KeySet:
-    """All tokens, for queries in one block."""
+    """Returns all tokens as keys of queries in one block."""
     mask = seen[:, None, None, None]
     if causal:
         mask = mask & jnp.tri(k.shape[1], dtype=bool)
@@ -234,7 +234,8 @@ def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: boo
 
 
 class _Run(NamedTuple):
-    """Neighboring blocks of keys: block n of the queries attends to n + first .. n + first + count - 1.
+    """Neighboring blocks of keys: block n of the queries attends to n + first .. n + first + count
+    - 1.
 
     Attributes:
         k, v, seen: of all blocks, [B, N, c, H, K] and bool [B, N, c] or [B, N, c, H or 1].
@@ -252,22 +253,25 @@ class _Run(NamedTuple):
     bias: Array | None = None
 
     def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
-        """k, v, seen of each piece of ``size`` blocks of queries: [pieces, B, size + count - 1, c,
-        ...]."""
+        """Cuts k, v and seen for pieces of ``size`` blocks of queries.
+
+        Returns:
+            Three arrays [pieces, B, size + count - 1, c, ...].
+        """
         return [
             _overlapping(x, self.first, size, self.count - 1, pieces, axes)
             for x in (self.k, self.v, self.seen)
         ]
 
     def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
-        """What the queries of one piece see, by its ``of_pieces``."""
+        """Returns the keys of the queries of one piece, from its ``of_pieces``."""
         k, v, seen = (_runs(x, self.count)[:, :, self.kept] for x in (k, v, seen))
         seen = seen[:, :, None, None] if seen.ndim == 3 else jnp.moveaxis(seen, 3, 2)[:, :, :, None]
         return KeySet(k, v, seen if self.mask is None else seen & self.mask, self.bias)
 
 
 def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> _Run:
-    """The block of each query, the one before and, unless ``causal``, the one after it."""
+    """Returns the block of each query, the one before and, unless ``causal``, the one after it."""
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
     bias = None if bias is None else bias[None, None, :, :, : count * size]
     return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
@@ -276,7 +280,7 @@ def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, caus
 def _beside(
     sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
 ) -> list[_Run]:
-    """The ``count`` sparse keys on either side of each local window."""
+    """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
     arrays = [to_blocks(x, step) for x in sparse]
     after = 0 if selection.reference_quirks and step == 1 else 2
@@ -297,8 +301,10 @@ def _attend_runs(
     dropout: Dropout | None,
     axes: Axes,
 ) -> Array:
-    """Queries [B, N, C, H, K] and what each block sees, some blocks at a time: every run is a copy
-    of its keys."""
+    """Attends from queries [B, N, C, H, K] to the runs of each block, some blocks at a time.
+
+    Every run is a copy of its keys, so that all at once would take a multiple of their memory.
+    """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
 
@@ -325,8 +331,7 @@ def _attend_runs(
 
 
 def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
-    """Few enough for the scores of each, and for each to be no shorter than what it shares with the
-    next one."""
+    """Returns the number of pieces: small scores in each, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.count for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
@@ -335,8 +340,9 @@ def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
 
 
 def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: Axes) -> Array:
-    """Pieces of the blocks from ``first`` on, each with ``more`` blocks of the next one; zeros
-    beyond both ends.
+    """Cuts the blocks from ``first`` on into pieces, each with ``more`` blocks of the next one.
+
+    Zeros stand beyond both ends.
 
     [B, N, c, ...] -> [pieces, B, size + more, c, ...]
     """
@@ -350,7 +356,7 @@ def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: 
 
 
 def _runs(x: Array, count: int) -> Array:
-    """Every ``count`` neighbouring blocks side by side: [B, N, c, ...] -> [B, N - count + 1, count
-    c, ...]."""
+    """Joins every ``count`` neighboring blocks: [B, N, c, ...] -> [B, N - count + 1, count c,
+    ...]."""
     blocks = x.shape[1] - count + 1
     return jnp.concatenate([x[:, i : i + blocks] for i in range(count)], axis=2)

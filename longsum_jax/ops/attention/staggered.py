@@ -10,8 +10,6 @@ from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_pad
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import Array
 
-# PEGASUS-X: own block and global tokens, every other layer by half a block shifted
-
 
 def block_staggered_attention(
     q: Array,
@@ -29,8 +27,9 @@ def block_staggered_attention(
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> tuple[Array, Array]:
-    """Tokens see their block and all global tokens; global tokens see all (PEGASUS-X, Phang et al.
-    2022, section 4.1).
+    """Attends from tokens to their block and all global tokens, from global tokens to everything.
+
+    PEGASUS-X, Phang et al. 2022, section 4.1.
 
     Args:
         q, k, v: [B, L, H, K] of tokens.   global_q, global_k, global_v: [B, G, H, K].   mask: bool
