@@ -112,5 +112,6 @@ def _check_bigbird_blocks(length: int, blocks: int, block_size: int) -> None:
     if blocks < MIN_BIGBIRD_BLOCKS:
         raise InputError(
             f"an input of {length} tokens has {blocks} blocks of {block_size}; block-sparse "
-            f"attention needs at least {MIN_BIGBIRD_BLOCKS}: use full attention for short inputs, or smaller blocks"
+            f"attention needs at least {MIN_BIGBIRD_BLOCKS}: use full attention "
+            "for short inputs, or smaller blocks"
         )
