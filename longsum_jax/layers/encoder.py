@@ -28,7 +28,7 @@ from longsum_jax.typing import AnyArray
 
 # States of important tokens elsewhere in a document [batch, num_salient, d_model], and which of
 # them hold something, bool [batch, num_salient].
-SalientVectors = tuple[Array, Array]
+SalientVectors = tuple[AnyArray, AnyArray]
 
 
 class EncoderLayer(Layer):

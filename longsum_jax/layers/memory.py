@@ -190,8 +190,8 @@ class Memory(nn.Module):
 
 def _queue(pending: Array, segment: Array) -> Array:
     """Drops the oldest pending segment, and appends a new one."""
-    segment = segment[:, None].astype(pending.dtype)
-    return jnp.concatenate([pending[:, 1:], segment], 1)
+    newer = pending[:, 1:]
+    return jnp.concatenate([newer, segment[:, None].astype(pending.dtype)], 1)
 
 
 class CompressiveMemory(Memory):

@@ -1,11 +1,13 @@
 # ruff: noqa: F722, RUF100
 """Logical axis names of parameters and activations, and their places on a mesh."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
@@ -16,8 +18,10 @@ Initializer = Callable[..., Array]
 
 
 def logical(initializer: Initializer, *names: str) -> Initializer:
-    """Attaches logical axis names to a parameter; ``training.mesh`` maps them to mesh axes."""
-    return nn.with_logical_partitioning(initializer, names)
+    """Attaches logical axis names to a float32 parameter; ``training.mesh`` maps them to mesh axes."""
+    # Explicitly, because the default of initializers is float64 under JAX_ENABLE_X64.
+    in_float32 = functools.partial(initializer, dtype=jnp.float32)
+    return nn.with_logical_partitioning(in_float32, names)
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:

@@ -139,9 +139,9 @@ def fit(
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
-    by_epoch = options.eval_every == "epoch"
-    if by_epoch:
-        _epoch(batches.state())
+    eval_every = options.eval_every if evaluate else 0
+    if eval_every == "epoch":
+        _epoch(batches.state())  # raises unless the batches count epochs
     with contextlib.ExitStack() as stack:
         # The mesh, and the place of every array on it
         mesh = make_mesh(mesh_options)
@@ -187,7 +187,7 @@ def fit(
             except StopIteration:
                 stopped_by = interrupts.wanted(step) or "data"
                 break
-            if by_epoch and _epoch(batches.state()) > _epoch(position):
+            if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
                 # The batch is the first of a new epoch, the state still that of the old one's end.
                 milestones.evaluate_and_save(step, state, position)
             state, metrics = train_step(state, put_batch(batch, mesh, options.accumulation))
@@ -202,7 +202,7 @@ def fit(
                 break
             if step == options.steps:
                 break
-            if not by_epoch and _is_due(step, options.eval_every):
+            if _is_due(step, eval_every):
                 milestones.evaluate_and_save(step, state, batches.state())
             elif _is_due(step, options.checkpoint_every):
                 milestones.save(step, state, batches.state())
@@ -276,8 +276,9 @@ class _Milestones:
             raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
 
 
-def _is_due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _is_due(step: int, every: int | Literal["epoch"]) -> bool:
+    """Returns whether ``step`` is a multiple of ``every``; ends of epochs are found otherwise."""
+    return every != "epoch" and every > 0 and step % every == 0
 
 
 def _epoch(position: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.models.bart import PegasusXConfig
+from longsum_jax.models.bart_config import PegasusXConfig
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.registry import FAMILIES, get_family
 

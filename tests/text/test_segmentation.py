@@ -189,6 +189,15 @@ def test_long_sentences_are_cut(text):
         }  # no word is cut
 
 
+def test_pieces_of_white_space_have_no_tokens():
+    text = "one two" + " " * 90 + "three four five six seven"
+    options = SegmentOptions(min_tokens=1, max_tokens=2, max_segment_tokens=4)
+    document = segment_document(text, Words(), options)
+    assert " ".join(document.sentences).split() == text.split()
+    assert [] in document.token_ids
+    assert sum(map(len, document.token_ids)) == 7
+
+
 @pytest.mark.parametrize("text", ["", " \n\u3000"])
 def test_blank_documents(text):
     with pytest.raises(

@@ -234,9 +234,15 @@ def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
     assert read_meta(tmp_path, "best")["step"] == 3
 
 
+def test_without_an_evaluation_nothing_is_saved_for_it(toy, tmp_path):
+    toy.toy_fit(tmp_path, steps=4, eval_every=1, checkpoint_every=0, keep_latest=9)
+    assert saved_steps(tmp_path) == [4]
+
+
 def test_epochs_that_are_not_counted_are_named(toy, tmp_path):
+    options = {"eval_every": "epoch", "evaluate": lambda params, step: {"mean_rouge": 0.5}}
     with pytest.raises(InputError, match='eval_every: "epoch", but these batches do not count'):
-        toy.toy_fit(tmp_path, batches=Buckets([4]), eval_every="epoch")
+        toy.toy_fit(tmp_path, batches=Buckets([4]), **options)
 
 
 def test_metrics_after_the_checkpoint_are_cut(toy, whole, tmp_path):

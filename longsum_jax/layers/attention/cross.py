@@ -277,9 +277,10 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     ) -> tuple[
         Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ]:
-        # Means over a source are read as a whole or, without a single real token, not at all.
+        states = jnp.where(mask[..., None], states, 0)
+        # Means over a source are all read or, without a single real token, none of them.
         has_tokens = mask.any(-1)
-        return jnp.where(mask[..., None], states, 0), has_tokens[:, None, None, None]
+        return states, has_tokens[:, None, None, None]
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:

@@ -477,6 +477,25 @@ def test_dropout_of_weights():
         assert np.abs(x - y).max() > 0.1
 
 
+@pytest.mark.parametrize("length", [16, 43])
+def test_bfloat16_without_jit(length):
+    """XLA on CPUs has no product of bfloat16 arrays for some of the layouts that occur then."""
+    options = make_options("norm", 4, 8, 8)
+    arrays, mask = make_arrays(length)
+    narrow = [jnp.asarray(x, jnp.bfloat16) for x in arrays]
+
+    def loss(*x):
+        out = lsg_attention(*x, mask, **options)
+        return sum((y.astype(jnp.float32) ** 2).sum() for y in out), out
+
+    gradients, found = jax.grad(loss, (0, 2, 5), has_aux=True)(*narrow)
+    wanted_gradients, wanted = jax.jit(jax.grad(loss, (0, 2, 5), has_aux=True))(*narrow)
+    assert {x.dtype for x in (*gradients, *found)} == {jnp.dtype("bfloat16")}
+    for x, y in zip((*found, *gradients), (*wanted, *wanted_gradients), strict=True):
+        x, y = (np.asarray(array, np.float32) for array in (x, y))
+        np.testing.assert_allclose(x, y, rtol=0.05, atol=0.05)
+
+
 def test_memory_is_linear_in_the_length():
     """No array of the program grows faster than the length."""
 

@@ -1,0 +1,404 @@
+"""The configs of BART and its relatives: fields, presets, and what config.json says.
+
+The relatives differ in the place of their norms, in their positions, in biases, and in the
+encoder's attention.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
+from longsum_jax.layers.dense import ACTIVATIONS
+from longsum_jax.layers.layer import check_memory
+from longsum_jax.layers.memory import decoder_memory
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.config import (
+    EncoderDecoderConfig,
+    check_at_least_one,
+    check_divisible,
+    check_known,
+    check_pages,
+    read_fields,
+)
+from longsum_jax.ops.positions import pegasus_frequencies
+
+# Config fields that say how to compute; no checkpoint depends on them.
+RUNTIME_FIELDS = ("dtype", "remat", "length_chunk")
+
+Positions = Literal["learned", "pegasus", "pegasus_x"]
+Side = Literal["encoder", "decoder"]
+SIDES: tuple[Side, ...] = ("encoder", "decoder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BartConfig(EncoderDecoderConfig):
+    """The config of BART; keys as in config.json, defaults of BART large.
+
+    Class attributes hold what a relative fixes:
+        normalize_before: layers normalize their input (PEGASUS), not their output (BART).
+        positions: "learned" tables, or sinusoids, which differ in their wave lengths.
+        position_offset: unused rows at the start of a learned table.
+        attention_bias: the linear maps of attention have biases.
+        has_logits_bias: a stored bias is added to the logits.
+        final_norm_name: name of the norm at the end of a stack in state dicts.
+        stored_positions: stacks whose position table is a parameter although ``positions`` are
+            sinusoids, see ``PegasusConfig``.
+    """
+
+    normalize_before: ClassVar[bool] = False
+    positions: ClassVar[Positions] = "learned"
+    position_offset: ClassVar[int] = 2
+    attention_bias: ClassVar[bool] = True
+    has_logits_bias: ClassVar[bool] = True
+    final_norm_name: ClassVar[str] = "layer_norm"
+    prefix: ClassVar[str] = "model"
+    stored_positions: ClassVar[tuple[Side, ...]] = ()
+
+    vocab_size: int = 50265
+    max_position_embeddings: int = 1024
+    d_model: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    activation_function: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    init_std: float = 0.02
+    scale_embedding: bool = False
+    pad_token_id: int = 1
+    bos_token_id: int = 0
+    eos_token_id: int = 2
+    decoder_start_token_id: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
+        widths = ("encoder_ffn_dim", "decoder_ffn_dim")
+        heads = ("encoder_attention_heads", "decoder_attention_heads")
+        check_at_least_one(self, (*sizes, *widths, *heads, "max_position_embeddings"))
+        for name in heads:
+            check_divisible(self, "d_model", name)
+        check_known(self, "activation_function", ACTIVATIONS)
+        get_encoder_attention(self)
+        get_cross_attention(self, self.decoder_attention_heads)
+        check_memory(self, self.encoder_layers, self.decoder_layers)
+        check_pages(self, self.source_rows)
+
+    @property
+    def dropout_rate(self) -> float:
+        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        return max(self.dropout, self.attention_dropout, self.activation_dropout)
+
+    @property
+    def source_rows(self) -> int:
+        """Positions of the encoder's table."""
+        return self.max_position_embeddings
+
+    @property
+    def target_rows(self) -> int:
+        """Positions of the decoder's table."""
+        return self.max_position_embeddings
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The longest source in tokens: one for each position; no limit if it is read in pages."""
+        return None if self.page_length else self.source_rows
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The longest input of the decoder in tokens: one for each position."""
+        return self.target_rows
+
+    def with_max_source_length(self, length: int) -> "BartConfig":
+        """Returns this config with positions for ``length`` tokens, in both stacks."""
+        return dataclasses.replace(self, max_position_embeddings=length)
+
+    def has_position_parameters(self, side: Side) -> bool:
+        """Returns True if the position table of a stack is a parameter."""
+        return self.positions == "learned" or side in self.stored_positions
+
+    @property
+    def encoder_stack(self) -> StackConfig:
+        """The description of the encoder's layers."""
+        sizes = (self.encoder_layers, self.encoder_attention_heads, self.encoder_ffn_dim)
+        return dataclasses.replace(self._stack(*sizes), length_chunk=self.length_chunk)
+
+    @property
+    def decoder_stack(self) -> StackConfig:
+        """The description of the decoder's layers."""
+        sizes = (self.decoder_layers, self.decoder_attention_heads, self.decoder_ffn_dim)
+        return dataclasses.replace(self._stack(*sizes), memory=decoder_memory(self))
+
+    def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
+        return StackConfig(
+            d_model=self.d_model,
+            num_heads=heads,
+            d_kv=self.d_model // heads,
+            d_ff=d_ff,
+            num_layers=layers,
+            feed_forward=self.activation_function,
+            norm="layer",
+            norm_epsilon=1e-5,
+            pre_norm=self.normalize_before,
+            final_norm=self.normalize_before,
+            attention_bias=self.attention_bias,
+            feed_forward_bias=True,
+            attention_scale=(self.d_model // heads) ** -0.5,
+            attention_init=self.init_std,
+            dropout_rate=self.dropout,
+            attention_dropout_rate=self.attention_dropout,
+            activation_dropout_rate=self.activation_dropout,
+            options=self,
+            cross=self,
+            memory=self,
+            dtype=self.compute_dtype,
+            remat=self.remat,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PegasusConfig(BartConfig):
+    """The config of PEGASUS; defaults of PEGASUS large.
+
+    Attributes:
+        stored_positions: stacks whose position table is a parameter. Checkpoints store the table of
+            sinusoids, and transformers uses the stored one; where it differs from the computed
+            table, ``infer_from_weights`` names its stack here.
+    """
+
+    normalize_before: ClassVar[bool] = True
+    positions: ClassVar[Positions] = "pegasus"
+    position_offset: ClassVar[int] = 0
+
+    vocab_size: int = 96103
+    encoder_layers: int = 16
+    decoder_layers: int = 16
+    activation_function: str = "relu"
+    scale_embedding: bool = True
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0
+    stored_positions: tuple[Side, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stored_positions and self.positions != "pegasus":
+            raise InputError(
+                f"stored_positions is {self.stored_positions}, but only PEGASUS stores a table of "
+                "sinusoids; leave it out"
+            )
+
+    def source_position_table(self) -> np.ndarray | None:
+        """Returns the encoder's table of sinusoids, float32 [rows, d_model], if it is computed."""
+        if self.has_position_parameters("encoder") or self.positions != "pegasus":
+            return None
+        return sinusoids(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PegasusXConfig(PegasusConfig):
+    """The config of PEGASUS-X; defaults of PEGASUS-X large."""
+
+    positions: ClassVar[Positions] = "pegasus_x"
+    attention_bias: ClassVar[bool] = False
+    has_logits_bias: ClassVar[bool] = False
+
+    encoder_attention: str = "block_staggered"
+    max_position_embeddings: int = 16384
+    block_size: int = 512
+    num_global_tokens: int = 32
+
+    @property
+    def max_source_length(self) -> None:
+        """No limit: positions are computed."""
+
+    max_target_length = max_source_length
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedConfig(BartConfig):
+    """The config of LED; defaults of LED large.
+
+    ``attention_window`` has one number for all layers or one for each.
+    """
+
+    position_offset: ClassVar[int] = 0
+    prefix: ClassVar[str] = "led"
+
+    encoder_attention: str = "longformer"
+    max_encoder_position_embeddings: int = 16384
+    max_decoder_position_embeddings: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        windows = self.attention_window
+        if len(windows) not in (1, self.encoder_layers):
+            raise InputError(
+                f"attention_window has {len(windows)} numbers for {self.encoder_layers} layers; "
+                "give one each"
+            )
+        if any(window < 2 or window % 2 for window in windows):
+            raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
+
+    @property
+    def source_rows(self) -> int:
+        """Positions of the encoder's table."""
+        return self.max_encoder_position_embeddings
+
+    @property
+    def target_rows(self) -> int:
+        """Positions of the decoder's table."""
+        return self.max_decoder_position_embeddings
+
+    def with_max_source_length(self, length: int) -> "LedConfig":
+        """Returns this config with positions for ``length`` tokens of the source."""
+        return dataclasses.replace(self, max_encoder_position_embeddings=length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigBirdPegasusConfig(PegasusConfig):
+    """The config of BigBird-PEGASUS; defaults of BigBird-PEGASUS large.
+
+    Attributes:
+        use_bias: the linear maps of attention have biases.
+    """
+
+    positions: ClassVar[Positions] = "learned"
+    final_norm_name: ClassVar[str] = "layernorm_embedding"
+
+    encoder_attention: str = "bigbird"
+    max_position_embeddings: int = 4096
+    activation_function: str = "gelu_new"
+    use_bias: bool = False
+    bos_token_id: int = 2
+    decoder_start_token_id: int = 2
+
+    @property
+    def attention_bias(self) -> bool:
+        """``use_bias``, by the name that its relatives have."""
+        return self.use_bias
+
+
+def sinusoids(config: BartConfig) -> np.ndarray:
+    """Returns the table of PEGASUS' positions as state dicts hold it: float32 [rows, d_model].
+
+    It equals ``ops.positions.sinusoidal_positions`` up to the rounding of float32.
+    """
+    positions = np.arange(config.max_position_embeddings)
+    angles = positions[:, None] * pegasus_frequencies(config.d_model)
+    return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
+
+
+_SMALL = {
+    "d_model": 256,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+}
+_TINY = {
+    "vocab_size": 512,
+    "d_model": 64,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "dropout": 0.0,
+}
+_BASE = {
+    "d_model": 768,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+    "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12,
+}
+
+
+def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig]:
+    """Returns the large, base, small and tiny models of a relative.
+
+    ``tiny`` holds further fields of the tiny one, such as smaller blocks.
+    """
+    return {
+        "large": config_class(),
+        "base": config_class(**_BASE),
+        "small": config_class(**_SMALL),
+        "tiny": config_class(**_TINY, **tiny),
+    }
+
+
+def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[str, Any]:
+    """Returns the fields of ``config_class`` that a config.json holds.
+
+    Raises:
+        InputError: the file describes a model of another structure.
+    """
+    values = read_fields(raw, config_class, RUNTIME_FIELDS)
+    if config_class is BartConfig:
+        _check_structure(raw)
+    if config_class is BigBirdPegasusConfig and "encoder_attention" not in values:
+        values["encoder_attention"] = _bigbird_attention(raw)
+    window = values.get("attention_window")
+    if window is not None:
+        windows = (window,) if isinstance(window, int) else tuple(window)
+        values["attention_window"] = windows[:1] if len(set(windows)) == 1 else windows
+    return values
+
+
+def _bigbird_attention(raw: Mapping[str, Any]) -> str:
+    """Returns the encoder attention of a BigBird-PEGASUS."""
+    attentions = {"block_sparse": "bigbird", "original_full": "full"}
+    name = raw.get("attention_type", "block_sparse")
+    if name not in attentions:
+        raise InputError(f'attention_type "{name}" is unknown; {did_you_mean(name, attentions)}')
+    return attentions[name]
+
+
+def _check_structure(raw: Mapping[str, Any]) -> None:
+    """Raises an InputError unless a config.json of model_type "bart" describes a BART.
+
+    Old files could describe mBART or Marian under the same model_type.
+    """
+    plain = {
+        "normalize_before": False,
+        "add_final_layer_norm": False,
+        "static_position_embeddings": False,
+        "normalize_embedding": True,
+        "extra_pos_embeddings": 2,
+    }
+    for key, value in plain.items():
+        if raw.get(key, value) != value:
+            raise InputError(
+                f"{key} is {raw[key]}; only BART's own structure ({key}={value}) is supported"
+            )
+
+
+def write_config(config: BartConfig) -> dict[str, Any]:
+    """Returns the entries of config.json that transformers reads and that are not fields here."""
+    values: dict[str, Any] = {"tie_word_embeddings": True}
+    if isinstance(config, PegasusConfig):
+        values["stored_positions"] = config.stored_positions or None
+    if isinstance(config, LedConfig):
+        windows = config.attention_window
+        if len(windows) == 1:
+            windows = windows * config.encoder_layers
+        values["attention_window"] = list(windows)
+    if isinstance(config, BigBirdPegasusConfig):
+        is_sparse = config.encoder_attention == "bigbird"
+        values["attention_type"] = "block_sparse" if is_sparse else "original_full"
+    return values

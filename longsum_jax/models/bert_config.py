@@ -1,0 +1,287 @@
+"""The configs of BERT, RoBERTa and DistilBERT: fields, presets, and what config.json says.
+
+The relatives differ in their positions, token types and heads.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.registry import get_encoder_attention
+from longsum_jax.layers.dense import ACTIVATIONS
+from longsum_jax.layers.stack import StackConfig
+from longsum_jax.models.config import (
+    ModelConfig,
+    check_at_least_one,
+    check_divisible,
+    check_known,
+    read_fields,
+)
+
+# Config fields that say how to compute; no checkpoint depends on them.
+RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
+
+Head = Literal["none", "pooler", "masked_lm", "classification", "extraction"]
+ProblemType = Literal["single_label_classification", "multi_label_classification"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(ModelConfig):
+    """The config of BERT; keys as in config.json, defaults of BERT base.
+
+    Attributes:
+        head: the output; in checkpoints the name of the architecture says it.
+        id2label: names of the labels in their order; empty if they have none.
+        classifier_dropout: before the classifier; None for hidden_dropout_prob.
+        extraction_heads, sentence_positions: see ``extraction_head.ExtractionHead``.
+        max_sentence_length: tokens read of a sentence ("extraction").
+        sentence_chunk: sentences of a document encoded at a time, with gradients that compute their
+            states again; 0 for all.
+    """
+
+    prefix: ClassVar[str] = "bert"
+    has_token_types: ClassVar[bool] = True
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    num_labels: int = 2
+    problem_type: ProblemType = "single_label_classification"
+    id2label: tuple[str, ...] = ()
+    extraction_heads: int = 8
+    sentence_positions: bool = False
+    max_sentence_length: int = 128
+
+    head: Head = "masked_lm"
+    sentence_chunk: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layers = ("num_hidden_layers", "num_attention_heads", "intermediate_size")
+        others = ("max_position_embeddings", "num_labels")
+        check_at_least_one(self, ("vocab_size", "hidden_size", *layers, *others))
+        check_divisible(self, "hidden_size", "num_attention_heads")
+        if self.head == "extraction":
+            check_divisible(self, "hidden_size", "extraction_heads")
+        check_known(self, "hidden_act", ACTIVATIONS)
+        if self.id2label and len(self.id2label) != self.num_labels:
+            raise InputError(
+                f"id2label names {len(self.id2label)} labels, num_labels is {self.num_labels}; "
+                "they must agree"
+            )
+        get_encoder_attention(self)
+
+    @property
+    def d_model(self) -> int:
+        """``hidden_size``, by the name that all families have."""
+        return self.hidden_size
+
+    @property
+    def dropout_rate(self) -> float:
+        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        classifier = self.classifier_dropout or 0.0
+        return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier)
+
+    @property
+    def max_source_length(self) -> int:
+        """The longest input in tokens, special tokens included."""
+        return self.max_position_embeddings - self.position_offset
+
+    def with_max_source_length(self, length: int) -> "BertConfig":
+        """Returns this config with positions for ``length`` tokens."""
+        return dataclasses.replace(self, max_position_embeddings=length + self.position_offset)
+
+    @property
+    def encoder_stack(self) -> StackConfig:
+        """The description of the encoder's layers."""
+        d_kv = self.hidden_size // self.num_attention_heads
+        return StackConfig(
+            d_model=self.hidden_size,
+            num_heads=self.num_attention_heads,
+            d_kv=d_kv,
+            d_ff=self.intermediate_size,
+            num_layers=self.num_hidden_layers,
+            feed_forward=self.hidden_act,
+            norm="layer",
+            norm_epsilon=self.layer_norm_eps,
+            pre_norm=False,
+            final_norm=False,
+            attention_bias=True,
+            feed_forward_bias=True,
+            attention_scale=d_kv**-0.5,
+            attention_init=self.initializer_range,
+            dropout_rate=self.hidden_dropout_prob,
+            attention_dropout_rate=self.attention_probs_dropout_prob,
+            # There is no decoder to pass them to.
+            options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),
+            dtype=self.compute_dtype,
+            remat=self.remat,
+            length_chunk=self.length_chunk,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobertaConfig(BertConfig):
+    """The config of RoBERTa; defaults of RoBERTa base.
+
+    The first rows of its position table belong to padding.
+    """
+
+    prefix: ClassVar[str] = "roberta"
+    position_offset: ClassVar[int] = 2
+
+    vocab_size: int = 50265
+    max_position_embeddings: int = 514
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = 1
+    bos_token_id: int = 0
+    eos_token_id: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilBertConfig(BertConfig):
+    """The config of DistilBERT; defaults of DistilBERT base.
+
+    Its config.json has other names for the sizes, see ``_DISTILBERT_NAMES``.
+    """
+
+    prefix: ClassVar[str] = "distilbert"
+    has_token_types: ClassVar[bool] = False
+
+    num_hidden_layers: int = 6
+    classifier_dropout: float | None = 0.2
+
+
+_SMALL = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+}
+_TINY = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.0,
+}
+
+
+def presets(config_class: type[BertConfig]) -> dict[str, BertConfig]:
+    """Returns the base, small and tiny models of a relative."""
+    return {"base": config_class(), "small": config_class(**_SMALL), "tiny": config_class(**_TINY)}
+
+
+# Field name -> DistilBERT's key in config.json.
+_DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "classifier_dropout": "seq_classif_dropout",
+}
+
+# Suffix of class names in ``architectures`` -> head.
+_HEADS: dict[str, Head] = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "masked_lm",
+    "ForSequenceClassification": "classification",
+    "ForSentenceExtraction": "extraction",
+    "Model": "none",
+}
+
+
+def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[str, Any]:
+    """Returns the fields of ``config_class`` that a config.json holds.
+
+    Raises:
+        InputError: the file describes a model of another structure, or with another head.
+    """
+    json_names = _DISTILBERT_NAMES if config_class is DistilBertConfig else {}
+    values = read_fields(raw, config_class, RUNTIME_FIELDS, json_names)
+    _check_structure(raw)
+    labels = raw.get("id2label")
+    if labels:
+        names = tuple(str(labels[key]) for key in sorted(labels, key=int))
+        is_default = names == _default_labels(len(names))
+        values |= {"num_labels": len(names), "id2label": () if is_default else names}
+    return values | {"head": _head(raw)}
+
+
+def _default_labels(count: int) -> tuple[str, ...]:
+    """Returns the names that transformers gives to labels without names."""
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
+def _head(raw: Mapping[str, Any]) -> Head:
+    """Returns the head that the first architecture of a config.json names."""
+    name = next(iter(raw.get("architectures") or ()), "Model")
+    for suffix, head in _HEADS.items():
+        if name.endswith(suffix):
+            return head
+    known = ", ".join(f"...{suffix}" for suffix in _HEADS)
+    raise InputError(f'architecture "{name}" has a head that is not supported; supported: {known}')
+
+
+def _check_structure(raw: Mapping[str, Any]) -> None:
+    """Raises an InputError for options of BERT in transformers that are not supported."""
+    plain = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "sinusoidal_pos_embds": False,
+    }
+    for key, value in plain.items():
+        if raw.get(key) not in (value, None):
+            raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
+    if raw.get("problem_type") == "regression":
+        raise InputError(
+            'problem_type is "regression"; only single- and multi-label classification are '
+            "supported"
+        )
+
+
+def write_config(config: BertConfig) -> dict[str, Any]:
+    """Returns the entries of config.json that replace fields with other names or forms."""
+    names = config.id2label or _default_labels(config.num_labels)
+    values: dict[str, Any] = {
+        "architectures": [architecture(config)],
+        "tie_word_embeddings": True,
+        "is_encoder_decoder": False,
+        "num_labels": None,
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+    if config.head != "extraction":
+        fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
+        values |= dict.fromkeys(fields)
+    if isinstance(config, DistilBertConfig):
+        for name, key in _DISTILBERT_NAMES.items():
+            values |= {name: None, key: getattr(config, name)}
+        values |= {"type_vocab_size": None, "layer_norm_eps": None}
+    return values
+
+
+def architecture(config: BertConfig) -> str:
+    """Returns the name of the class in transformers."""
+    name = {RobertaConfig: "Roberta", DistilBertConfig: "DistilBert"}.get(type(config), "Bert")
+    suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
+    return name + suffixes.get(config.head, "Model")
