@@ -1,5 +1,4 @@
-"""What the config files share: every section at its defaults, ready to be changed and
-overridden."""
+"""Helpers of the config files: every section at its defaults, ready to be changed."""
 
 import dataclasses
 from typing import Any

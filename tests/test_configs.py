@@ -162,6 +162,7 @@ def distinct():
 
 
 # What a mode sets of optimizer, precision, remat and accumulation stays as it is.
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "mode"), distinct(), ids=lambda x: getattr(x, "stem", x))
 def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
     overrides = [*SMALL, f"task.source=json:{rows}"]
@@ -193,6 +194,23 @@ def test_tiny_modes_train(path, tmp_path):
     )
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "run" / "checkpoints" / "2").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("locost_finetune:govreport", "epoch"),
+        ("locost_hepos:arxiv", "epoch"),
+        ("awesome:booksum", "epoch"),
+        ("awesome:govreport", 500),
+        ("locost_finetune:govreport,training.eval_every=50", 50),
+        ("finetune:training.eval_every=epoch", "epoch"),
+    ],
+)
+def test_evaluations_once_an_epoch_or_every_so_many_steps(spec, expected):
+    name, _, rest = spec.partition(":")
+    run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
+    assert run.training.eval_every == expected
 
 
 @pytest.mark.parametrize("name", ["lsg_summarize", "lsg_classify"])

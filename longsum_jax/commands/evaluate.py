@@ -30,7 +30,11 @@ end. Started again, it skips the documents whose ids are in predictions.jsonl al
 
 
 def main(argv: Sequence[str]) -> None:
-    """Evaluates; raises InputError for data or settings that do not fit."""
+    """Evaluates a model on a data set.
+
+    Raises:
+        InputError: data or settings that do not fit.
+    """
     parser = console.parser(
         "evaluate", "Scores the summaries of a model against references.", EXAMPLES
     )
@@ -193,16 +197,17 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
 
 
 def _open(out: Path, settings: dict[str, Any]) -> Path:
-    """The output directory, refused when it holds predictions made with other settings."""
+    """Returns the output directory; refuses one with predictions made with other settings."""
     path = out / "settings.json"
     try:
         out.mkdir(parents=True, exist_ok=True)
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))
             differing = [key for key in settings if before.get(key) != settings[key]]
-            if others := ", ".join(differing):
+            if differing:
                 raise InputError(
-                    f"{out}: holds predictions made with another {others}; give another --out"
+                    f"{out}: holds predictions made with another {', '.join(differing)}; give "
+                    "another --out"
                 )
         _write(path, settings)
     except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ class Metric(ABC):
     """A metric of summaries; it is one file of this room and one line of ``registry.METRICS``.
 
     Attributes:
-        Options: a frozen dataclass of the metric's options.
+        Options: a frozen dataclass of the metric's options, with defaults.
         columns: the names of its values, in the order of tables; no other metric has them.
     """
 

@@ -55,8 +55,8 @@ class PredictionsFile:
             return
         try:
             content = path.read_bytes()
-            # Not splitlines: a prediction may hold other characters that it takes for the end of a
-            # line.
+            # Not splitlines: predictions may hold other characters that it takes for the end of a
+            # line, such as U+2028.
             *lines, cut_short = content.split(b"\n")
             self.rows = [_parsed(line, f"{path}:{i}") for i, line in enumerate(lines, 1)]
             if cut_short:
@@ -136,8 +136,7 @@ def example_scores(
     metrics: Metrics, predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> list[Scores]:
     """Returns the scores of every prediction by all metrics, in one dictionary for each."""
-    references = [pair.reference for pair in pairs]
-    sources = [pair.source for pair in pairs]
+    references, sources = _texts(pairs)
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
         found = metric.score(predictions, references, sources)
@@ -160,13 +159,17 @@ def corpus_scores(
         predictions: summaries.
         pairs: their documents and references.
     """
-    references = [pair.reference for pair in pairs]
-    sources = [pair.source for pair in pairs]
+    references, sources = _texts(pairs)
     values: Scores = {}
     for metric in metrics.values():
         found = [{key: example[key] for key in metric.columns} for example in scores]
         values |= metric.corpus_values(found, predictions, references, sources)
     return values
+
+
+def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Returns references and sources."""
+    return [pair.reference for pair in pairs], [pair.source for pair in pairs]
 
 
 def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
@@ -178,24 +181,29 @@ def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> 
         metrics: by name.
     """
     lengths = [row["summary_tokens"] for row in rows]
-    seconds = sum(row["seconds"] for row in rows)
-    read_tokens = sum(row["read_tokens"] for row in rows)
+    seconds = _total(rows, "seconds")
+    read_tokens = _total(rows, "read_tokens")
+    scores = [row["scores"] for row in rows]
     predictions = [row["prediction"] for row in rows]
     return {
         "examples": len(rows),
-        "scores": corpus_scores(metrics, [row["scores"] for row in rows], predictions, pairs),
+        "scores": corpus_scores(metrics, scores, predictions, pairs),
         "summary_tokens": {
             "mean": round(statistics.fmean(lengths), 1),
             "min": min(lengths),
             "max": max(lengths),
         },
         "ended_by_limit": sum(row["ended"] == "limit" for row in rows),
-        "document_tokens": sum(row["document_tokens"] for row in rows),
+        "document_tokens": _total(rows, "document_tokens"),
         "read_tokens": read_tokens,
-        "dropped_tokens": sum(row["dropped_tokens"] for row in rows),
+        "dropped_tokens": _total(rows, "dropped_tokens"),
         "seconds": round(seconds, 2),
         "read_tokens_per_second": round(read_tokens / max(seconds, 1e-9), 1),
     }
+
+
+def _total(rows: Sequence[Row], name: str) -> Any:
+    return sum(row[name] for row in rows)
 
 
 def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
@@ -203,16 +211,18 @@ def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -
 
     They have as many words as references have on average.
     """
-    words = max(1, round(statistics.fmean(len(pair.reference.split()) for pair in pairs)))
-    random = [
-        random_sentences(pair.source, num_words=words, seed=(seed, i))
-        for i, pair in enumerate(pairs)
-    ]
-    texts = {"lead": [lead(pair.source, num_words=words) for pair in pairs], "random": random}
-    return {
-        name: corpus_scores(metrics, example_scores(metrics, made, pairs), made, pairs)
-        for name, made in texts.items()
-    }
+    lengths = [len(pair.reference.split()) for pair in pairs]
+    words = max(1, round(statistics.fmean(lengths)))
+    predictions: dict[str, list[str]] = {"lead": [], "random": []}
+    for i, pair in enumerate(pairs):
+        predictions["lead"].append(lead(pair.source, num_words=words))
+        random = random_sentences(pair.source, num_words=words, seed=(seed, i))
+        predictions["random"].append(random)
+    values = {}
+    for name, texts in predictions.items():
+        scores = example_scores(metrics, texts, pairs)
+        values[name] = corpus_scores(metrics, scores, texts, pairs)
+    return values
 
 
 def _parsed(line: bytes, where: str) -> Row:

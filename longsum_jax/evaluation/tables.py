@@ -14,9 +14,15 @@ def score_table(columns: Sequence[str], rows: Mapping[str, Sequence[float]]) -> 
     """
     name_width = max(map(len, rows), default=0)
     widths = [max(len(title), MIN_WIDTH) for title in columns]
-    titles = [f"{title:>{width}}" for title, width in zip(columns, widths, strict=True)]
-    lines = [" ".join([" " * name_width, *titles])]
+    lines = [_line("", columns, name_width, widths)]
     for name, values in rows.items():
-        cells = [f"{value:{width}.2f}" for value, width in zip(values, widths, strict=True)]
-        lines.append(" ".join([f"{name:>{name_width}}", *cells]))
+        cells = [f"{value:.2f}" for value in values]
+        lines.append(_line(name, cells, name_width, widths))
     return "\n".join(lines)
+
+
+def _line(name: str, cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
+    line = name.rjust(name_width)
+    for cell, width in zip(cells, widths, strict=True):
+        line += " " + cell.rjust(width)
+    return line

@@ -79,7 +79,7 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
         options: ``extractor`` and ``sentence_encoder`` are whatever ``load`` takes.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
-    loaders = {name: functools.partial(_load_once, path) for name, path in paths.items() if path}
+    loaders = {name: functools.partial(_load_shared, path) for name, path in paths.items() if path}
     return AuxiliaryModels(**loaders)
 
 
@@ -107,6 +107,11 @@ def _load_named(directory: Path, name: str, path: str) -> Model:
         f'{directory / huggingface.CONFIG}: segments.{name} names "{path}", and there is no such '
         f"directory in {directory} or here; copy that model to {directory / path}"
     )
+
+
+def _load_shared(path: str) -> Model:
+    """Loads a directory or a repository of the hub once, whatever the working directory."""
+    return _load_once(Path(path).resolve() if Path(path).is_dir() else path)
 
 
 @functools.cache

@@ -126,7 +126,7 @@ class DecoderCache(NamedTuple):
         pages = len(self.mask) // len(beams)
         index = jnp.repeat(beams, pages, 0)[:, :, None, None, None]
 
-        def take(x: Array) -> Array:
+        def take(x: AnyArray) -> Array:
             return jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")
 
         layers = []
@@ -214,8 +214,9 @@ class DecoderLayer(Layer):
         cross_kv = None
         if encoder_states is not None:
             cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
+        self_kv = KeyValueCache.of(empty, empty)
         memory_kv = self._memory_cache(memory) if memory else ()
-        return KeyValueCache.of(empty, empty), cross_kv, memory_kv
+        return self_kv, cross_kv, memory_kv
 
     def _memory_cache(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
         memories, extra = self.replay_memory(memory)
@@ -276,9 +277,9 @@ class DecoderLayer(Layer):
 
     def _attend_beams(
         self,
-        u: Array,
+        u: AnyArray,
         self_kv: KeyValueCache,
-        mask: Array,
+        mask: AnyArray,
         bias: AnyArray | None,
         memory: MemoryCache,
     ) -> Array:
@@ -292,8 +293,8 @@ class DecoderLayer(Layer):
             y = attention.attend(u, k, v, mask=mask, bias=bias)
             return y.reshape(batch, beams, d_model)
         memory_kv, valid = memory
-        bias = None if bias is None else bias[:, None]
-        tokens = KeySet(*self_kv.read(), mask[:, None], bias)
+        k, v = self_kv.read()
+        tokens = KeySet(k, v, mask[:, None], None if bias is None else bias[:, None])
         sets = [KeySet(*memory_kv.read(), valid[:, None, None, None]), tokens]
         q = attention.q(u)[:, :, None]
         y = attend_key_sets(q, sets, scale=attention.scale)
@@ -490,13 +491,13 @@ class Decoder(nn.Module):
                 method="step",
             )
             layers.append(layer_cache._replace(self_kv=self_kv))
-        cache = cache._replace(position=cache.position + 1, layers=tuple(layers))
-        return self._normalize(x), cache
+        x = self._normalize(x)
+        return x, cache._replace(position=cache.position + 1, layers=tuple(layers))
 
     def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
         if not self.stack.relative_attention:
             return None
         return self.relative_attention_bias(query_positions, key_positions)
 
-    def _normalize(self, x: Array) -> Array:
+    def _normalize(self, x: AnyArray) -> Array:
         return self.final_norm(x) if self.stack.final_norm else x

@@ -52,8 +52,9 @@ class SegmentInputOptions:
         num_vectors: the number of tokens of important sentences that a segment reads as vectors;
             equal to ``salient_vectors`` of the model.
         extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
-            empty for ``central_sentences``.
-        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF.
+            empty for ``central_sentences``. In a model's config.json: a subdirectory beside it.
+        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF. In a
+            model's config.json: a subdirectory beside it.
     """
 
     segment_length: int = 1024

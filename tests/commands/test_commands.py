@@ -200,8 +200,9 @@ def test_corrected_command_takes_a_failed_start_over(run, tiny_run, tmp_path):
     workdir = tmp_path / "run"
     (workdir / "model").mkdir(parents=True)
     (workdir / "model" / "config.json").write_text('{"model_type": "locost"}')
-    assert run("train", f"--config={tiny_run},training.steps=1", f"--workdir={workdir}")[0] == 0
-    assert longsum_jax.load(workdir).config.d_model == 16
+    config = f"{tiny_run},training.steps=1,evaluation.examples=0"
+    assert run("train", f"--config={config}", f"--workdir={workdir}")[0] == 0
+    assert longsum_jax.load(workdir, which="latest").config.d_model == 16
 
 
 BAD_CONFIGS = {

@@ -156,6 +156,21 @@ def test_configs_have_the_modes_that_are_named(name):
             assert f'"{key}"' in source, f"{name}: {file} takes no {key}"
 
 
+def test_ranks_of_rooms():
+    """The table of design/architecture.md is that of tests/test_layering.py."""
+    source = text_of("tests/test_layering.py")
+    block = re.search(r"^RANKS = \((.*?)^\)", source, re.MULTILINE | re.DOTALL)[1]
+    ranks = [set(re.findall(r'"(\w+)"', line)) for line in block.strip().splitlines()]
+    shown: list[set[str]] = []
+    table = text_of("docs/design/architecture.md").partition("## ")[0]
+    for number, rooms in re.findall(r"^\| (\d*) ?\| (`.+?) \|", table, re.MULTILINE):
+        if number:
+            assert int(number) == len(shown)
+            shown.append(set())
+        shown[-1] |= set(re.findall(r"`(\w+)`", rooms))
+    assert shown == ranks
+
+
 def test_lengths_of_readme_and_notes():
     assert len(text_of("README.md").splitlines()) <= 150
     assert len(text_of("BUILD_NOTES.md").splitlines()) <= 250

@@ -71,6 +71,7 @@ def workdir(tmp_path_factory, compiled_programs):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path):
     assert run(tmp_path / "run", "training.steps=2") == 0
     assert run(tmp_path / "run", "training.steps=3") == 0
@@ -108,6 +109,7 @@ def test_commands_read_segment_by_segment(workdir, tmp_path, capsys):
     assert capsys.readouterr().out.strip() == predicted[1]["prediction"].strip()
 
 
+@pytest.mark.slow
 def test_a_model_without_memories_is_a_start(tmp_path):
     sizes = {
         "vocab_size": 300,

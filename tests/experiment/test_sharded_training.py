@@ -20,6 +20,7 @@ def lines(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_path):
     config = f"{tiny_run},data.batch_size=8"
     mesh = (

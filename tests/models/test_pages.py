@@ -10,6 +10,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import NearestAttention
+from longsum_jax.layers.attention.options import NearestOptions
 from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.layers.dense import normal
 from longsum_jax.models.registry import get_family
@@ -114,7 +115,9 @@ def test_nearest_positions_are_those_of_the_largest_scores():
     )
     logits, stepped = all_at_once_and_by_steps(module, params)
     np.testing.assert_allclose(stepped[:, 0], logits, atol=2e-5)
-    attention = NearestAttention(8, 2, 4, normal(0.5), normal(0.5), scale=0.5, count=3)
+    attention = NearestAttention(
+        8, 2, 4, normal(0.5), normal(0.5), scale=0.5, options=NearestOptions(cross_nearest=3)
+    )
     x, states = (
         jnp.asarray(np.random.default_rng(i).normal(size=(B, n, 8)), jnp.float32)
         for i, n in ((2, 4), (3, L))

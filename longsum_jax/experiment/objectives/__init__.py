@@ -1,1 +1,1 @@
-"""What a run can be trained for, one class a file."""
+"""The objectives of training, one class a file."""

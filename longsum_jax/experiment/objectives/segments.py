@@ -143,7 +143,7 @@ def segment_loss_fn(
         if not config.salient_vectors:
             return {}
         apply = partial(module.apply, {"params": params})
-        return {"kept": kept_vectors(apply, config, batch)}
+        return {"vectors": kept_vectors(apply, config, batch)}
 
     return SegmentedLoss(
         segment_loss, init_memory, _count_segments, shared, backprop_through_memory
@@ -167,8 +167,8 @@ def _teacher_forced(
     config, labels = module.config, segment["labels"]
     mask = segment["attention_mask"]
     inputs = {}
-    if "kept" in segment:
-        inputs["salient"] = seen_vectors(segment["kept"], segment["reads"])
+    if "vectors" in segment:
+        inputs["salient"] = seen_vectors(segment["vectors"], segment["reads"])
     states, memory = module.read_segment(
         segment["input_ids"], mask, memory, deterministic, **inputs
     )

@@ -109,7 +109,7 @@ class LsgContext(Context):
         return text
 
     def _global_tokens(
-        self, x: Array, embedding_norm: nn.Module | None, deterministic: bool
+        self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
     ) -> Float[Array, "batch num_globals d_model"]:
         count = self.stack.options.num_global_tokens
         tokens = self.global_embeddings[:count].astype(x.dtype)

@@ -196,14 +196,17 @@ def full_attention(
 def _attend(
     q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
-    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``."""
+    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``.
+
+    Arrays of ``key_sets`` may be numpy's: XLA then has them as constants.
+    """
     num_pieces = _count_pieces(q, key_sets)
     rate = 0.0 if dropout is None else dropout.rate
     leaves, tree = jax.tree.flatten([_prepare(key_set) for key_set in key_sets])
     is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
 
     def compute(
-        q: Array, arrays: Sequence[Array], rng: Array | None, log_total: Array | None = None
+        q: Array, arrays: Sequence[Any], rng: Array | None, log_total: Array | None = None
     ) -> PartialSoftmax:
         sets = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
         arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
@@ -213,7 +216,7 @@ def _attend(
             return _attend_on_cpu(*arguments)
         return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
 
-    def forward(q: Array, arrays: Sequence[Array], rng: Array | None) -> tuple[PartialSoftmax, Any]:
+    def forward(q: Array, arrays: Sequence[Any], rng: Array | None) -> tuple[PartialSoftmax, Any]:
         softmax = compute(*_widen_outside_jit(q, arrays, q), rng)
         out = save_for_backward(softmax.out.astype(dtype))
         softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
@@ -223,7 +226,7 @@ def _attend(
         q, arrays, rng, softmax = saved
         is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
 
-        def recompute(q: Array, floats: Sequence[Array]) -> PartialSoftmax:
+        def recompute(q: Array, floats: Sequence[Any]) -> PartialSoftmax:
             every = _replace(arrays, is_float, floats)
             inputs = _widen_outside_jit(q, every, softmax.out)
             return compute(*inputs, rng, softmax.log_total)
@@ -239,7 +242,7 @@ def _attend(
         return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
 
     @jax.custom_vjp
-    def attend(q: Array, arrays: Sequence[Array], rng: Array | None) -> PartialSoftmax:
+    def attend(q: Array, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
     attend.defvjp(forward, backward)
@@ -247,8 +250,8 @@ def _attend(
 
 
 def _widen_outside_jit(
-    q: Array, arrays: Sequence[Array], probe: Array
-) -> tuple[Array, list[Array] | Sequence[Array]]:
+    q: Array, arrays: Sequence[Any], probe: Array
+) -> tuple[Array, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
 
     XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
@@ -259,7 +262,7 @@ def _widen_outside_jit(
     return _widen(q), [_widen(x) for x in arrays]
 
 
-def _widen(x: Array) -> Array:
+def _widen(x: Any) -> Any:
     return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
 
@@ -328,7 +331,7 @@ def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
     return scores if bias is None else scores + bias.astype(jnp.float32)
 
 
-def _evaluate_bias(key_set: KeySet) -> Array | None:
+def _evaluate_bias(key_set: KeySet) -> Any:
     return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
 
 
@@ -381,24 +384,24 @@ def _attend_in_pieces(
     return jax.tree.map(join, lax.map(attend_piece, (numbers, *pieces)))
 
 
-def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Array]:
+def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Any]:
     """Returns the arrays that a loop over sequences (axis 0) or blocks (axis 1) must slice.
 
     They have ``size`` entries along the axis; others have one for all, or are shared by all blocks.
     """
-    arrays: list[Array] = []
+    arrays: list[Any] = []
     for key_set in key_sets:
         _map_looped(arrays.append, key_set, axis, size)
     return arrays
 
 
 def _with_looped_arrays(
-    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Array]
+    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Any]
 ) -> list[KeySet]:
     """Returns ``key_sets`` with ``arrays`` in place of ``_looped_arrays``."""
     values = iter(arrays)
 
-    def replace(_: Array) -> Array:
+    def replace(_: Any) -> Any:
         return next(values)
 
     return [_map_looped(replace, key_set, axis, size) for key_set in key_sets]
@@ -490,7 +493,7 @@ def _select_head(key_set: KeySet, head: int) -> KeySet:
     def select_keys(x: Array | tuple[Array, ...]) -> Array:
         return x[head] if isinstance(x, tuple) else x[0, 0, :, head]
 
-    def select_scores(x: Array | None) -> Array | None:
+    def select_scores(x: Any) -> Any:
         return x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]
 
     k, v, mask, bias = key_set

@@ -152,8 +152,9 @@ def _chunk_key_sets(
     if bias is None:
         own = KeySet(k, v, mask[:, :, None, None], self_bias)
         return own, KeySet(before(k), before(v), before_mask)
+    positions_before = before(positions)
     by_distance = _distance_bias(*bias, positions, positions)
-    before_bias = _distance_bias(*bias, positions, before(positions))
+    before_bias = _distance_bias(*bias, positions, positions_before)
 
     def with_self_bias(*arrays: Array) -> Array:
         return by_distance.function(*arrays) + self_bias
