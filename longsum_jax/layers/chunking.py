@@ -64,7 +64,7 @@ def _chunk_length(chunk: int, batch: int, length: int) -> int:
     return -(-length // count)
 
 
-def _split_chunks(x: Array, chunk: int, num_shards: int) -> Array:
+def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
     """[batch, length, ...] -> [chunks, batch, shards * chunk, ...], padded with zeros."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     x = jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3))

@@ -126,7 +126,7 @@ class DecoderCache(NamedTuple):
         pages = len(self.mask) // len(beams)
         index = jnp.repeat(beams, pages, 0)[:, :, None, None, None]
 
-        def take(x: Array) -> Array:
+        def take(x: AnyArray) -> Array:
             return jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")
 
         layers = []
@@ -277,9 +277,9 @@ class DecoderLayer(Layer):
 
     def _attend_beams(
         self,
-        u: Array,
+        u: AnyArray,
         self_kv: KeyValueCache,
-        mask: Array,
+        mask: AnyArray,
         bias: AnyArray | None,
         memory: MemoryCache,
     ) -> Array:
@@ -499,5 +499,5 @@ class Decoder(nn.Module):
             return None
         return self.relative_attention_bias(query_positions, key_positions)
 
-    def _normalize(self, x: Array) -> Array:
+    def _normalize(self, x: AnyArray) -> Array:
         return self.final_norm(x) if self.stack.final_norm else x

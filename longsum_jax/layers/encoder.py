@@ -81,7 +81,7 @@ class EncoderLayer(Layer):
         x, state = self.advance_memory(x, u, y, state, memories, mask, deterministic)
 
         # Feed-forward, chunk by chunk of a long input.
-        def feed_forward(layer: EncoderLayer, x: Array) -> Array:
+        def feed_forward(layer: EncoderLayer, x: AnyArray) -> Array:
             u = layer.sublayer_input(layer.ff_norm, x)
             y = layer.feed_forward(u, deterministic)
             return layer.add_residual(layer.ff_norm, x, y, deterministic)

@@ -234,7 +234,7 @@ class CompressiveMemory(Memory):
         new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
-        def attend(states: Array, key_mask: Array) -> Array:
+        def attend(states: AnyArray, key_mask: Array) -> Array:
             k, v = self.self_attention.project_kv_frozen(states)
             return dot_product_attention(
                 q, k, v, mask=key_mask[:, None, None], scale=self.stack.attention_scale

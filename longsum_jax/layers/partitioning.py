@@ -18,7 +18,10 @@ Initializer = Callable[..., Array]
 
 
 def logical(initializer: Initializer, *names: str) -> Initializer:
-    """Attaches logical axis names to a float32 parameter; ``training.mesh`` maps them to mesh axes."""
+    """Attaches logical axis names to a float32 parameter.
+
+    ``training.mesh`` maps the names to mesh axes.
+    """
     # Explicitly, because the default of initializers is float64 under JAX_ENABLE_X64.
     in_float32 = functools.partial(initializer, dtype=jnp.float32)
     return nn.with_logical_partitioning(in_float32, names)

@@ -122,14 +122,14 @@ class S4D(nn.Module):
         if mask is None:
             mask = jnp.ones(u.shape[:2], bool)
 
-        def masked_keys(layer: S4D, u: Array, mask: Array) -> Array:
+        def masked_keys(layer: S4D, u: AnyArray, mask: AnyArray) -> Array:
             return layer.k_proj(u) * mask[..., None]
 
         k = map_over_length(self, masked_keys, self.length_chunk, u, mask)
         y = save_for_backward(self._convolve(k))
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
-    def _gate(self, u: Array, y: Array) -> Array:
+    def _gate(self, u: AnyArray, y: Array) -> Array:
         return self.output_linear(y * self.q_proj(u) if self.gating else y)
 
     def _convolve(self, k: Array) -> Array:

@@ -188,7 +188,7 @@ class Bert(nn.Module):
 
     def score_sentences(
         self,
-        vectors: Float[Array, "batch sentences d_model"],
+        vectors: Float[AnyArray, "batch sentences d_model"],
         mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:

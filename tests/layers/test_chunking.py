@@ -33,14 +33,14 @@ class Chunked(nn.Module):
 
 @pytest.mark.parametrize("chunk", [1, 4, 5, 10, 11, 12])
 def test_map_over_length_equals_all_at_once(chunk):
-    scale = jnp.linspace(0.5, 2, 11)[None, :, None]
+    scale = jnp.broadcast_to(jnp.linspace(0.5, 2, 11)[None, :, None], (2, 11, 1))
     variables = initialised(Chunked(0), X, scale)
     assert jax.tree.map(jnp.shape, variables) == jax.tree.map(
         jnp.shape, initialised(Chunked(chunk), X, scale)
     )
 
     def loss(variables, x, module):
-        out = module.apply(variables, x, jnp.broadcast_to(scale, (2, 11, 1)))
+        out = module.apply(variables, x, scale)
         return (out**2).sum(), out
 
     run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)

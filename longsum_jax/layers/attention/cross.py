@@ -123,7 +123,7 @@ class SourceAttention(CrossAttention):
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(
-            q: Array, k: Array, v: Array, mask: Array, rng: Array | None = None, **options: Any
+            q: Array, k: Array, v: Array, mask: AnyArray, rng: Array | None = None, **options: Any
         ) -> Array:
             dropout = None if rng is None else Dropout(rng, rate)
             return dot_product_attention(
@@ -169,7 +169,7 @@ def _attend_to_shards(
     if mask is None:
         mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
-    def run(mask: Array, **arrays: Any) -> Array:
+    def run(mask: AnyArray, **arrays: Any) -> Array:
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
     # The axis of positions must be the second one to be sharded.
@@ -224,7 +224,7 @@ class HeposAttention(SourceAttention):
             )
         return self._project(self.k, x), self._project(self.v, x)
 
-    def _project(self, projection: Linear, x: Array) -> Array:
+    def _project(self, projection: Linear, x: AnyArray) -> Array:
         kernel = projection.kernel.astype(self.dtype)
         y = project_strided(x.astype(self.dtype), kernel, self.options.hepos_stride)
         return y + projection.bias.astype(self.dtype) if self.use_bias else y

@@ -64,17 +64,17 @@ def split_tokens(
     return tokens[:, :count], _merge_shards(x[:, :, share:])
 
 
-def _append_zeros(x: Array, count: int) -> Array:
+def _append_zeros(x: AnyArray, count: int) -> Array:
     return jnp.pad(x, ((0, 0), (0, count)) + ((0, 0),) * (x.ndim - 2))
 
 
-def _split_shards(x: Array, num_shards: int) -> Array:
+def _split_shards(x: AnyArray, num_shards: int) -> Array:
     """[batch, length, ...] -> [batch, shards, length / shards, ...]."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
 
 
-def _merge_shards(x: Array) -> Array:
+def _merge_shards(x: AnyArray) -> Array:
     """[batch, shards, length / shards, ...] -> [batch, length, ...]."""
     x = x.reshape(x.shape[0], -1, *x.shape[3:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))

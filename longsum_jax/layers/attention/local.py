@@ -136,7 +136,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         )
         return self.o(y)
 
-    def _block_sums(self, x: Array, block_ids: Array, num_blocks: int) -> Array:
+    def _block_sums(self, x: AnyArray, block_ids: AnyArray, num_blocks: int) -> Array:
         """[batch, length, d_model] -> [batch, num_blocks, d_model]."""
         sharding = active_sequence_sharding(x.shape[0])
         if sharding is None:

@@ -17,7 +17,8 @@ from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
-from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
 from longsum_jax.typing import AnyArray
 
@@ -108,7 +109,7 @@ class LsgContext(Context):
         return text
 
     def _global_tokens(
-        self, x: Array, embedding_norm: nn.Module | None, deterministic: bool
+        self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
     ) -> Float[Array, "batch num_globals d_model"]:
         count = self.stack.options.num_global_tokens
         tokens = self.global_embeddings[:count].astype(x.dtype)
@@ -185,19 +186,19 @@ class LsgAttention(EncoderSelfAttention):
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        attention = functools.partial(
-            lsg_attention,
-            block_size=options.block_size,
-            sparse_block_size=options.sparse_block_size,
-            sparsity_factor=options.sparsity_factor,
-            sparsity_type=options.sparsity_type,
+        spec = LsgSpec(
+            options.block_size,
+            options.sparse_block_size,
+            options.sparsity_factor,
+            options.sparsity_type,
             reference_quirks=options.reference_quirks,
         )
+        attention = functools.partial(lsg_attention, spec=spec)
         text, tokens = self.attend_sharded(
             attention,
             deterministic,
-            text={"q": q, "k": k, "v": v, "mask": mask, "key_mask": key_mask},
-            rows={"global_q": global_q, "global_k": global_k, "global_v": global_v},
+            text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
+            rows={"global_tokens": QKV(global_q, global_k, global_v)},
             shared={"bias": bias, "projections": layer_input},
             block=options.block_size,
             outputs=("text", "rows"),

@@ -250,8 +250,8 @@ def _attend(
 
 
 def _widen_outside_jit(
-    q: Array, arrays: Sequence[Array], probe: Array
-) -> tuple[Array, list[Array] | Sequence[Array]]:
+    q: Array, arrays: Sequence[Any], probe: Array
+) -> tuple[Array, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
 
     XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
@@ -262,7 +262,7 @@ def _widen_outside_jit(
     return _widen(q), [_widen(x) for x in arrays]
 
 
-def _widen(x: Array) -> Array:
+def _widen(x: Any) -> Any:
     return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
 
