@@ -14,6 +14,11 @@ CHECKED_ROOMS = (
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
     "longsum_jax.models",
+    "longsum_jax.ops.losses",
+    "longsum_jax.ops.masking",
+    "longsum_jax.ops.memory",
+    "longsum_jax.ops.positions",
+    "longsum_jax.ops.ssm",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
