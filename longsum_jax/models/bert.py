@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019).
 
 One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
@@ -188,7 +187,7 @@ class Bert(nn.Module):
 
     def score_sentences(
         self,
-        vectors: Float[Array, "batch sentences d_model"],
+        vectors: Float[AnyArray, "batch sentences d_model"],
         mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:

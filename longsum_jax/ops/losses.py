@@ -9,7 +9,7 @@ from longsum_jax.typing import IGNORED_LABEL, Array
 def token_cross_entropy(
     logits: Array, labels: Array, *, label_smoothing: float = 0.0
 ) -> tuple[Array, Array]:
-    """Sum of the cross-entropy over kept labels, and their number.
+    """Sums the cross-entropy over all labels but IGNORED_LABEL.
 
     Args:
         logits: [B, T, V].   labels: int [B, T]; IGNORED_LABEL is left out.
@@ -18,17 +18,19 @@ def token_cross_entropy(
     Returns:
         (loss_sum, weight), float32 scalars; their ratio is the mean per token that PyTorch reports.
     """
-    kept = labels != IGNORED_LABEL
+    counted = labels != IGNORED_LABEL
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    picked = jnp.take_along_axis(log_probs, jnp.where(kept, labels, 0)[..., None], axis=-1)[..., 0]
+    picked = jnp.take_along_axis(log_probs, jnp.where(counted, labels, 0)[..., None], axis=-1)[
+        ..., 0
+    ]
     loss = -(1 - label_smoothing) * picked
     if label_smoothing:
         loss = loss - label_smoothing * log_probs.mean(-1)
-    return jnp.where(kept, loss, 0.0).sum(), kept.sum().astype(jnp.float32)
+    return jnp.where(counted, loss, 0.0).sum(), counted.sum().astype(jnp.float32)
 
 
 def class_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Sum of the losses of a classification, and the number of rows that count.
+    """Sums the losses of a classification over all rows without IGNORED_LABEL.
 
     Args:
         logits: [B, n].
@@ -41,15 +43,18 @@ def class_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     """
     if labels.ndim == 1:
         return token_cross_entropy(logits[:, None], labels[:, None])
-    kept = labels[:, 0] != IGNORED_LABEL
+    counted = labels[:, 0] != IGNORED_LABEL
     logits = logits.astype(jnp.float32)
     # -log sigmoid(x) = softplus(-x), -log(1 - sigmoid(x)) = softplus(x) = softplus(-x) + x
     losses = jax.nn.softplus(-logits) + (1 - labels) * logits
-    return jnp.where(kept, losses.mean(-1), 0.0).sum(), kept.sum().astype(jnp.float32)
+    return jnp.where(counted, losses.mean(-1), 0.0).sum(), counted.sum().astype(jnp.float32)
 
 
 def shift_right(labels: Array, *, start_id: int, pad_id: int) -> Array:
-    """Decoder inputs of ``labels`` [B, T]: start token first, last label dropped, ignored labels as
-    padding."""
+    """Returns the decoder inputs for ``labels`` [B, T]: the start token, then all labels but the
+    last.
+
+    Ignored labels become padding.
+    """
     shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)
     return jnp.where(shifted == IGNORED_LABEL, pad_id, shifted)

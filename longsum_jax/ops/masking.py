@@ -1,4 +1,4 @@
-"""Masked tokens: what a masked language model reads, and what it must guess."""
+"""Inputs and labels of masked language models."""
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,9 @@ def mask_tokens(
     masked: float = 0.8,
     random: float = 0.1,
 ) -> tuple[Array, Array]:
-    """Chooses tokens and hides most of them (Devlin et al. 2019, section 3.1; anew each time, as in
-    RoBERTa).
+    """Chooses random tokens and replaces most of them (Devlin et al. 2019, section 3.1).
+
+    Each call draws a new mask from its key, as RoBERTa does.
 
     Args:
         rng: key; equal keys and shapes give equal masks.

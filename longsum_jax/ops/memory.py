@@ -1,9 +1,9 @@
 """Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
 section 3.1).
 
-The authors published no code; names of equations are those of the paper, choices where it is silent
-are arguments. A memory has m slots of width D. Validity is carried along: slots that nothing was
-written to are never read.
+The authors published no code; numbers of equations are those of the paper, and choices that it
+leaves open are arguments. A memory has m slots of width D, and a mask ``valid`` of the slots that
+hold a state; the others are never read.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ Overflow = Literal["left_pad", "floor"]
 
 
 def right_aligned(x: Array, valid: Array) -> tuple[Array, Array]:
-    """The valid entries of every row at its end, in their order, and zeros before them.
+    """Moves the valid entries of every row to its end, in their order, after zeros.
 
     Args:
         x: [B, L, D].   valid: bool [B, L].
@@ -40,8 +40,9 @@ def compressive_update(
     *,
     overflow: Overflow = "left_pad",
 ) -> tuple[Array, Array]:
-    """The memory after a segment: its newest states as they are, older ones compressed (Rae et al.
-    2020; eq. 3-6).
+    """Updates a memory with the states of a segment and compresses the older ones (eq. 3-6).
+
+    Rae et al. 2020.
 
     The first half of the slots holds compressed states, the second half the newest states; both are
     filled from the right. States count by their true length, so padding never enters (a convolution
@@ -77,8 +78,14 @@ def compressive_update(
 def newest_states(
     memory: Array, valid: Array, hidden: Array, hidden_valid: Array
 ) -> tuple[Array, Array]:
-    """The states that are not compressed and those of a segment, right-aligned [B, m / 2 + L, D];
-    the first L leave."""
+    """Joins the uncompressed states of a memory and those of a segment, right-aligned.
+
+    Args:
+        memory, valid, hidden, hidden_valid: see ``compressive_update``.
+
+    Returns:
+        [B, m / 2 + L, D] and their validity; the first L are those that leave the newest half.
+    """
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
     return right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
@@ -87,8 +94,15 @@ def newest_states(
 def compress(
     x: Array, valid: Array, kernel: Array, bias: Array, *, overflow: Overflow = "left_pad"
 ) -> tuple[Array, Array]:
-    """One state for every r right-aligned states: [B, L, D], bool [B, L] -> [B, ceil(L / r), D],
-    bool; see above."""
+    """Compresses every r right-aligned states to one.
+
+    Args:
+        x: [B, L, D].   valid: bool [B, L].
+        kernel, bias, overflow: see ``compressive_update``.
+
+    Returns:
+        [B, ceil(L / r), D] and bool [B, ceil(L / r)].
+    """
     stride = kernel.shape[0]
     if overflow == "floor":
         x, valid = _without_newest(x, valid, valid.sum(1) % stride)
@@ -101,13 +115,17 @@ def compress(
 
 
 def reconstruction_error(seen: Array, wanted: Array, queries: Array, keys: Array) -> Array:
-    """How far what queries see in compressed states is from what they see in the states themselves,
-    float32 [].
+    """Computes the loss of attention to compressed states against attention to the states.
 
-    Rae et al. 2020, algorithm 2, as a mean: squares over all entries of rows that have keys at all.
+    Rae et al. 2020, algorithm 2, as a mean of squares over all entries of queries with a key.
 
     Args:
-        seen, wanted: [B, L, H, K].   queries, keys: bool [B, L], which there are.
+        seen: [B, L, H, K], outputs of attention to the compressed states.
+        wanted: [B, L, H, K], outputs of attention to the states that they replace.
+        queries, keys: bool [B, L], True on valid queries and keys.
+
+    Returns:
+        float32 scalar.
     """
     counted = (queries & keys.any(1, keepdims=True)).astype(jnp.float32)
     errors = jnp.square(seen.astype(jnp.float32) - wanted.astype(jnp.float32)).mean((2, 3))
@@ -115,7 +133,7 @@ def reconstruction_error(seen: Array, wanted: Array, queries: Array, keys: Array
 
 
 def _without_newest(x: Array, valid: Array, count: Array) -> tuple[Array, Array]:
-    """Rows shifted to the right by ``count`` [B]."""
+    """Shifts rows to the right by ``count`` [B], so that the newest entries drop out."""
     source = jnp.arange(x.shape[1]) - count[:, None]
     kept = jnp.maximum(source, 0)
     valid = jnp.take_along_axis(valid, kept, 1) & (source >= 0)
@@ -123,7 +141,8 @@ def _without_newest(x: Array, valid: Array, count: Array) -> tuple[Array, Array]
 
 
 def gated_update(memory: Array, update: Array, gate: Array, changed: Array) -> Array:
-    """M = G U + (1 - G) M with U = tanh(update) and G = sigmoid(gate) (eq. 10-12), in float32.
+    """Computes M = G U + (1 - G) M with U = tanh(update), G = sigmoid(gate) (eq. 10-12), in
+    float32.
 
     Args:
         memory, update, gate: [B, m, D].

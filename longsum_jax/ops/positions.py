@@ -10,8 +10,9 @@ from longsum_jax.typing import Array
 
 
 def sinusoidal_positions(positions: Array, frequencies: np.ndarray) -> Array:
-    """sin(p w), then cos(p w), for every position p and frequency w (Vaswani et al. 2017, section
-    3.5; halves apart).
+    """Computes sin(p w), then cos(p w), for every position p and frequency w.
+
+    Vaswani et al. 2017, section 3.5, with all sines before all cosines.
 
     Args:
         positions: int [...], from 0 to 2**20.
@@ -37,12 +38,12 @@ def sinusoidal_positions(positions: Array, frequencies: np.ndarray) -> Array:
 
 
 def pegasus_frequencies(d_model: int) -> np.ndarray:
-    """10000**(-2 i / D), radians per position [D / 2]: the wave lengths of PEGASUS and of Vaswani
-    et al. 2017."""
+    """Returns 10000**(-2 i / D) radians per position, [D / 2], as PEGASUS and Vaswani et al.
+    2017."""
     return 10000.0 ** (-2 * np.arange(d_model // 2) / d_model)
 
 
 def pegasus_x_frequencies(d_model: int) -> np.ndarray:
-    """10000**(-i / (D / 2 - 1)), radians per position [D / 2]: the wave lengths of PEGASUS-X."""
+    """Returns 10000**(-i / (D / 2 - 1)) radians per position, [D / 2], as PEGASUS-X."""
     half = d_model // 2
     return 10000.0 ** (-np.arange(half) / max(half - 1, 1))

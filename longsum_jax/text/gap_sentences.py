@@ -1,8 +1,8 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
-The sentences of a document that say most about its other sentences (ROUGE-1) become the target; the
-source is what remains (LOCOST, section 4.1 and equation 4) or has a mask token in their place
-(PEGASUS, section 3.1).
+The target is the sentences of a document with the highest ROUGE-1 against its other sentences. The
+source is the remaining text (LOCOST, section 4.1 and equation 4), or the text with a mask token in
+place of each target sentence (PEGASUS, section 3.1).
 """
 
 import collections
@@ -34,17 +34,18 @@ _CHOICES = {
 
 @dataclasses.dataclass(frozen=True)
 class GapSentenceOptions:
-    """How gap sentences are chosen and what stands in their place.
+    """Options of gap-sentence selection.
 
     Attributes:
-        ratio: part of the sentences that become the target, between 0 and 1; K = floor(ratio * M).
+        ratio: the fraction of the M sentences that become the target; K = floor(ratio * M).
         strategy: "independent" scores each sentence alone against the rest; "sequential" grows the
             selection greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
         counting: "original" counts repeated words as ROUGE does; "unique" compares sets (PEGASUS,
             Uniq).
-        metric: which side of ROUGE-1 is maximised.
-        mask_token: what replaces each selected sentence; None removes them, as LOCOST does.
-        short_documents: when K is 0, "skip" gives no example and "one" takes K = 1.
+        metric: the ROUGE-1 score to maximize.
+        mask_token: the text that replaces each selected sentence; None removes them, as LOCOST
+            does.
+        short_documents: for K = 0, "skip" gives no example and "one" takes K = 1.
 
     Raises:
         InputError: a value out of range or not among the known ones.
@@ -78,12 +79,12 @@ class GapExample(NamedTuple):
 def gap_sentence_example(
     document: str | Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
 ) -> GapExample | None:
-    """Makes a pre-training example out of a document.
+    """Returns the pre-training example of a document.
 
     Args:
-        document: text, which is split into sentences first, or its sentences.
-        options: what is selected and how.
-        rng: used by the "random" strategy only.
+        document: a text, or its sentences.
+        options: the options of the selection.
+        rng: the generator of the "random" strategy.
 
     Returns:
         Source and target, sentences joined by spaces in document order; None when the document is
@@ -94,9 +95,10 @@ def gap_sentence_example(
     if not selected:
         return None
     target = " ".join(sentences[index] for index in selected)
-    gaps = set(selected)
-    kept = (options.mask_token if index in gaps else text for index, text in enumerate(sentences))
-    return GapExample(" ".join(text for text in kept if text is not None), target)
+    source = list(sentences)
+    for index in selected:
+        source[index] = options.mask_token
+    return GapExample(" ".join(text for text in source if text is not None), target)
 
 
 def gap_sentence_texts(
@@ -120,11 +122,10 @@ def gap_sentence_texts(
 def select_gap_sentences(
     sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
 ) -> list[int]:
-    """Returns the indices of the K selected sentences in document order; none when the document is
-    too short.
+    """Returns the indices of the K selected sentences in document order, none of a short document.
 
-    Among equal scores the earlier sentence wins. A single sentence is never selected: nothing would
-    remain.
+    The earlier of two sentences with equal scores wins. The only sentence of a document is never
+    selected, because nothing would remain.
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:
@@ -143,8 +144,9 @@ def select_gap_sentences(
 def rouge1_scores(
     sentences: Sequence[str], counting: Counting = "original", metric: Metric = "f1"
 ) -> np.ndarray:
-    """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1, without
-    stemming.
+    """Scores each sentence (as prediction) against all others (as reference) by ROUGE-1.
+
+    Words are not stemmed.
 
     Returns:
         [M] float64 between 0 and 1. Mathematically equal scores are equal bit for bit.
@@ -164,22 +166,20 @@ class _WordCounts(NamedTuple):
     empty S gives the independent scores, so both strategies share these sums.
     """
 
-    sentence: np.ndarray  # [P] int, which sentence
-    word: np.ndarray  # [P] int, which word
-    count: np.ndarray  # [P] int, how often the word stands in the sentence
-    total: np.ndarray  # [V] int, how often it stands in the document
+    sentence: np.ndarray  # [P] int, number of the sentence
+    word: np.ndarray  # [P] int, number of the word
+    count: np.ndarray  # [P] int, occurrences of the word in the sentence
+    total: np.ndarray  # [V] int, occurrences of each word in the document
     num_sentences: int
     unique: bool
 
     @classmethod
     def of(cls, sentences: Sequence[str], counting: Counting) -> "_WordCounts":
-        vocabulary = collections.defaultdict(
-            itertools.count().__next__
-        )  # numbers words as they come
+        # Words are numbered in order of appearance.
+        vocabulary = collections.defaultdict(itertools.count().__next__)
         tokens = [words_of(sentence) for sentence in sentences]
-        words = np.fromiter(
-            map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens)), np.int64
-        )
+        numbers = map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens))
+        words = np.fromiter(numbers, np.int64)
         rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])
         size = max(len(vocabulary), 1)
         pairs, count = np.unique(rows * size + words, return_counts=True)
@@ -187,23 +187,30 @@ class _WordCounts(NamedTuple):
         return cls(pairs // size, pairs % size, count, total, len(sentences), counting == "unique")
 
     def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
-        """Returns [M] the score of the selection, given as word counts [V], grown by each
-        sentence."""
+        """Returns the score [M] of the selection grown by each sentence.
+
+        Args:
+            metric: the ROUGE-1 score.
+            selected: word counts [V] of the selection; None for an empty one.
+        """
         chosen = np.zeros_like(self.total) if selected is None else selected
         before = self._sums(chosen, self.total - chosen)
         grown = chosen[self.word] + self.count
         after = self._sums(grown, self.total[self.word] - grown)
         without = self._sums(chosen[self.word], (self.total - chosen)[self.word])
-        overlap, inside, outside = (
-            b.sum() + np.bincount(self.sentence, a - w, self.num_sentences)
-            for b, a, w in zip(before, after, without, strict=True)
-        )
+        # The sums over all words change only for the words of the added sentence.
+        sums = []
+        for old, new, old_of_words in zip(before, after, without, strict=True):
+            change = np.bincount(self.sentence, new - old_of_words, self.num_sentences)
+            sums.append(old.sum() + change)
+        overlap, inside, outside = sums
         return _ratio(overlap, inside, outside, metric)
 
     def of_sentence(self, index: int) -> np.ndarray:
-        """Returns [V] the word counts of one sentence."""
-        own = self.sentence == index
-        return np.bincount(self.word[own], self.count[own], len(self.total)).astype(np.int64)
+        """Returns the word counts [V] of one sentence."""
+        entries = self.sentence == index
+        counts = np.bincount(self.word[entries], self.count[entries], len(self.total))
+        return counts.astype(np.int64)
 
     def _sums(
         self, inside: np.ndarray, outside: np.ndarray
@@ -217,8 +224,7 @@ class _WordCounts(NamedTuple):
 def _ratio(
     overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
 ) -> np.ndarray:
-    """ROUGE-1 from whole numbers in one division, so that ties are exact; 0 where there are no
-    words."""
+    """Returns ROUGE-1 by one division of whole numbers, so that ties are exact; 0 without words."""
     denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[metric]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
@@ -239,7 +245,7 @@ def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[i
 def _number_of_gaps(num_sentences: int, options: GapSentenceOptions) -> int:
     if num_sentences < 2:
         return 0
-    count = math.floor(options.ratio * num_sentences + 1e-9)  # 0.57 * 100 is a hair below 57
+    count = math.floor(options.ratio * num_sentences + 1e-9)  # 0.57 * 100 is slightly below 57
     if count == 0 and options.short_documents == "one":
         return 1
     return count

@@ -1,6 +1,7 @@
 """Builds the inputs of a model that reads a document segment by segment."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -79,25 +80,29 @@ class SegmentInputOptions:
                 f'segments.extractor is {self.extractor}, but segments.salient is "none"; '
                 'give "text" or "vectors"'
             )
-        self.cutting(None)
+        self.segmentation(None)  # checks the lengths
 
-    def cutting(self, room: int | None) -> SegmentOptions:
-        """How documents are cut where a segment may have ``room`` tokens."""
-        names = ("min_tokens", "max_tokens", "strict", "next_includes_sentence", "split_moves")
+    def segmentation(self, room: int | None) -> SegmentOptions:
+        """Returns the options of segmentation into segments of at most ``room`` tokens."""
         return SegmentOptions(
-            **{name: getattr(self, name) for name in names}, max_segment_tokens=room
+            min_tokens=self.min_tokens,
+            max_tokens=self.max_tokens,
+            max_segment_tokens=room,
+            strict=self.strict,
+            next_includes_sentence=self.next_includes_sentence,
+            split_moves=self.split_moves,
         )
 
 
 class SegmentInputs(NamedTuple):
-    """A document as a model reads it.
+    """The inputs of a model for one document.
 
     Attributes:
-        document: cut, without what is not read.
-        sources: token ids of every segment, special ones included.
-        spans: for every segment, where the important sentences of the others stand in ``sources``;
+        document: the segmented document, up to the last segment that is read.
+        sources: token ids of every segment, special tokens included.
+        spans: for every segment the spans of important sentences of other segments in ``sources``;
             empty without vectors.
-        total_tokens: of the whole document, read or not, without special tokens.
+        total_tokens: the length of the whole document, read or not, without special tokens.
     """
 
     document: SegmentedDocument
@@ -107,28 +112,33 @@ class SegmentInputs(NamedTuple):
 
     @property
     def read_tokens(self) -> int:
-        """Of the document, without special tokens and whatever is read besides."""
+        """The tokens of the document that are read, without special tokens, query and labels."""
         return sum(segment.num_tokens for segment in self.document.segments)
 
     def vectors(self, options: SegmentInputOptions) -> tuple[np.ndarray, np.ndarray]:
-        """Where vectors of important tokens are kept, and which of them each segment sees.
+        """Assigns important tokens to slots, and slots to the segments that read them.
 
-        A document keeps every token that any segment sees once: at most ``2 * num_vectors`` however
-        long it is, because segments see the outermost sentences first.
+        Every token that any segment reads has one slot. A document needs at most
+        ``2 * num_vectors`` slots however long it is, because segments read the outermost sentences
+        first.
 
         Returns:
-            slots int32 [S, L], the slot that a token is kept in, -1 for others; reads int32 [S, P],
-            slots and -1. L is ``segment_length``, P ``num_vectors``.
+            slots, int32 [S, L]: the slot of a token, -1 for tokens without one; reads, int32
+            [S, P]: the slots that a segment reads, then -1. S segments, L ``segment_length``, P
+            ``num_vectors``.
         """
         slots = np.full((len(self.spans), options.segment_length), -1, np.int32)
         reads = np.full((len(self.spans), options.num_vectors), -1, np.int32)
         used = 0
-        for segment, start, stop in sorted({span for seen in self.spans for span in seen}):
+        all_spans = set(itertools.chain.from_iterable(self.spans))
+        for segment, start, stop in sorted(all_spans):
             slots[segment, start:stop] = np.arange(used, used + stop - start)
             used += stop - start
-        for row, seen in zip(reads, self.spans, strict=True):
-            found = [slots[segment, start:stop] for segment, start, stop in seen]
-            row[: sum(map(len, found))] = np.concatenate([*found, row[:0]])
+        for row, spans in zip(reads, self.spans, strict=True):
+            end = 0
+            for segment, start, stop in spans:
+                row[end : end + stop - start] = slots[segment, start:stop]
+                end += stop - start
         return slots, reads
 
 
@@ -140,9 +150,9 @@ def central_sentences(
     It needs no weights. Radev et al. (2004) rank by the same centroid.
 
     Args:
-        sentences: of one document.
+        sentences: the sentences of one document.
         query: ignored; extractors that are models read it.
-        share: of the sentences that are taken, at least one.
+        share: the fraction of the sentences to take, at least one.
     """
     del query
     vectors = tfidf_vectors(sentences)
@@ -178,13 +188,16 @@ def read_segment_inputs(
     max_segments: int | None = None,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> SegmentInputs:
-    """Cuts a document and makes the sources of its segments.
+    """Cuts a document into segments and builds their sources.
 
     Args:
-        prefix, query: stand before every segment.
-        max_tokens, max_segments: where reading ends, after whole segments, at least one; None for
-            the end.
-        auxiliary: compares sentences for the cuts, and finds the important ones.
+        text: a document.
+        tokenizer: the model's tokenizer.
+        options: lengths, and the form of important sentences.
+        prefix, query: the text before every segment.
+        max_tokens, max_segments: limits of the document; whole segments are read, at least one.
+            None reads all of it.
+        auxiliary: compares sentences to cut the document, and finds the important ones.
 
     Raises:
         InputError: a blank text, or a query that leaves no room for a segment.
@@ -193,8 +206,10 @@ def read_segment_inputs(
     before = {"prefix": prefix, "query": query}
     limits = {"min_tokens": options.min_tokens, "salient": salient_text}
     room = room_for_text(tokenizer, options.segment_length, **before, **limits)
-    whole = segment_document(text, tokenizer, options.cutting(room), auxiliary.encode_sentences)
-    document = _beginning(whole, max_tokens, max_segments)
+    segmentation = options.segmentation(room)
+    full = segment_document(text, tokenizer, segmentation, auxiliary.encode_sentences)
+    total_tokens = sum(segment.num_tokens for segment in full.segments)
+    document = _first_segments(full, max_tokens, max_segments)
     salient: list[int] = []
     if options.salient != "none":
         salient = sorted(auxiliary.extract(document.sentences, query))
@@ -203,22 +218,20 @@ def read_segment_inputs(
     spans = [[]] * len(sources)
     if options.salient == "vectors":
         spans = salient_spans(document, tokenizer, salient, budget=options.num_vectors, **before)
-    return SegmentInputs(
-        document, sources, spans, sum(segment.num_tokens for segment in whole.segments)
-    )
+    return SegmentInputs(document, sources, spans, total_tokens)
 
 
-def _beginning(
+def _first_segments(
     document: SegmentedDocument, max_tokens: int | None, max_segments: int | None
 ) -> SegmentedDocument:
-    """The first segments, whole ones, and at least one."""
-    kept, tokens = 0, 0
+    """Returns the beginning of a document: whole segments within both limits, at least one."""
+    count, tokens = 0, 0
     for segment in document.segments[:max_segments]:
         tokens += segment.num_tokens
-        if kept and max_tokens is not None and tokens > max_tokens:
+        if count and max_tokens is not None and tokens > max_tokens:
             break
-        kept += 1
-    segments = document.segments[:kept]
+        count += 1
+    segments = document.segments[:count]
     end = segments[-1].end
     return SegmentedDocument(
         document.text[: segments[-1].stop],

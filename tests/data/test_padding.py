@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from flax import serialization
 
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Example
@@ -9,17 +10,17 @@ from longsum_jax.data.stores import ExampleList
 from longsum_jax.errors import InputError
 
 
-def example(index, parts, targets=None, labels=()):
-    """An example whose part i are ids 10 i + 1, 10 i + 2, ..."""
+def example(index, lengths, targets=None, labels=()):
+    """An example whose segment i has the ids 10 i + 1, 10 i + 2, ..."""
     made = Example(
         id=f"e{index}",
-        input_ids=np.concatenate([10 * i + 1 + np.arange(n) for i, n in enumerate(parts)]).astype(
+        input_ids=np.concatenate([10 * i + 1 + np.arange(n) for i, n in enumerate(lengths)]).astype(
             np.int32
         ),
         labels=np.array(labels, np.int32),
-        source_tokens=sum(parts),
+        source_tokens=sum(lengths),
         target_tokens=0,
-        segment_lengths=np.array(parts, np.int32),
+        segment_lengths=np.array(lengths, np.int32),
     )
     if targets is not None:
         made["labels"] = np.concatenate(
@@ -29,7 +30,7 @@ def example(index, parts, targets=None, labels=()):
     return made
 
 
-def test_every_part_has_a_row():
+def test_every_segment_has_a_row():
     examples = [example(0, [2, 3], labels=[0, 1]), example(1, [1, 1, 4], labels=[1, -100, 0])]
     batch = pad_batch(examples, rows=3, source_length=4, segments=SegmentShape(5), pad_id=7)
     assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {
@@ -39,14 +40,24 @@ def test_every_part_has_a_row():
     }
     for row, made in enumerate([*examples, None]):
         expected = np.full((4, 5), 7)
-        for part, length in enumerate(made["segment_lengths"] if made else []):
-            expected[part, :length] = 10 * part + 1 + np.arange(length)
+        for segment, length in enumerate(made["segment_lengths"] if made else []):
+            expected[segment, :length] = 10 * segment + 1 + np.arange(length)
         assert batch["input_ids"][row].tolist() == expected.tolist()
         assert (batch["attention_mask"][row] == (expected != 7)).all()
     assert batch["labels"].tolist() == [[0, 1, -100, -100], [1, -100, 0, -100], [-100] * 4]
 
 
-def test_every_part_has_a_target():
+def test_records_keep_the_names_of_their_format():
+    made = example(0, [2, 3], [1, 4])
+    record = serialization.msgpack_restore(pack(made))
+    names = {"id", "input_ids", "labels", "source_tokens", "target_tokens"}
+    assert record.keys() == names | {"part_lengths", "label_lengths"}
+    again = unpack(pack(made))
+    assert again.keys() == made.keys()
+    assert all(np.array_equal(again[name], made[name]) for name in made)
+
+
+def test_every_segment_has_a_target():
     examples = [example(0, [1, 1, 1], [2, 0, 3])]
     batch = pad_batch(examples, rows=2, source_length=4, segments=SegmentShape(1, 3))
     expected = np.full((2, 4, 3), -100)
@@ -54,7 +65,7 @@ def test_every_part_has_a_target():
     assert batch["labels"].tolist() == expected.tolist()
 
 
-def test_the_number_of_parts_chooses_the_bucket():
+def test_the_number_of_segments_chooses_the_bucket():
     examples = [
         example(i, [3] * count, [2] * count) for i, count in enumerate([1, 4, 2, 3, 4, 1, 2])
     ]

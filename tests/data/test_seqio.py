@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # TensorFlow and seqio take half a minute
 SCRIPT = Path(__file__).with_name("seqio_script.py")
 
 

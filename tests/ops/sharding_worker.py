@@ -22,6 +22,7 @@ import numpy as np
 
 from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blocks import neighbors
+from longsum_jax.ops.attention.dense import QKV as Triple
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.hepos import mix_strided
 from longsum_jax.ops.attention.key_sets import Dropout
@@ -33,7 +34,7 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
-from longsum_jax.ops.attention.lsg import lsg_attention
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
@@ -74,9 +75,12 @@ def strided(rows, mask, **arrays):
 
 
 def lsg(kind, **options):
-    function = functools.partial(lsg_attention, sparsity_type=kind, scale=0.5, **LSG | options)
+    spec = LsgSpec(sparsity_type=kind, **LSG | options)
+    function = functools.partial(lsg_attention, spec=spec, scale=0.5)
     shared = {"bias": normal(H, C, 3 * C)}
-    return function, QKV | {"mask": MASK}, GLOBALS, shared, C, ("text", "rows")
+    text = {"tokens": Triple(**QKV), "mask": MASK}
+    rows = {"global_tokens": Triple(*GLOBALS.values())}
+    return function, text, rows, shared, C, ("text", "rows")
 
 
 def cases():

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The interface of encoder attentions: a class of layers, and its context.
 
 A context is made once per encoder. It computes what all layers share (masks, biases, global tokens
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -166,7 +166,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             text, rows, shared, block, outputs: see ``ops.sequence_sharding.shard_map_sequence``.
         """
         options = self.sparse_options(deterministic)
-        batch = next(iter(text.values())).shape[0]
+        batch = jax.tree.leaves(text)[0].shape[0]
         sharding = active_sequence_sharding(batch)
         if sharding is None:
             return attention(**text, **(rows or {}), **(shared or {}), **options)

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and Harispe
 2022)."""
 
@@ -17,7 +16,8 @@ from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
-from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
 from longsum_jax.typing import AnyArray
 
@@ -185,19 +185,19 @@ class LsgAttention(EncoderSelfAttention):
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        attention = functools.partial(
-            lsg_attention,
-            block_size=options.block_size,
-            sparse_block_size=options.sparse_block_size,
-            sparsity_factor=options.sparsity_factor,
-            sparsity_type=options.sparsity_type,
+        spec = LsgSpec(
+            options.block_size,
+            options.sparse_block_size,
+            options.sparsity_factor,
+            options.sparsity_type,
             reference_quirks=options.reference_quirks,
         )
+        attention = functools.partial(lsg_attention, spec=spec)
         text, tokens = self.attend_sharded(
             attention,
             deterministic,
-            text={"q": q, "k": k, "v": v, "mask": mask, "key_mask": key_mask},
-            rows={"global_q": global_q, "global_k": global_k, "global_v": global_v},
+            text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
+            rows={"global_tokens": QKV(global_q, global_k, global_v)},
             shared={"bias": bias, "projections": layer_input},
             block=options.block_size,
             outputs=("text", "rows"),

@@ -7,10 +7,8 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all, attend_key_sets
-from longsum_jax.ops.attention.local import check_sizes, only_real, two_dropouts
+from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
 from longsum_jax.typing import Array
-
-# BigBird: a window of three blocks, the first and the last block, blocks at random
 
 MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different ones
 
@@ -27,12 +25,13 @@ def bigbird_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Array:
-    """The first and the last block see all; others see these two, three blocks around them and
-    random ones.
+    """Attends from each block to the first, the last, three neighboring and some random blocks.
+
+    The first and the last block attend to everything.
 
     Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D). The last block
-    is that of the padded sequence, so that outputs depend on L. A random block that is also seen
-    for another reason counts again.
+    is that of the padded sequence, so that outputs depend on L. A random block that is attended to
+    for another reason, too, counts again.
 
     Args:
         q, k, v: [B, L, H, K].   mask: bool [B, L].
@@ -67,18 +66,18 @@ def bigbird_attention(
     ]
     if not isinstance(random_blocks, int):
         key_sets.append(_random_keys(kb, vb, real, random_blocks))
-    middle_dropout, ends_dropout = two_dropouts(dropout)
+    middle_dropout, ends_dropout = split_dropout(dropout)
     middle = attend_key_sets(qb[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
     everything = [KeySet(k, v, mask[:, None, None, None])]
     outer = to_blocks(
         attend_all(ends(qb), everything, scale=scale, dropout=ends_dropout), block_size
     )
     out = jnp.concatenate([outer[:, :1], middle, outer[:, 1:]], axis=1)
-    return only_real(from_blocks(out, q.shape[1]), mask)
+    return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
 def _random_keys(k: Array, v: Array, real: Array, random_blocks: Array | np.ndarray) -> KeySet:
-    """Keys [B, N, C, H, K] of blocks int [H, N - 2, R], for each head its own."""
+    """Gathers the keys of ``random_blocks``, int [H, N - 2, R], which differ from head to head."""
     take = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
     k, v = (
         take(x, random_blocks).reshape(x.shape[0], random_blocks.shape[1], -1, *x.shape[3:])
@@ -100,8 +99,8 @@ def random_block_plan(
     """
     if count > max(0, num_blocks - 5):
         raise InputError(
-            f"{count} random blocks do not fit into an input of {num_blocks} blocks, which needs at least {count + 5}; "
-            "use smaller blocks, fewer random blocks or full attention"
+            f"{count} random blocks do not fit into an input of {num_blocks} blocks, which needs "
+            f"at least {count + 5}; use smaller blocks, fewer random blocks or full attention"
         )
     block = np.arange(num_blocks)
     taken = (np.abs(block - block[1:-1, None]) <= 1) | (block == 0) | (block == num_blocks - 1)
@@ -112,6 +111,7 @@ def random_block_plan(
 def _check_bigbird_blocks(length: int, blocks: int, block_size: int) -> None:
     if blocks < MIN_BIGBIRD_BLOCKS:
         raise InputError(
-            f"an input of {length} tokens has {blocks} blocks of {block_size}; block-sparse attention needs at least "
-            f"{MIN_BIGBIRD_BLOCKS}: use full attention for short inputs, or smaller blocks"
+            f"an input of {length} tokens has {blocks} blocks of {block_size}; block-sparse "
+            f"attention needs at least {MIN_BIGBIRD_BLOCKS}: use full attention "
+            "for short inputs, or smaller blocks"
         )

@@ -1,9 +1,8 @@
-"""Hepos: cross-attention in which every head reads every s-th position (Huang et al. 2021, section
-3.1).
+"""Hepos: cross-attention in which every head attends to every s-th position.
 
-Head h may see encoder position i if (i - h) mod s == 0, both counted from 0: equation (1).
-Positions become rows of s neighbours, of which head h reads column h mod s, so that keys, values
-and scores are s times smaller than without.
+Huang et al. 2021, section 3.1. Head h attends to encoder position i if (i - h) mod s == 0, both
+counted from 0: equation (1). Positions become rows of s neighbors, of which head h reads column
+h mod s, so that keys, values and scores are s times smaller than without.
 """
 
 from collections.abc import Iterator
@@ -17,26 +16,28 @@ from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import Array
 
 
-def hepos_mask(heads: int, length: int, stride: int) -> np.ndarray:
-    """Equation (1) as a mask for dense attention, bool [H, L]; what the rest of this file must
-    equal."""
-    return (np.arange(length) - np.arange(heads)[:, None]) % stride == 0
-
-
 def strided_length(length: int, stride: int) -> int:
-    """Keys of every head, padding included: ceil(L / S)."""
+    """Returns the number of keys of every head, padding included: ceil(length / stride)."""
     return -(-length // stride)
 
 
 def strided_key_mask(mask: Array, heads: int, stride: int) -> Array:
-    """Which of its keys each head may see: bool [B, L], True on real tokens -> [B, H, ceil(L /
-    S)]."""
+    """Returns the key mask of every head.
+
+    Args:
+        mask: bool [batch, length], True on real tokens.
+        heads: number of heads.
+        stride: distance of the positions of one head.
+
+    Returns:
+        bool [batch, heads, ceil(length / stride)].
+    """
     columns = to_blocks(mask, stride)[:, :, np.arange(heads) % stride]
     return columns.swapaxes(1, 2)
 
 
 def project_strided(x: Array, kernel: Array, stride: int) -> Array:
-    """Projects for each head the positions that it reads, and no others.
+    """Projects, for each head, the positions that it attends to.
 
     Args:
         x: [B, L, D].   kernel: [D, H, K].   stride: S >= 1.
@@ -57,7 +58,7 @@ def project_strided(x: Array, kernel: Array, stride: int) -> Array:
 def mix_strided(
     q: Array, states: Array, mask: Array, stride: int, *, scale: float = 1.0, axes: Axes = ()
 ) -> Array:
-    """Each head's mean of the states that it reads, weighted by softmax(scale q states) in float32.
+    """Averages, for each head, the states at its positions by softmax(scale q states) in float32.
 
     Args:
         q: [B, T, H, D], queries in the space of the states.   states: [B, L, D].
@@ -89,10 +90,12 @@ def mix_strided(
 
 
 def _groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
-    """Heads in runs that fill all columns, then those that are left: (which heads, how many columns
-    they read)."""
-    whole = heads - heads % stride
-    if whole:
-        yield slice(0, whole), stride
-    if heads > whole:
-        yield slice(whole, heads), heads - whole
+    """Yields groups of heads with the number of columns that a group reads.
+
+    The first group has as many heads as fill all columns evenly, the second one the rest.
+    """
+    even = heads - heads % stride
+    if even:
+        yield slice(0, even), stride
+    if heads > even:
+        yield slice(even, heads), heads - even

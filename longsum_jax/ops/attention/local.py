@@ -17,17 +17,17 @@ from longsum_jax.ops.attention.blockwise import (
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import Array
 
-# A window of one block and its neighbours
+# A window of one block and its neighbors
 
 
 def local_block_size(radius: int) -> int:
-    """The block size of ``local_attention`` when none is given: ``radius`` rounded up to a multiple
-    of 8."""
+    """Returns the default block size of ``local_attention``: ``radius`` rounded up to a multiple of
+    8."""
     return max(8, radius + -radius % 8)
 
 
 def local_distances(block_size: int, radius: int) -> np.ndarray:
-    """Key position - query position in the block layout of ``local_attention``: int [C, W].
+    """Returns key position - query position in the block layout of ``local_attention``: int [C, W].
 
     A bias for that function is one float per head and entry of this array. W = C (1 + 2 ceil(radius
     / C)); entries farther than ``radius`` are never seen.
@@ -53,8 +53,7 @@ def local_attention(
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> Array:
-    """Token i sees the real tokens j with |i - j| <= radius and the keys of ``extra``, in one
-    softmax.
+    """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
     The local attention of LongT5 (Guo et al. 2022, section 3.1) and, with ``extra``, the core of
     its transient global attention and of Longformer's (Beltagy et al. 2020, section 3.1).
@@ -65,8 +64,8 @@ def local_attention(
         max_radius: upper bound of a traced ``radius``; it decides the layout in blocks.
         block_size: ``local_block_size`` of the (maximal) radius when not given.
         bias: float [H, C, W], per entry of ``local_distances(block_size, max_radius or radius)``.
-        key_mask: bool [B, L], True on tokens that a window may show; ``mask`` when not given.
-        extra: further keys, with a mask of their own: [B, G, H, K] for all tokens, or [B, N, G, H,
+        key_mask: bool [B, L], True on tokens that may be attended to; default ``mask``.
+        extra: more keys, with a mask of their own: [B, G, H, K] for all tokens, or [B, N, G, H,
             K] per block.
 
     Returns:
@@ -96,15 +95,15 @@ def _attend_blocks(
     dropout: Dropout | None,
 ) -> Array:
     out = attend_key_sets(to_blocks(q, size), key_sets, scale=scale, dropout=dropout)
-    return only_real(from_blocks(out, q.shape[1]), mask)
+    return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
-def only_real(x: Array, mask: Array) -> Array:
+def zero_padding(x: Array, mask: Array) -> Array:
     return jnp.where(mask[..., None, None], x, 0)
 
 
-def two_dropouts(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
-    """Independent ones for the two softmaxes of an attention."""
+def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
+    """Returns independent dropouts for the two softmaxes of an attention."""
     return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
 
 
@@ -119,8 +118,9 @@ def check_sizes(radius: int, block_size: int) -> None:
 
 
 def transient_blocks(mask: Array, size: int) -> tuple[Array, Array]:
-    """The fixed blocks of ``size`` tokens whose sums are LongT5's global tokens (Guo et al. 2022,
-    section 3.2).
+    """Assigns tokens to blocks of ``size``, whose sums are LongT5's global tokens.
+
+    Guo et al. 2022, section 3.2.
 
     Tokens after the last full block of their row belong to that block; a row without a full block
     has none.
@@ -140,10 +140,16 @@ def transient_blocks(mask: Array, size: int) -> tuple[Array, Array]:
 
 
 def block_sums(x: Array, block_ids: Array, num_blocks: int, axes: Axes = ()) -> Array:
-    """Sum of the vectors of each block: [B, L, D], int [B, L] -> [B, G, D] with G = ``num_blocks``,
-    in the type of x.
+    """Sums the vectors of each block, in float32.
 
-    Ids outside 0 .. G - 1 take no part. Sums are made in float32.
+    Args:
+        x: [B, L, D].
+        block_ids: int [B, L]; ids outside 0 .. G - 1 are left out.
+        num_blocks: G.
+        axes: mesh axes that shard the sequence.
+
+    Returns:
+        [B, G, D] in the type of ``x``.
     """
     ids = jnp.where(block_ids < 0, num_blocks, block_ids)
     add = lambda x, ids: jax.ops.segment_sum(x, ids, num_blocks)  # noqa: E731
@@ -151,7 +157,7 @@ def block_sums(x: Array, block_ids: Array, num_blocks: int, axes: Axes = ()) -> 
 
 
 def side_distances(num_globals: int) -> np.ndarray:
-    """Global block - block of the query, every value that occurs: int [2 G], from 1 - G to G.
+    """Returns all values of global block - block of the query: int [2 G], from 1 - G to G.
 
     A query without a block counts as block -1. A ``side_bias`` is one float per head and entry of
     this array.
@@ -177,8 +183,9 @@ def transient_global_attention(
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> Array:
-    """Tokens see a window and all transient global tokens, in one softmax (Guo et al. 2022, section
-    3.2).
+    """Attends to a window and all transient global tokens, in one softmax.
+
+    Guo et al. 2022, section 3.2.
 
     Args:
         q, k, v, mask, radius, block_size, bias: see ``local_attention``.

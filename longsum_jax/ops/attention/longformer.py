@@ -4,21 +4,23 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all
-from longsum_jax.ops.attention.local import local_attention, two_dropouts
+from longsum_jax.ops.attention.local import local_attention, split_dropout
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import Array
 
-# LED and Longformer: a window and chosen global tokens
-
 
 def gather_positions(x: Array, indices: Array, axes: Axes = ()) -> Array:
-    """Rows of ``x`` [B, L, ...] at ``indices`` int [B, G] -> [B, G, ...]; zeros (False) where the
-    index is negative.
+    """Returns the rows of ``x`` at ``indices``; zeros (False) where the index is negative.
 
-    In a text cut over ``axes`` indices count in all of it, here and below, and every part gets the
-    rows.
+    Args:
+        x: [B, L, ...].
+        indices: int [B, G], positions in the full sequence, also where ``axes`` shard it.
+        axes: mesh axes that shard the sequence; every device gets all rows.
+
+    Returns:
+        [B, G, ...].
     """
-    indices = _own_positions(indices, x.shape[1], axes)
+    indices = _local_positions(indices, x.shape[1], axes)
     rows = jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(x, indices)
     return (
         sum_over(rows.astype(jnp.int8), axes).astype(bool)
@@ -28,14 +30,18 @@ def gather_positions(x: Array, indices: Array, axes: Axes = ()) -> Array:
 
 
 def scatter_positions(x: Array, rows: Array, indices: Array, axes: Axes = ()) -> Array:
-    """``x`` [B, L, ...] with ``rows`` [B, G, ...] in place of those at ``indices`` [B, G];
-    negative: skipped."""
-    indices = _own_positions(indices, x.shape[1], axes)
+    """Returns ``x`` with ``rows`` at ``indices``; negative indices are skipped.
+
+    Args:
+        x: [B, L, ...].   rows: [B, G, ...].
+        indices, axes: see ``gather_positions``.
+    """
+    indices = _local_positions(indices, x.shape[1], axes)
     return jax.vmap(lambda x, r, i: x.at[i].set(r.astype(x.dtype), mode="drop"))(x, rows, indices)
 
 
-def _own_positions(indices: Array, length: int, axes: Axes) -> Array:
-    """``indices`` from the beginning of this part; ``length`` for those that it does not have."""
+def _local_positions(indices: Array, length: int, axes: Axes) -> Array:
+    """Returns positions within this shard, ``length`` for those outside it."""
     own = indices - first_position(length, axes)
     return jnp.where((own < 0) | (own >= length), length, own)
 
@@ -58,10 +64,10 @@ def longformer_attention(
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> Array:
-    """Tokens see a window and the global tokens; global tokens see all, by their own projections
-    (Beltagy et al. 2020).
+    """Attends from tokens to a window and the global tokens, from global tokens to everything.
 
-    Section 3.1 of the paper. A global token inside a window is seen once.
+    Beltagy et al. 2020, section 3.1. Global tokens have projections of their own. A global token
+    inside a window counts once.
 
     Args:
         q, k, v: [B, L, H, K], projections for local attention.   mask: bool [B, L].
@@ -82,7 +88,7 @@ def longformer_attention(
     extra = KeySet(
         *(gather_positions(x, indices, axes) for x in (k, v)), present[:, None, None, None]
     )
-    local_dropout, global_dropout = two_dropouts(dropout)
+    local_dropout, global_dropout = split_dropout(dropout)
     options = {"radius": radius, "max_radius": max_radius, "block_size": block_size, "bias": bias}
     options |= {"key_mask": key_mask, "extra": [extra], "dropout": local_dropout}
     out = local_attention(q, k, v, mask, **options, scale=scale, axes=axes)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
@@ -28,6 +29,8 @@ from longsum_jax.ops.attention.blockwise import (
     attend_key_sets,
     max_score_bytes,
 )
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.local import split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
     Selection,
@@ -38,7 +41,6 @@ from longsum_jax.ops.attention.lsg_selection import (
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, halo_exchange, sum_over
-from longsum_jax.typing import Array
 
 MIN_PIECE_BLOCKS = (
     8  # in shorter pieces of a text, what they share is more than what they have alone
@@ -53,7 +55,7 @@ def lsg_selection(
     sparsity_factor: int,
     reference_quirks: bool = False,
 ) -> Selection | None:
-    """How sparse keys are selected; None without sparse keys (type "none", or S or the factor 0).
+    """Returns the selection of sparse keys; None for type "none", or S or the factor 0.
 
     Raises:
         InputError: an unknown type, negative sizes, or a factor that does not divide the block.
@@ -85,69 +87,90 @@ def _nearest_divisor(number: int, wanted: int) -> int:
     return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - wanted))
 
 
+class LsgSpec(NamedTuple):
+    """The static options of LSG attention.
+
+    Attributes:
+        block_size: tokens of a block; the window is the block of the query and both neighbors.
+        sparse_block_size: sparse keys on either side of the window; 0 for none.
+        sparsity_factor: tokens for each sparse key, a divisor of ``block_size``; 0 for none.
+        sparsity_type: the selection of sparse keys, see ``ops.attention.lsg_selection``.
+        causal: queries attend to no later token.
+        reference_quirks: the published behavior where it is wrong: with a factor equal to the block
+            size the right sparse keys begin two blocks too early, ``bos_pooling`` attends to
+            padding, and outputs of padding are not zeros.
+    """
+
+    block_size: int
+    sparse_block_size: int = 128
+    sparsity_factor: int = 2
+    sparsity_type: SparsityType = "norm"
+    causal: bool = False
+    reference_quirks: bool = False
+
+    def selection(self) -> Selection | None:
+        """Returns the selection of sparse keys, see ``lsg_selection``."""
+        return lsg_selection(
+            self.sparsity_type,
+            block_size=self.block_size,
+            sparse_block_size=self.sparse_block_size,
+            sparsity_factor=self.sparsity_factor,
+            reference_quirks=self.reference_quirks,
+        )
+
+
 def lsg_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    global_q: Array,
-    global_k: Array,
-    global_v: Array,
-    mask: Array,
+    tokens: QKV,
+    global_tokens: QKV,
+    mask: Bool[Array, "batch length"],
+    spec: LsgSpec,
     *,
-    block_size: int,
-    sparse_block_size: int = 128,
-    sparsity_factor: int = 2,
-    sparsity_type: SparsityType = "norm",
-    key_mask: Array | None = None,
+    key_mask: Bool[Array, "batch length"] | None = None,
     projections: Sequence[Array] = (),
-    bias: Array | None = None,
-    causal: bool = False,
-    reference_quirks: bool = False,
+    bias: Float[Array, "heads query_length num_keys"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
-) -> tuple[Array, Array]:
-    """Tokens see the globals, three blocks and sparse keys; globals see all (Condevaux and Harispe
-    2022, section 3).
+) -> tuple[
+    Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
+]:
+    """Attends to global tokens, a window of three blocks, and sparse keys on both sides of it.
 
-    Up to two blocks of text everything sees everything. Causal attention has the block before
-    instead of three, and sparse keys to the left; its global tokens are seen but, as published, see
-    nothing: their output is their query.
+    Condevaux and Harispe 2022, section 3. Global tokens attend to all tokens. A text of at most two
+    blocks gets dense attention. Causal attention has a window of two blocks, and sparse keys on the
+    left only. Its global tokens are keys but, as published, attend to nothing: their output is
+    their query.
 
     Args:
-        q, k, v: [B, L, H, K] of tokens.   global_q, global_k, global_v: [B, G, H, K].
-        mask: bool [B, L], True on real tokens.
-        block_size: C.   sparse_block_size: S; 0 for no sparse keys.   sparsity_factor: f, a divisor
-            of C.
-        sparsity_type: the selection, see ``ops.attention.lsg_selection``.
-        key_mask: bool [B, L], True on tokens that may be seen; ``mask`` when not given.
-        projections: of ``lsh_projections``, for the selection "lsh".
-        bias: float [H, C, 3 C], per entry of ``local_distances(C, C)``, or [H, L, L] where L <= 2
-            C; only the window has one, globals and sparse keys do not.
-        reference_quirks: the published behaviour where it is wrong: with f = C the right sparse
-            keys begin two blocks too early, ``bos_pooling`` sees padding, and outputs of padding
-            are not zeros.
-        axes: of a text cut over devices (``ops.sequence_sharding``), in parts of whole blocks;
-            ``bias`` is [H, C, 3 C] then.
+        tokens: arrays [batch, length, heads, head_dim].
+        global_tokens: arrays [batch, num_globals, heads, head_dim].
+        mask: True on real tokens.
+        spec: sizes and selection of the keys.
+        key_mask: True on tokens that may be attended to; default ``mask``.
+        projections: result of ``lsh_projections``, for the selection "lsh".
+        bias: added to the scores of the window; globals and sparse keys have none. Shape [heads,
+            block_size, 3 * block_size], one number for each entry of ``local_distances(block_size,
+            block_size)``; or [heads, length, length] for at most two blocks.
+        scale: factor of the products.
+        dropout: applied to the weights.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
+            blocks; ``bias`` then has the first of its two shapes.
 
     Returns:
-        tokens [B, L, H, K] and globals [B, G, H, K], in the type of ``v``.
+        Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
 
     Raises:
         InputError: see ``lsg_selection``.
     """
-    sizes = {
-        "block_size": block_size,
-        "sparse_block_size": sparse_block_size,
-        "sparsity_factor": sparsity_factor,
-    }
-    selection = lsg_selection(sparsity_type, **sizes, reference_quirks=reference_quirks)
+    q, k, v = tokens
+    block_size, causal = spec.block_size, spec.causal
+    selection = spec.selection()
     seen = mask if key_mask is None else key_mask
-    token_dropout, global_dropout = (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
-    globals_ = KeySet(global_k, global_v)
+    token_dropout, global_dropout = split_dropout(dropout)
+    globals_ = KeySet(global_tokens.k, global_tokens.v)
     if q.shape[1] <= 2 * block_size and not axes:
         key_sets = [globals_, _everything(k, v, seen, bias, causal)]
-        tokens = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
+        out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
     else:
         runs = [_window(k, v, seen, block_size, bias, causal)]
         if selection:
@@ -157,35 +180,60 @@ def lsg_attention(
                 for x in (to_blocks(x, block_size) for x in (k, v, seen))
             ]
             runs += _beside(
-                sparse_keys(*padded, selection, **first), selection, sparse_block_size, causal, axes
+                sparse_keys(*padded, selection, **first),
+                selection,
+                spec.sparse_block_size,
+                causal,
+                axes,
             )
         blocks = _attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout, axes)
-        tokens = from_blocks(blocks, q.shape[1])
-    if not reference_quirks:
-        tokens = jnp.where(mask[..., None, None], tokens, 0)
+        out = from_blocks(blocks, q.shape[1])
+    if not spec.reference_quirks:
+        out = jnp.where(mask[..., None, None], out, 0)
     if causal:
-        return tokens, global_q.astype(tokens.dtype)
+        return out, global_tokens.q.astype(out.dtype)
     text = [KeySet(k, v, seen[:, None, None, None])]
-    return tokens, attend_all(
-        global_q, text, replicated=[globals_], scale=scale, dropout=global_dropout, axes=axes
+    global_out = attend_all(
+        global_tokens.q,
+        text,
+        replicated=[globals_],
+        scale=scale,
+        dropout=global_dropout,
+        axes=axes,
     )
+    return out, global_out
 
 
 def _first_row(x: Array, axes: Axes) -> Array:
-    """The first row of the whole text, [B, L, ...] -> [B, ...]."""
+    """Returns the first row of the full sequence, [B, L, ...] -> [B, ...]."""
     return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes) if axes else x[:, 0]
 
 
 def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: bool) -> KeySet:
-    """All tokens, for queries in one block."""
+    """Returns all tokens as keys of queries in one block."""
     mask = seen[:, None, None, None]
     if causal:
         mask = mask & jnp.tri(k.shape[1], dtype=bool)
     return KeySet(k, v, mask, bias)
 
 
+# Runs of keys. Blocks of 4 tokens, a factor of 2 (so 2 sparse keys stand for a block), and 3 sparse
+# keys on either side. Query block n = 3 of a text of 8 blocks:
+#
+#     tokens         |0...|1...|2...|3...|4...|5...|6...|7...|
+#     window                   [2    3    4  ]                     first = -1, count = 3
+#     sparse keys    |0 0'|1 1'|2 2'|3 3'|4 4'|5 5'|6 6'|7 7'|
+#     left run       [0 0'  1 1']                                  first = -3, count = 2
+#       of it used      0'  1 1'                                   the last 3
+#     right run                               [5 5'  6 6']         first = +2, count = 2
+#       of it used                             5 5'  6             the first 3
+#
+# Every run is a fixed number of neighboring blocks, so that it is made by shifting and joining
+# arrays; blocks beyond the ends of the text are masked.
+
+
 class _Run(NamedTuple):
-    """Neighbouring blocks that a block of queries sees: block n sees n + first .. n + first + count
+    """Neighboring blocks of keys: block n of the queries attends to n + first .. n + first + count
     - 1.
 
     Attributes:
@@ -204,22 +252,25 @@ class _Run(NamedTuple):
     bias: Array | None = None
 
     def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
-        """k, v, seen of each piece of ``size`` blocks of queries: [pieces, B, size + count - 1, c,
-        ...]."""
+        """Cuts k, v and seen for pieces of ``size`` blocks of queries.
+
+        Returns:
+            Three arrays [pieces, B, size + count - 1, c, ...].
+        """
         return [
             _overlapping(x, self.first, size, self.count - 1, pieces, axes)
             for x in (self.k, self.v, self.seen)
         ]
 
     def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
-        """What the queries of one piece see, by its ``of_pieces``."""
+        """Returns the keys of the queries of one piece, from its ``of_pieces``."""
         k, v, seen = (_runs(x, self.count)[:, :, self.kept] for x in (k, v, seen))
         seen = seen[:, :, None, None] if seen.ndim == 3 else jnp.moveaxis(seen, 3, 2)[:, :, :, None]
         return KeySet(k, v, seen if self.mask is None else seen & self.mask, self.bias)
 
 
 def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> _Run:
-    """The block of each query, the one before and, unless ``causal``, the one after it."""
+    """Returns the block of each query, the one before and, unless ``causal``, the one after it."""
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
     bias = None if bias is None else bias[None, None, :, :, : count * size]
     return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
@@ -228,7 +279,7 @@ def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, caus
 def _beside(
     sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
 ) -> list[_Run]:
-    """The ``count`` sparse keys on either side of each local window."""
+    """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
     arrays = [to_blocks(x, step) for x in sparse]
     after = 0 if selection.reference_quirks and step == 1 else 2
@@ -249,8 +300,10 @@ def _attend_runs(
     dropout: Dropout | None,
     axes: Axes,
 ) -> Array:
-    """Queries [B, N, C, H, K] and what each block sees, some blocks at a time: every run is a copy
-    of its keys."""
+    """Attends from queries [B, N, C, H, K] to the runs of each block, some blocks at a time.
+
+    Every run is a copy of its keys, so that all at once would take a multiple of their memory.
+    """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
 
@@ -277,8 +330,7 @@ def _attend_runs(
 
 
 def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
-    """Few enough for the scores of each, and for each to be no shorter than what it shares with the
-    next one."""
+    """Returns the number of pieces: small scores in each, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.count for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
@@ -287,8 +339,9 @@ def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
 
 
 def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: Axes) -> Array:
-    """Pieces of the blocks from ``first`` on, each with ``more`` blocks of the next one; zeros
-    beyond both ends.
+    """Cuts the blocks from ``first`` on into pieces, each with ``more`` blocks of the next one.
+
+    Zeros stand beyond both ends.
 
     [B, N, c, ...] -> [pieces, B, size + more, c, ...]
     """
@@ -302,7 +355,7 @@ def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: 
 
 
 def _runs(x: Array, count: int) -> Array:
-    """Every ``count`` neighbouring blocks side by side: [B, N, c, ...] -> [B, N - count + 1, count
-    c, ...]."""
+    """Joins every ``count`` neighboring blocks: [B, N, c, ...] -> [B, N - count + 1, count c,
+    ...]."""
     blocks = x.shape[1] - count + 1
     return jnp.concatenate([x[:, i : i + blocks] for i in range(count)], axis=2)

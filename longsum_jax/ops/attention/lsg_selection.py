@@ -22,7 +22,7 @@ SELECTIONS: tuple[str, ...] = get_args(SparsityType)
 
 
 class Selection(NamedTuple):
-    """How sparse keys are made.
+    """Static options of the selection of sparse keys.
 
     Attributes:
         kind: one of ``SELECTIONS``.
@@ -55,8 +55,9 @@ class SparseKeys(NamedTuple):
 
 
 def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
-    """Tokens among which ``norm`` and ``lsh`` choose: min(C, S), or the next smaller size that
-    fits.
+    """Returns the number of tokens among which ``norm`` and ``lsh`` choose.
+
+    It is min(C, S), or the next smaller size that fits.
 
     It is a multiple of the factor and divides the block, so that no chunk reaches into a block in
     which it is not used.
@@ -75,12 +76,12 @@ def sparse_keys(
     scale: float = 1.0,
     projections: Sequence[Array] = (),
 ) -> SparseKeys:
-    """The sparse keys of a text (section 3.2; ``bos_pooling`` is in the published code alone).
+    """Makes the sparse keys of a text (section 3.2; ``bos_pooling`` is in the published code only).
 
     Args:
         k, v: [B, L, H, K], L a multiple of the block size.
         seen: bool [B, L], False on padding.
-        selection: how.
+        selection: type and sizes.
         first_query: [B, H, K], the query of the first token, by which ``bos_pooling`` weighs.
         scale: factor of its products.
         projections: random directions of ``lsh``, see ``lsh_projections``.
@@ -116,7 +117,7 @@ def _in_line(x: Array) -> Array:
 
 
 def _largest(k: Array, v: Array, seen: Array, selection: Selection) -> SparseKeys:
-    """Of each chunk the keys of largest norm; padding comes last."""
+    """Selects the keys of largest norm in each chunk; padding comes last."""
     k, v, seen = (_groups(x, selection.chunk) for x in (k, v, seen[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
     _, index = lax.top_k(jnp.where(seen, squares, -1).swapaxes(2, 3), selection.clusters)
@@ -127,7 +128,7 @@ def _largest(k: Array, v: Array, seen: Array, selection: Selection) -> SparseKey
 
 
 def _offsets(selection: Selection, heads: int) -> tuple[int, np.ndarray]:
-    """Size of a group, and which of its places each head takes: int [n, H]."""
+    """Returns the size of a group, and the places that each head takes in it, int [n, H]."""
     head, factor, size = np.arange(heads), selection.factor, selection.block_size
     if selection.kind == "stride":
         return factor, (head % factor)[None]
@@ -142,7 +143,7 @@ def _strided(k: Array, v: Array, seen: Array, size: int, offsets: np.ndarray) ->
 
 
 def _pooled(k: Array, v: Array, seen: Array, factor: int) -> SparseKeys:
-    """The mean of the real tokens of each group."""
+    """Averages the real tokens of each group."""
     seen = _groups(seen, factor)
     weights = seen / jnp.maximum(seen.sum(-1, keepdims=True), 1)
     return SparseKeys(
@@ -153,7 +154,7 @@ def _pooled(k: Array, v: Array, seen: Array, factor: int) -> SparseKeys:
 def _bos_pooled(
     k: Array, v: Array, seen: Array, selection: Selection, first_query: Array, scale: float
 ) -> SparseKeys:
-    """A mean of each group, weighted by what the first token would look at."""
+    """Averages each group by the attention weights of the first token."""
     seen = _groups(seen, selection.factor)[:, :, None]
     scores = jnp.einsum(
         "bhk,bnchk->bnhc",
@@ -188,10 +189,11 @@ def _weighted(x: Array, weights: Array, factor: int) -> Array:
 def lsh_projections(
     rng: Array, heads: int, head_size: int, *, chunk: int, factor: int, pre_rounds: int
 ) -> tuple[Array, ...]:
-    """Random directions of ``pre_rounds`` rounds and a last one: each [H, K, buckets / 2], the last
-    one f times less.
+    """Draws the random directions of ``pre_rounds`` rounds of hashing and of a last one.
 
-    Empty where a chunk has fewer than two clusters.
+    Returns:
+        An array [H, K, buckets / 2] for each round; the last one has f times fewer buckets. Empty
+        if a chunk has fewer than two clusters.
     """
     if chunk // factor < 2:
         return ()
@@ -206,7 +208,7 @@ def lsh_projections(
 def _clusters(
     k: Array, v: Array, seen: Array, selection: Selection, projections: Sequence[Array]
 ) -> SparseKeys:
-    """Means of tokens that fall into the same bucket of a random projection, round after round."""
+    """Averages tokens that share a bucket of a random projection, round after round."""
     size = k.shape[-1]
     counts = jnp.broadcast_to(seen[..., None, None], (*k.shape[:-1], 1)).astype(jnp.float32)
     x = jnp.concatenate([jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0), counts], -1)
@@ -221,15 +223,20 @@ def _clusters(
 
 
 def _buckets(k: Array, directions: Array) -> Array:
-    """The direction, or its opposite, that is nearest to each key: [B, N, H, C, K], [H, K, n] ->
-    int [B, N, H, C]."""
+    """Returns the index of the direction, or its opposite, nearest to each key.
+
+    [B, N, H, C, K], [H, K, n] -> int [B, N, H, C].
+    """
     k = k / jnp.maximum(jnp.linalg.norm(k, axis=-1, keepdims=True), 1e-12)
     products = jnp.einsum("bnhck,hkr->bnhcr", k, directions.astype(k.dtype))
     return jnp.argmax(jnp.concatenate([products, -products], -1), -1)
 
 
 def _bucket_sums(x: Array, buckets: Array, count: int) -> Array:
-    """[B, N, H, C, any], int [B, N, H, C] -> [B, N, H, count, any]."""
-    add = lambda x, buckets: jax.ops.segment_sum(x, buckets, count)  # noqa: E731
+    """Sums by bucket: [B, N, H, C, any], int [B, N, H, C] -> [B, N, H, count, any]."""
+
+    def add(x: Array, buckets: Array) -> Array:
+        return jax.ops.segment_sum(x, buckets, count)
+
     out = jax.vmap(add)(x.reshape(-1, *x.shape[-2:]), buckets.reshape(-1, buckets.shape[-1]))
     return out.reshape(*x.shape[:3], *out.shape[1:])

@@ -6,11 +6,9 @@ from jax import lax
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all, attend_key_sets
-from longsum_jax.ops.attention.local import check_sizes, only_real, two_dropouts
+from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import Array
-
-# PEGASUS-X: own block and global tokens, every other layer by half a block shifted
 
 
 def block_staggered_attention(
@@ -29,8 +27,9 @@ def block_staggered_attention(
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> tuple[Array, Array]:
-    """Tokens see their block and all global tokens; global tokens see all (PEGASUS-X, Phang et al.
-    2022, section 4.1).
+    """Attends from tokens to their block and all global tokens, from global tokens to everything.
+
+    PEGASUS-X, Phang et al. 2022, section 4.1.
 
     Args:
         q, k, v: [B, L, H, K] of tokens.   global_q, global_k, global_v: [B, G, H, K].   mask: bool
@@ -58,7 +57,7 @@ def block_staggered_attention(
             block_size,
         )
 
-    token_dropout, global_dropout = two_dropouts(dropout)
+    token_dropout, global_dropout = split_dropout(dropout)
     global_keys = KeySet(global_k, global_v)
     bias = None if bias is None else bias[None, None]
     key_sets = [global_keys, KeySet(blocked(k), blocked(v), blocked(mask)[:, :, None, None], bias)]
@@ -68,6 +67,6 @@ def block_staggered_attention(
         [KeySet(k, v, mask[:, None, None, None])],
         {"scale": scale, "dropout": global_dropout},
     )
-    return only_real(tokens, mask), attend_all(
+    return zero_padding(tokens, mask), attend_all(
         global_q, text, replicated=[global_keys], axes=axes, **options
     )

@@ -3,11 +3,9 @@
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
 By FFT, both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of
-the input, one of
-the kernel and one inverse; by matrix products (``ssm_matmul``) there is no kernel of length L.
-Channels are processed
-in blocks inside a loop: the temporary memory is that of one block.  The backward pass computes
-blocks again; its residuals are inputs and parameters.
+the input, one of the kernel and one inverse; by matrix products (``matmul.py``) there is no kernel
+of length L.  Channels are processed in blocks inside a loop: the temporary memory is that of one
+block.  The backward pass computes blocks again; its residuals are inputs and parameters.
 """
 
 import math
@@ -29,7 +27,6 @@ from longsum_jax.ops.ssm.kernel import (
     inner_steps,
     kernel_of_modes,
     slice_channels,
-    ssm_kernel_direct,
 )
 from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul
 from longsum_jax.typing import Array
@@ -67,7 +64,7 @@ def ssm_convolution(
             one direction.
         discretization: see ``ssm.discretize``.
         block: channels per step of the loop; chosen from the memory of one channel when not given.
-        backend: "fft", "matmul" (``ssm_matmul``), or "auto" for the faster one, see
+        backend: "fft", "matmul" (``matmul.py``), or "auto" for the faster one, see
             ``choose_backend``.
         operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
 
@@ -94,7 +91,7 @@ def ssm_convolution(
 def ssm_convolution_sharded(
     u: Array, ssm: DiagonalSSM, D: Array, spec: PartitionSpec, **options: Any
 ) -> Array:
-    """``ssm_convolution`` with its ``options`` and ``u`` laid out as ``spec`` on the mesh in use.
+    """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
     GSPMD does not partition FFTs and would gather the batch on every device; inside ``shard_map``
     each device convolves its own rows and channels. Where ``spec`` shards the length, devices swap
@@ -125,18 +122,21 @@ def ssm_convolution_sharded(
         convolve,
         in_specs=(layout, parameters, PartitionSpec(own or None)),
         out_specs=layout,
-        check_vma=False,  # a custom_vjp inside: the cotangents of replicated parameters are summed on the way out
+        # A custom_vjp inside: the cotangents of replicated parameters are summed on the way out.
+        check_vma=False,
     )(u, ssm, D)
 
 
 def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The mesh axes of one entry of a PartitionSpec."""
+    """Returns the mesh axes of one entry of a PartitionSpec."""
     return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def smooth_length(length: int) -> int:
-    """The smallest even 2-3-5-7-smooth FFT length on which ``length`` inputs and two-sided lags do
-    not wrap."""
+    """Returns the smallest even FFT length that fits ``length`` inputs and two-sided lags.
+
+    It is at least 2 L - 1, so that nothing wraps around, and has no prime factors above 7.
+    """
     n = max(2, 2 * length - 1)
     n += n % 2
     while not _is_smooth(n):
@@ -152,14 +152,15 @@ def _is_smooth(n: int) -> bool:
 
 
 def choose_backend(platform: str, length: int, batch: int) -> Backend:
-    """The backend that was measured (or, for TPUs, is expected) to be the faster one."""
+    """Returns the backend that was measured (on TPUs: is expected) to be the faster one."""
     measured = _MATMUL_FROM.get(platform, {})
     batches = [b for b in measured if b <= batch]
     return "matmul" if batches and length >= measured[max(batches)] else "fft"
 
 
 def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
-    """As many channels as fit the budget: an eighth of the input, at least MIN_BLOCK_BYTES."""
+    """Returns the number of channels that fit the budget: an eighth of the input, at least
+    MIN_BLOCK_BYTES."""
     batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
     if backend == "fft":
@@ -178,7 +179,17 @@ def _channels_within(per_channel: float, shape: tuple[int, ...]) -> int:
 
 
 def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Array:
-    """[H, F] kernel: forward lags from the left, backward lags from the right, D at lag 0."""
+    """Returns circular kernels: forward lags from the left, backward lags from the right.
+
+    Args:
+        modes: of H channels.
+        D: float32 [H], added at lag 0.
+        length: number of lags L of either direction.
+        fft_length: F, at least 2 L - 1.
+
+    Returns:
+        float32 [H, F].
+    """
     kernel = kernel_of_modes(modes, length)
     forward = kernel[0].at[:, 0].add(D)
     if kernel.shape[0] == 1:
@@ -189,8 +200,11 @@ def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Arr
 
 
 def _over_blocks(block: int, channels: int, body, carry):
-    """carry = body(start, carry) over blocks of channels; the last block is moved back to fit,
-    which changes nothing because every block writes (never adds) its own channels."""
+    """Runs carry = body(start, carry) over blocks of channels.
+
+    The last block is moved back to fit, which changes nothing because every block writes (never
+    adds) its channels.
+    """
     count = -(-channels // block)
     if count == 1:
         return body(0, carry)
@@ -204,12 +218,12 @@ def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
 
 
 def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
-    """A block of channels: float32 [B, L, H] -> the same."""
+    """Convolves a block of channels, float32 [B, L, H] -> [B, L, H]."""
     return _convolve_with(_spectrum_of(modes, D, u.shape[1]), u)
 
 
 def _spectrum_of(modes: Modes, D: Array, length: int) -> Array:
-    """complex64 [H, F / 2 + 1] of the circular kernel."""
+    """Returns the spectrum of the circular kernel, complex64 [H, F / 2 + 1]."""
     return jnp.fft.rfft(circular_kernel(modes, D, length, smooth_length(length)))
 
 
@@ -223,7 +237,7 @@ def _convolve_with(spectrum: Array, u: Array) -> Array:
 def _block(
     plan: "_Plan", start: Array | int, u: Array, modes: Modes, D: Array
 ) -> tuple[Array, Modes, Array]:
-    """The channels of one block, inputs as float32."""
+    """Returns inputs (as float32), modes and skip of the channels of one block."""
     piece = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
     return (
         piece,
@@ -233,7 +247,7 @@ def _block(
 
 
 class _Plan(NamedTuple):
-    """How it is computed: all that is known while compiling."""
+    """The static options of a convolution."""
 
     backend: Backend
     block: int
@@ -287,8 +301,9 @@ _convolve.defvjp(_convolve_forward, _convolve_backward)
 def ssm_spectrum(
     ssm: DiagonalSSM, D: Array, length: int, *, discretization: Discretization = "zoh"
 ) -> Array:
-    """All of ``ssm_convolution`` that does not depend on the input, to be kept where parameters do
-    not change.
+    """Computes the spectra of the kernels, for ``convolve_with_spectrum``.
+
+    They depend on the parameters and the length only, so that they can be kept from call to call.
 
     Args:
         ssm, D, discretization: as for ``ssm_convolution``.
@@ -311,8 +326,18 @@ def ssm_spectrum(
 
 
 def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
-    """``ssm_convolution`` by FFT with what ``ssm_spectrum`` gave for this length: [B, L, H] -> the
-    same."""
+    """Computes ``ssm_convolution`` by FFT from the result of ``ssm_spectrum``.
+
+    Args:
+        u: [B, L, H], any float type.
+        spectrum: complex64 [H, F / 2 + 1], made for the length L.
+
+    Returns:
+        [B, L, H] in the type of ``u``.
+
+    Raises:
+        ValueError: the spectrum was made for another length or other channels.
+    """
     batch, length, channels = u.shape
     fft_length = smooth_length(length)
     if spectrum.shape != (channels, fft_length // 2 + 1):
@@ -331,18 +356,8 @@ def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
 
 
 def keeps_spectrum(platform: str, backend: Backend | Literal["auto"]) -> bool:
-    """Whether a layer of ``backend`` would use a kept spectrum: "auto" would but where FFTs lose at
-    any length."""
+    """Returns True if a layer of ``backend`` reads a kept spectrum.
+
+    "auto" does, except on platforms where FFTs are the slower backend at any length.
+    """
     return backend == "fft" or (backend == "auto" and choose_backend(platform, 1, 1) == "fft")
-
-
-def ssm_convolution_direct(
-    u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh"
-) -> Array:
-    """Slow twin of ``ssm_convolution``: the O(L^2) sum through a [H, L, L] Toeplitz matrix."""
-    kernel = ssm_kernel_direct(ssm, u.shape[1], discretization=discretization)
-    lag = jnp.arange(u.shape[1])[:, None] - jnp.arange(u.shape[1])  # output minus input position
-    matrix = jnp.where(lag >= 0, kernel[0][:, jnp.abs(lag)], 0.0)
-    if ssm.directions == 2:
-        matrix = matrix + jnp.where(lag <= 0, kernel[1][:, jnp.abs(lag)], 0.0)
-    return jnp.einsum("hji,bih->bjh", matrix, u, precision=lax.Precision.HIGHEST) + D * u

@@ -8,11 +8,23 @@ exp(log_dt)``:
     k[l] = 2 Re sum_m Ct[m] w[m]**l                 l = 0 .. L-1
 
 Modes stand for conjugate pairs, hence the 2 Re.  Two directions have kernels of their own and
-share, in the published model, everything but C; the convolution in ``ssm_conv.py`` adds both.
+share, in the published model, everything but C; the convolution in ``convolution.py`` adds both.
+
+The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one mode:
+
+    lag l = n S + s        s = 0     1     2     3
+                    n = 0     0     1     2     3        k[n S + s] = 2 Re((Ct w**(n S)) (w**s))
+                    n = 1     4     5     6     7                          `-- row n --' `column s'
+                    n = 2     8     9    10    11
+
+    rows     [L / S, M]:  2 Ct w**0,  2 Ct w**4,  2 Ct w**8
+    columns  [M, S]:      w**0,  w**1,  w**2,  w**3
+
+The product of rows and columns sums over the modes. Both tables together have O(M sqrt(L)) entries;
+the table of all powers, which the direct form needs, has M L.
 """
 
 import math
-from functools import partial
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -28,10 +40,8 @@ MAX_LENGTH = 2**20  # what the fixed-point phases are exact for
 class DiagonalSSM(NamedTuple):
     """Parameters of H diagonal state-space channels with M complex modes each, all float32.
 
-    The leading axis R is 1 when the directions share a parameter and equals the number of
-    directions when each has
-    its own.  ``directions`` (the leading axis of C) is 1 for causal use and 2 for bidirectional
-    use.
+    The leading axis R is 1 if the directions share a parameter, else the number of directions.
+    ``directions`` (the leading axis of C) is 1 for causal use and 2 for bidirectional use.
     """
 
     log_dt: Array  # [R, H], log of the step size
@@ -42,17 +52,17 @@ class DiagonalSSM(NamedTuple):
 
     @property
     def directions(self) -> int:
+        """Returns the number of directions, 1 or 2."""
         return self.C.shape[0]
 
 
 def first_direction(ssm: DiagonalSSM) -> DiagonalSSM:
-    """The forward direction of ``ssm`` alone, for causal use."""
+    """Returns the forward direction of ``ssm``, for causal use."""
     return DiagonalSSM(*(x[:1] for x in ssm))
 
 
 class Modes(NamedTuple):
-    """A DiagonalSSM discretised: what kernels are built from.  H is axis 1 of every field; G =
-    directions / R."""
+    """A discretized DiagonalSSM.  H is axis 1 of every field; G = directions / R."""
 
     decay: Array  # [R, H, M] float32, dt A_real: log-magnitude per step
     theta: Array  # [R, H, M] float32, dt A_imag: radians per step (carries the gradient)
@@ -62,8 +72,13 @@ class Modes(NamedTuple):
 
 
 def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Modes:
-    """Modes of ``ssm``: "zoh" as published, "none" for the coefficient B C of the paper's equation
-    2."""
+    """Returns the modes of ``ssm``.
+
+    Args:
+        ssm: parameters of H channels.
+        discretization: "zoh" as in the published code, or "none" for the coefficient B C of the
+            paper's equation 2.
+    """
     dt = jnp.exp(ssm.log_dt)[..., None]
     decay, theta = dt * ssm.A_real, dt * ssm.A_imag
     high, low = turns_per_step(ssm.log_dt[..., None], ssm.A_imag)
@@ -76,12 +91,11 @@ def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Mode
 
 
 def ssm_kernel(ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh") -> Array:
-    """Kernels of every direction and channel by the two-level Vandermonde product.
+    """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
     With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n S))
-    (w**s))``: a batched real
-    matrix product whose factors take O(H M sqrt(L)) memory; nothing of size H M L exists.  Phases
-    are exact integers (``phases.py``).
+    (w**s))``: a batched real matrix product whose factors take O(H M sqrt(L)) memory; nothing of
+    size H M L exists.  Phases are exact integers (``phases.py``).
 
     Args:
         ssm: parameters of H channels.
@@ -106,14 +120,23 @@ def ssm_kernel(ssm: DiagonalSSM, length: int, *, discretization: Discretization 
 
 
 def slice_channels(modes: Modes, start: Array | int, width: int) -> Modes:
-    """``width`` channels from ``start``; like ``lax.dynamic_slice``, the start is clamped to
-    fit."""
+    """Returns ``width`` channels from ``start`` on, which is clamped to fit."""
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
 
 def kernel_of_modes(modes: Modes, length: int) -> Array:
-    """float32 [directions, H, L] kernels of discretised ``modes``, all channels at once; see
-    ``ssm_kernel``."""
+    """Computes the kernels of ``modes``, all channels at once; see ``ssm_kernel``.
+
+    Args:
+        modes: of H channels.
+        length: number of lags L, 1 to 2**20.
+
+    Returns:
+        float32 [directions, H, L].
+
+    Raises:
+        ValueError: the length is out of range.
+    """
     if not 1 <= length <= MAX_LENGTH:
         raise ValueError(f"length is {length}; the kernel is exact for 1 to {MAX_LENGTH} steps")
     inner = inner_steps(length)
@@ -140,12 +163,15 @@ def _real_product(rows: Array, columns: Array) -> Array:
 
 
 def inner_steps(length: int) -> int:
-    """S of the two-level form, the power of two nearest to the square root of L."""
+    """Returns S of the two-level form: the power of two nearest to the square root of L."""
     return 2 ** round(math.log2(length) / 2)
 
 
 def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Array:
-    """exp(dt A) - 1 without cancellation: expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b."""
+    """Computes exp(dt A) - 1 without cancellation.
+
+    With dt A = a + i b it is expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b.
+    """
     turn = cis(theta, high, low, jnp.ones((), jnp.int32))
     growth = jnp.expm1(decay)
     # 1 - cos b = sin(b)**2 / (1 + cos b) away from b = pi, where plain subtraction is accurate.
@@ -155,8 +181,13 @@ def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Arr
 
 
 def mode_powers(modes: Modes, steps: Array, axis: int = -1) -> Array:
-    """w**steps as complex64 [..., M], the steps (int32, up to 2**20) on a new ``axis``, -1 or
-    -2."""
+    """Computes w**steps, complex64, with the steps on a new ``axis``.
+
+    Args:
+        modes: of H channels.
+        steps: int32 step numbers, 0 to 2**20.
+        axis: -1 or -2, the place of the new axis before or after the modes.
+    """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
     return jnp.exp(decay * steps.astype(jnp.float32)) * cis(theta, high, low, steps)
@@ -165,8 +196,7 @@ def mode_powers(modes: Modes, steps: Array, axis: int = -1) -> Array:
 def ssm_kernel_direct(
     ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh"
 ) -> Array:
-    """Slow twin of ``ssm_kernel``: the [R, H, M, L] powers are materialised.  For tests and
-    benchmarks."""
+    """Computes ``ssm_kernel`` by the [R, H, M, L] powers.  Slow, for tests and benchmarks."""
     modes = discretize(ssm, discretization)
     powers = mode_powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
     kernel = (
@@ -176,14 +206,14 @@ def ssm_kernel_direct(
 
 
 class Recurrence(NamedTuple):
-    """State-space channels as a recurrence: ``x = w x + u``, ``y = 2 Re sum_m Ct x``."""
+    """Coefficients of a recurrence: ``x = w x + u``, ``y = 2 Re sum_m Ct x``."""
 
     w: Array  # [directions, H, M] complex64
     Ct: Array  # [directions, H, M] complex64
 
 
 def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") -> Recurrence:
-    """The step-by-step form of ``ssm``, for ``ssm_step``."""
+    """Returns the coefficients of ``ssm`` for ``ssm_step``."""
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
     return Recurrence(
@@ -194,7 +224,7 @@ def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") 
 def ssm_step(
     recurrence: Recurrence, state: Array, u: Array, direction: int = 0
 ) -> tuple[Array, Array]:
-    """One step of the recurrence.
+    """Advances the recurrence by one step.
 
     Args:
         recurrence: from ``ssm_recurrence``.
@@ -207,24 +237,3 @@ def ssm_step(
     """
     state = recurrence.w[direction] * state + u[..., None]
     return state, 2.0 * (recurrence.Ct[direction] * state).sum(-1).real
-
-
-def ssm_scan(
-    u: Array, ssm: DiagonalSSM, D: Array, *, discretization: Discretization = "zoh"
-) -> Array:
-    """Slow twin of ``ssm_convolution``: the recurrence by ``lax.scan``, once per direction.
-
-    Args:
-        u: float32 [B, L, H].   ssm: H channels, one or two directions.   D: float32 [H], skip.
-
-    Returns:
-        float32 [B, L, H].
-    """
-    recurrence = ssm_recurrence(ssm, discretization=discretization)
-    y = D * u
-    for direction in range(ssm.directions):
-        step = partial(ssm_step, recurrence, direction=direction)
-        state = jnp.zeros((u.shape[0], *recurrence.w.shape[1:]), jnp.complex64)
-        _, out = lax.scan(step, state, u.swapaxes(0, 1), reverse=direction == 1)
-        y = y + out.swapaxes(0, 1)
-    return y

@@ -11,10 +11,14 @@ from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
+from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 SEGMENTS = {"min_tokens": 30, "max_tokens": 40, "segment_length": 96, "num_vectors": 60}
-TEXT = "Cats sleep all day long. They dream of mice. Rain falls on the hills. Rivers carry it to the sea."
+TEXT = (
+    "Cats sleep all day long. They dream of mice. Rain falls on the hills. Rivers carry it to the "
+    "sea."
+)
 SUMMARY = "Rain falls. Cats sleep. It goes to the sea."
 
 
@@ -133,8 +137,41 @@ def test_gap_sentences_stand_in_for_a_summary(tokenizer, topics):
     assert len(example["segment_lengths"]) > 5
 
 
+def test_models_of_the_options_must_be_passed(make):
+    problem = r"segments\.sentence_encoder is runs/e, but no such model was passed; give auxiliary"
+    with pytest.raises(InputError, match=problem):
+        make(sentence_encoder="runs/e")
+    with pytest.raises(InputError, match=r"segments\.extractor is runs/x, but no such model"):
+        make(salient="text", extractor="runs/x", segment_length=160)
+    # The oracle takes the extractor's place.
+    assert make(salient="text", extractor="runs/x", salient_source="oracle", segment_length=160)
+
+
+def test_passed_functions_cut_documents_and_choose_sentences(tokenizer, make):
+    calls = []
+
+    def encode_sentences(sentences):
+        calls.append(len(sentences))
+        return np.eye(len(sentences))
+
+    def extract(sentences, query):
+        calls.append(query)
+        return [0]
+
+    lengths = {"max_source_length": 160, "max_target_length": 64}
+    options = SEGMENTS | {"salient": "text", "segment_length": 160, "extractor": "runs/x"}
+    task = get_task("summaries", objective="summarize_segments", segments=options, **lengths)
+    auxiliary = Auxiliary(encode_sentences, extract)
+    docs = [Document("a", TEXT, SUMMARY, "cats?")]
+    (example,) = make_examples(task, tokenizer, docs, auxiliary=auxiliary)
+    assert calls == [4, "cats?"]
+    assert "important sentences:Cats sleep" in tokenizer.decode(example["input_ids"].tolist())
+
+
 def test_options_that_do_not_fit():
-    make = lambda **options: get_task("summaries", objective="summarize_segments", segments=options)  # noqa: E731
+    def make(**options):
+        return get_task("summaries", objective="summarize_segments", segments=options)
+
     with pytest.raises(
         InputError, match=r'segments.extractor is runs/x, but segments.salient is "none"'
     ):

@@ -5,7 +5,6 @@ import pytest
 
 from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.attention.hepos import (
-    hepos_mask,
     mix_strided,
     project_strided,
     strided_key_mask,
@@ -17,6 +16,11 @@ B, T, D, K = 2, 3, 5, 4
 # Heads, stride, length: equal shares, heads left over, no stride, fewer heads than columns, less
 # text than columns.
 SIZES = [(4, 2, 8), (6, 4, 13), (3, 1, 5), (5, 3, 12), (2, 3, 7), (4, 4, 1)]
+
+
+def hepos_mask(heads, length, stride):
+    """Equation (1) as a mask for dense attention, bool [heads, length]."""
+    return (np.arange(length) - np.arange(heads)[:, None]) % stride == 0
 
 
 def arrays(heads, length):

@@ -12,7 +12,8 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg
 from longsum_jax.ops.attention.blockwise import Dropout
-from longsum_jax.ops.attention.lsg import lsg_attention, lsg_selection
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -21,6 +22,14 @@ CASES = json.loads((GOLDEN / "attn_core_cases.json").read_text())
 KINDS = ("norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling")
 GROUPS = [(kind, causal) for kind in (*KINDS, "none") for causal in (False, True)]
 B, H, K, SCALE = 2, 4, 8, 8**-0.5
+
+
+def attend_lsg(*arrays_and_mask, **options):
+    """``lsg_attention`` of six arrays and a mask; fields of ``LsgSpec`` are among the options."""
+    *arrays, mask = arrays_and_mask
+    fields = {name: options.pop(name) for name in LsgSpec._fields if name in options}
+    tokens, global_tokens = QKV(*arrays[:3]), QKV(*arrays[3:])
+    return lsg_attention(tokens, global_tokens, mask, LsgSpec(**fields), **options)
 
 
 # Against the published code
@@ -42,7 +51,7 @@ def golden_call(case, arrays, **options):
         text, tokens = (
             [x[:, part] for x in (q, k, v)] for part in (slice(count, None), slice(count))
         )
-        text, tokens = lsg_attention(*text, *tokens, mask, **options)
+        text, tokens = attend_lsg(*text, *tokens, mask, **options)
         out = jnp.concatenate([tokens, text], 1)
         return out.reshape(*out.shape[:2], -1)
 
@@ -341,7 +350,7 @@ SHAPES = [(1, 12), (2, 5), (2, 20), (3, 20), (4, 5), (4, 12), (6, 5), (6, 20), (
 
 def check_twin(options, length):
     arrays, mask = make_arrays(length)
-    found = jax.jit(lambda *x: lsg_attention(*x, mask, **options))(*arrays)
+    found = jax.jit(lambda *x: attend_lsg(*x, mask, **options))(*arrays)
     assert_same(found, make_twin(arrays, mask, options)(*arrays), mask, atol=3e-6)
 
 
@@ -368,7 +377,7 @@ def test_pieces_of_a_text_change_nothing(causal, monkeypatch):
     if not causal:
         arrays, mask = make_arrays(75)
         check_gradients(
-            lambda *x: lsg_attention(*x, mask, **options),
+            lambda *x: attend_lsg(*x, mask, **options),
             make_twin(arrays, mask, options),
             arrays,
             mask,
@@ -396,7 +405,7 @@ def test_gradients(kind):
     options = make_options(kind, 4, 8, 8)
     arrays, mask = make_arrays(53)
     check_gradients(
-        lambda *x: lsg_attention(*x, mask, **options),
+        lambda *x: attend_lsg(*x, mask, **options),
         make_twin(arrays, mask, options),
         arrays,
         mask,
@@ -417,7 +426,7 @@ def test_padding_is_not_seen(kind):
     longer = [
         np.pad(x, ((0, 0), (0, 19), (0, 0), (0, 0)), constant_values=9.0) for x in arrays[:3]
     ] + arrays[3:]
-    call = lambda *x: lsg_attention(*x, **options)  # noqa: E731
+    call = lambda *x: attend_lsg(*x, **options)  # noqa: E731
 
     def call_and_gradients(*x):
         out, pull_back = jax.vjp(lambda *y: call(*y, x[-1]), *x[:-1])
@@ -438,7 +447,7 @@ def test_causal_attention_sees_nothing_later(kind):
     options = make_options(kind, 2, 8, 8, causal=True)
     arrays, _ = make_arrays(43)
     mask = np.ones((B, 43), bool)
-    call = jax.jit(lambda *x: lsg_attention(*x, mask, **options)[0])
+    call = jax.jit(lambda *x: attend_lsg(*x, mask, **options)[0])
     changed = [x + (np.arange(43) >= 30)[:, None, None] for x in arrays[:3]] + arrays[3:]
     changed = [x.astype(np.float32) for x in changed]
     np.testing.assert_allclose(call(*changed)[:, :30], call(*arrays)[:, :30], atol=1e-6)
@@ -450,7 +459,7 @@ def test_keys_may_be_hidden_that_are_no_padding():
     options = make_options("norm", 2, 8, 8)
     arrays, mask = make_arrays(43)
     hidden = mask & (np.arange(43) > 0)
-    found = jax.jit(lambda *x: lsg_attention(*x, mask, key_mask=hidden, **options))(*arrays)
+    found = jax.jit(lambda *x: attend_lsg(*x, mask, key_mask=hidden, **options))(*arrays)
     wanted = make_twin(arrays, hidden, options)(*arrays)
     assert_same(found, wanted, mask, atol=3e-6)
     assert np.asarray(found[0][:, 0]).any()
@@ -459,9 +468,7 @@ def test_keys_may_be_hidden_that_are_no_padding():
 def test_no_sparse_keys_is_the_same_whatever_says_so():
     arrays, mask = make_arrays(43)
     options = [{"sparsity_type": "none"}, {"sparse_block_size": 0}, {"sparsity_factor": 0}]
-    call = lambda option: jax.jit(lambda *x: lsg_attention(*x, mask, block_size=8, **option))(
-        *arrays
-    )
+    call = lambda option: jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))(*arrays)
     first, *others = map(call, options)
     for other in others:
         assert_same(other, first, mask, atol=0)
@@ -470,7 +477,7 @@ def test_no_sparse_keys_is_the_same_whatever_says_so():
 def test_dropout_of_weights():
     arrays, mask = make_arrays(43)
     options = make_options("norm", 2, 8, 8)
-    call = jax.jit(lambda key: lsg_attention(*arrays, mask, dropout=Dropout(key, 0.5), **options))
+    call = jax.jit(lambda key: attend_lsg(*arrays, mask, dropout=Dropout(key, 0.5), **options))
     first, again, other = (call(jax.random.key(seed)) for seed in (0, 0, 1))
     assert_same(first, again, mask, atol=0)
     for x, y in zip(first, other, strict=True):
@@ -485,7 +492,7 @@ def test_bfloat16_without_jit(length):
     narrow = [jnp.asarray(x, jnp.bfloat16) for x in arrays]
 
     def loss(*x):
-        out = lsg_attention(*x, mask, **options)
+        out = attend_lsg(*x, mask, **options)
         return sum((y.astype(jnp.float32) ** 2).sum() for y in out), out
 
     gradients, found = jax.grad(loss, (0, 2, 5), has_aux=True)(*narrow)
@@ -502,7 +509,7 @@ def test_memory_is_linear_in_the_length():
     def largest(length):
         shapes = [jax.ShapeDtypeStruct((1, n, 2, 4), jnp.float32) for n in (length,) * 3 + (1,) * 3]
         options = {"block_size": 16, "sparse_block_size": 16, "sparsity_factor": 2}
-        call = lambda *x: lsg_attention(*x[:-1], x[-1], **options)  # noqa: E731
+        call = lambda *x: attend_lsg(*x[:-1], x[-1], **options)  # noqa: E731
         program = jax.make_jaxpr(call)(*shapes, jax.ShapeDtypeStruct((1, length), bool))
         return max(v.aval.size for e in program.jaxpr.eqns for v in e.outvars)
 

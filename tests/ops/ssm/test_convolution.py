@@ -1,4 +1,5 @@
 import json
+import runpy
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 
 from longsum_jax.ops.ssm import convolution as ssm_conv
 from longsum_jax.ops.ssm import matmul as ssm_matmul
-from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution, ssm_convolution_direct
-from longsum_jax.ops.ssm.kernel import MAX_LENGTH, discretize, ssm_scan
+from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH, discretize
 
+SLOW_TWINS = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))
+ssm_convolution_direct, ssm_scan = SLOW_TWINS["ssm_convolution_direct"], SLOW_TWINS["ssm_scan"]
 TWINS = (ssm_convolution_direct, ssm_scan)
 LONGEST = 100
 

@@ -1,4 +1,6 @@
+import runpy
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,10 @@ from longsum_jax.ops.ssm.kernel import (
     ssm_kernel,
     ssm_kernel_direct,
     ssm_recurrence,
-    ssm_scan,
     ssm_step,
 )
 
+ssm_scan = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))["ssm_scan"]
 PARAMETERS = ("log_dt", "inv_A_real", "A_imag", "B", "C")
 BIDIRECTIONAL = ["a_kernel_init_H6_N16", "a_kernel_rand_H6_N16", "a_kernel_init_H4_N512"]
 
