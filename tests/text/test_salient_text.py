@@ -70,7 +70,8 @@ def test_important_sentences_stand_on_their_side(document):
     other = read(segment_sources(document, TOKENIZER, 1000, salient=[1, 7], options=first)[1])
     assert other.startswith(" Current chunk: Sentence 13")
     assert other.endswith(
-        "Previous important sentences: Sentence 11 here. Next important sentences: Sentence 17 here."
+        "Previous important sentences: Sentence 11 here. "
+        "Next important sentences: Sentence 17 here."
     )
     assert read(segment_sources(document, TOKENIZER, 1000, salient=[])[1]).startswith(
         " Current chunk: Sentence 13"
