@@ -13,6 +13,7 @@ from jaxtyping import install_import_hook
 CHECKED_ROOMS = (
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
+    "longsum_jax.layers",
     "longsum_jax.models",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
