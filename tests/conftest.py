@@ -13,6 +13,7 @@ from jaxtyping import install_import_hook
 CHECKED_ROOMS = (
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
+    "longsum_jax.layers",
     # Not the configs: they check their values themselves.
     *(
         f"longsum_jax.models.{name}"
