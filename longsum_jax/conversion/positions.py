@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Longer inputs for a trained model: position tables continued by copies or by random rows."""
 
 from typing import Literal, get_args

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Pure functions that forbid, force or reweigh next tokens.
 
 Throughout, ``scores`` are logits, or log-probabilities in beam search; of ``history`` the first

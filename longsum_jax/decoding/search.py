@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a cache.
 
 Ids and scores are those of transformers 5's generate for encoder-decoder models, with two

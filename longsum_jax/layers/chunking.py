@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Applies maps to a sequence chunk by chunk, to bound memory."""
 
 from collections.abc import Callable

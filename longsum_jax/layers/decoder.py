@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The transformer decoder: one layer, its cache, and the stack of layers.
 
 Training and scoring run all target positions at once (``Decoder.__call__``), with scanned layers.

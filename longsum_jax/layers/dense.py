@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Initialisers, dense maps, norms and the feed-forward."""
 
 import math

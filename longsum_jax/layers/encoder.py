@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The transformer encoder: one layer, and the stack of layers.
 
     embeddings -> dropout -> context.prepare -> layers -> context.finish -> norm -> dropout

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The base of encoder and decoder layers: residual connections, and a memory.
 
 A sublayer (self-attention, cross-attention, feed-forward) is applied as

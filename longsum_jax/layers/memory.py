@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Memories of transformer layers that pass from segment to segment of a document (AWESOME, section
 3.1).
 

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Logical axis names of parameters and activations, and their places on a mesh."""
 
 import functools

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The gated bidirectional state-space layer of LOCOST (section 3.2), as in its published code."""
 
 import math

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """BART and its relatives: PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
 One model, which computes what transformers computes from the published checkpoints; its configs are

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019).
 
 One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The base class of all encoder-decoders: the methods that training and decoding call."""
 
 from typing import Any, NamedTuple

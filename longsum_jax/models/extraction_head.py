@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """A head that scores the sentences of a document from their vectors (AWESOME, appendix D)."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Encoder states of important tokens, stored for the other segments of a document (AWESOME, 4.2).
 
 A document has a table of slots [batch, slots, d_model], filled segment by segment.

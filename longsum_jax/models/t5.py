@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
 Both compute what transformers computes from their published checkpoints. LOCOST is the same model

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Sequences sharded over devices: halo exchange, sums over shards, a ``shard_map`` over positions.
 
 Functions of ``ops`` with an argument ``axes`` work on a whole sequence where it is empty. Where it

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The interface of encoder attentions: a class of layers, and its context.
 
 A context is made once per encoder. It computes what all layers share (masks, biases, global tokens

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer et al.
 2020)."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Cross-attentions: the attention of decoders to the encoder states."""
 
 import functools

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Full attention: every token attends to every token."""
 
 from typing import Any

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Global tokens in front of a sequence, and their places where a mesh cuts the sequence.
 
 Without a mesh they simply stand in front. Where n devices hold a shard of the sequence each, every

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Linformer: keys and values of a fixed number of learned means over the input (Wang et al.
 2020)."""
 

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """LongT5's attentions: a window, and a window with one global token for every block (Guo et al.
 2022)."""
 

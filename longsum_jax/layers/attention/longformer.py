@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Longformer and LED: a window, and chosen tokens that attend to and are seen by all tokens
 (Beltagy et al. 2020)."""
 

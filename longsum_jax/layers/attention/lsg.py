@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and Harispe
 2022)."""
 

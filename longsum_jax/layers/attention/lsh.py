@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """LSH attention: tokens attend to tokens with the same hash (Reformer, Kitaev et al. 2020; in
 summarisation Huang et al. 2021)."""
 

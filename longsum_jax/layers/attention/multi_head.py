@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Multi-head attention with parameters, and T5's relative position bias."""
 
 from typing import Any, NamedTuple

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Patterns of keys, alone or joined by "+": window, adaptive_span, global, stride, random (Huang et
 al. 2021)."""
 

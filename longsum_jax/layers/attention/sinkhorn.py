@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Sinkhorn attention: blocks attend to themselves and to a softly sorted block (Tay et al. 2020; in
 summarisation Huang et al. 2021)."""
 

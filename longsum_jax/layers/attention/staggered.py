@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """PEGASUS-X: staggered blocks and learned global tokens (Phang et al. 2022)."""
 
 import functools

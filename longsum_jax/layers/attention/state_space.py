@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """The state-space layer of LOCOST in the place of an encoder attention."""
 
 from typing import Any

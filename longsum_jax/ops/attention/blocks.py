@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Sequences in blocks of equal size, and blocks together with their neighbours."""
 
 import jax.numpy as jnp

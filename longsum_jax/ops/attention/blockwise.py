@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Blockwise attention: one softmax over several sets of keys, never an array [length, length].
 
 All block-sparse attentions of this package are made of it. Queries come in blocks, and the keys of

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Dense attention over arrays, and the masked softmax that it is made of."""
 
 from collections.abc import Callable

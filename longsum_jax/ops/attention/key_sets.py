@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Sets of keys for blocks of queries, and softmaxes over some of the keys of a query."""
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Linformer's compression of a sequence to a fixed number of rows (Wang et al. 2020, section 4)."""
 
 import jax.numpy as jnp

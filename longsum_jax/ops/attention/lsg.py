@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """LSG attention: global tokens, a window of three blocks, and sparse keys beyond it (Condevaux and
 Harispe 2022).
 

@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Attention among tokens with similar hashes (Reformer, Kitaev et al. 2020, section 2).
 
 In the form that Hepos uses. Queries and keys are the same vectors. In each round tokens are sorted

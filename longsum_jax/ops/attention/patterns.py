@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Attention to windows, spans, global tokens, strides and random blocks, alone or together.
 
 The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et al. 2019),

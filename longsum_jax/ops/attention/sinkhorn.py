@@ -1,4 +1,3 @@
-# ruff: noqa: F722, RUF100
 """Sinkhorn attention: every block attends to itself and to a softly sorted block.
 
 After Tay et al. (2020), in the form that Hepos uses (Huang et al. 2021).
