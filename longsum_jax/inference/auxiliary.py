@@ -59,9 +59,9 @@ class AuxiliaryModels(NamedTuple):
 
     def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
         """Returns ``summarization`` with the models named as subdirectories of its directory."""
-        if "segments" not in summarization:
-            return dict(summarization)
         inside = {name: name for name in self.writers()}
+        if not inside or "segments" not in summarization:
+            return dict(summarization)
         return {**summarization, "segments": {**summarization["segments"], **inside}}
 
 

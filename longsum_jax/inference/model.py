@@ -295,7 +295,12 @@ class Model:
         limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
         if "segments" in self.summarization:
             return self._by_segments.summaries(
-                self.params, requests, generation, max_tokens=max_source_length, **limits
+                self.params,
+                requests,
+                generation,
+                prefix=self.summarization.get("prefix", ""),
+                max_tokens=max_source_length,
+                **limits,
             )
         if max_source_length is None:
             max_source_length = max_input_length(self.config)
@@ -474,12 +479,11 @@ class Model:
             self.module,
             self.tokenizer,
             options,
-            prefix=self.summarization.get("prefix", ""),
             pad=partial(self.padded, inputs={}),
             auxiliary=self.auxiliary.functions(),
         )
 
-    @cached_property
+    @property
     def _by_documents(self) -> DocumentSummarizer:
         return DocumentSummarizer(
             self.config,
