@@ -60,7 +60,7 @@ class Model:
         generation_config: defaults of ``generate`` by their generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's config.json: "prefix", options
             of ``generate``, and "segments" for models that read segment by segment.
-        auxiliary: the models that help to read segments.
+        auxiliary: extractor and sentence encoder of a model that reads segment by segment.
     """
 
     def __init__(
@@ -345,8 +345,8 @@ class Model:
     def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
         """Returns this model with LSG attention in place of full attention.
 
-        See ``conversion.lsg.to_lsg``. The tokenizer knows the tokens that global ones are made of;
-        ``first_id`` and ``mask_id`` go before it.
+        See ``conversion.lsg.to_lsg``. Global tokens are made of the tokenizer's first and mask
+        tokens, unless ``first_id`` and ``mask_id`` name others.
         """
         ids = {name: options.pop(name) for name in ("first_id", "mask_id") if name in options}
         if self.tokenizer is None and len(ids) < 2:

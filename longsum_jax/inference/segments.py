@@ -7,9 +7,9 @@ of the segments before it:
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
     ...
 
-Reading encodes a segment, searching leaves the memory as it is, and writing gives the summary that
-was found to the decoder once more, to be remembered. The summaries of a document's segments are
-joined (AWESOME, appendix A).
+Reading encodes a segment. Searching leaves the memory as it is. Writing runs the decoder once more
+over the summary that the search returned, and adds it to the memory. The summaries of a document's
+segments are joined (AWESOME, appendix A).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -234,7 +234,7 @@ def _summarize_segment(
     *,
     options: GenerationOptions,
 ) -> tuple[Generated, DocumentMemory]:
-    """Searches for the summary of a segment, and remembers both; one program for all segments.
+    """Summarizes a segment, and adds both to the memory; one program for all segments.
 
     Args:
         module, params: of the model.
@@ -253,7 +253,7 @@ def _summarize_segment(
     )
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
     out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
-    # The summary that was found goes through the decoder once more, to be remembered.
+    # The decoder runs over the summary once more, which adds it to the memory.
     is_written = jnp.arange(options.max_new_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
     _, memory = apply(
