@@ -14,6 +14,11 @@ CHECKED_ROOMS = (
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
     "longsum_jax.models",
+    "longsum_jax.ops.attention.bigbird",
+    "longsum_jax.ops.attention.hepos",
+    "longsum_jax.ops.attention.local",
+    "longsum_jax.ops.attention.longformer",
+    "longsum_jax.ops.attention.staggered",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
