@@ -44,6 +44,11 @@ CHECKED_ROOMS = (
         f"longsum_jax.models.{name}"
         for name in ("bart", "bert", "encoder_decoder", "extraction_head", "salient_vectors", "t5")
     ),
+    "longsum_jax.ops.attention.bigbird",
+    "longsum_jax.ops.attention.hepos",
+    "longsum_jax.ops.attention.local",
+    "longsum_jax.ops.attention.longformer",
+    "longsum_jax.ops.attention.staggered",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 
