@@ -5,10 +5,10 @@
     python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR \
         --out=FILE
 
-"embeddings": a BERT that embeds texts of at most 512 tokens, not trained any further. Every variant reads the first 512, 2,048 and 4,096 tokens of
-each document; its mean state is compared, by the cosine, with the mean of the original's embeddings
-of chunks of 512 tokens. For scale: the original that reads the first 512 tokens alone, and two
-different documents.
+"embeddings": a BERT that embeds texts of at most 512 tokens, not trained any further. Every variant
+reads the first 512, 2,048 and 4,096 tokens of each document; its mean state is compared, by the
+cosine, with the mean of the original's embeddings of chunks of 512 tokens. For scale:
+the original that reads the first 512 tokens alone, and two different documents.
 
 "masked_lm": the same BERT with a new masked-language-model head, trained here at 512 tokens on the
 documents of --train. Every variant guesses the same hidden tokens of the same texts, as it is and

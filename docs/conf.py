@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -65,21 +66,37 @@ NOT_IMPORTABLE = {"longsum_jax.data.seqio_tasks"}
 
 
 def write_api_pages() -> None:
-    """Writes api/ROOM.md, a table of the room's modules that autosummary turns into pages."""
+    """Writes api/ROOM.md: the room's public names, and its modules, which autosummary documents."""
     for room, text in ROOMS.items():
         package = importlib.import_module(f"longsum_jax.{room}")
         found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-        modules = [
+        modules = sorted(
             module.name
             for module in found
             if not module.ispkg and module.name not in NOT_IMPORTABLE
-        ]
-        names = "\n".join(f"   {name}" for name in sorted(modules))
-        page = (
-            f"# {room}\n\n{text}\n\n```{{eval-rst}}\n.. autosummary::\n   :toctree: generated\n\n"
-            f"{names}\n```\n"
         )
+        page = f"# {room}\n\n{text}\n\n"
+        if names := public_names(package):
+            page += f"## `from longsum_jax.{room} import ...`\n\n" + _autosummary(names)
+        page += "## Modules\n\n" + _autosummary(modules, "   :toctree: generated\n")
         _write(DOCS / "api" / f"{room}.md", page)
+
+
+def public_names(package) -> list[str]:
+    """Returns the classes and functions of a room's __init__.pyi by their full names."""
+    stub = Path(package.__file__).with_suffix(".pyi")
+    if not stub.exists():
+        return []
+    names = []
+    for module, name in re.findall(r"^from \.([\w.]+) import (\w+)", stub.read_text(), re.M):
+        if callable(getattr(package, name)):
+            names.append(f"~{package.__name__}.{module}.{name}")
+    return names
+
+
+def _autosummary(names: list[str], options: str = "") -> str:
+    rows = "\n".join(f"   {name}" for name in names)
+    return f"```{{eval-rst}}\n.. autosummary::\n{options}   :nosignatures:\n\n{rows}\n```\n\n"
 
 
 def copy_notebooks() -> None:

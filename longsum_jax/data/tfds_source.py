@@ -77,8 +77,8 @@ def keep_tensorflow_off_accelerators() -> None:
     import tensorflow as tf
 
     with contextlib.suppress(RuntimeError):  # TensorFlow is running already: too late, and not ours
-        for kind in ("GPU", "TPU"):
-            tf.config.set_visible_devices([], kind)
+        for device_type in ("GPU", "TPU"):
+            tf.config.set_visible_devices([], device_type)
 
 
 def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:

@@ -27,8 +27,9 @@ def right_aligned(
     """
     order = jnp.argsort(valid, axis=1, stable=True)  # False sorts before True
     valid = jnp.take_along_axis(valid, order, 1)
+    mask = valid[..., None]
     x = jnp.take_along_axis(x, order[..., None], 1)
-    return jnp.where(valid[..., None], x, 0), valid
+    return jnp.where(mask, x, 0), valid
 
 
 def compressive_update(

@@ -217,3 +217,11 @@ def test_api_pages_cover_every_public_room():
     assert set(rooms) <= found
     namespaces = set(longsum_jax.__all__) & found
     assert namespaces <= set(rooms)
+
+
+@pytest.mark.parametrize("name", pages())
+def test_imports_in_sentences(name):
+    """`from longsum_jax.room import A, B` in running text names what the room gives."""
+    for module, names in re.findall(r"`from (longsum_jax[\w.]*) import ([\w, ]+)`", text_of(name)):
+        for found in names.split(", "):
+            assert resolves(f"{module}.{found}"), f"{name}: {module}.{found}"

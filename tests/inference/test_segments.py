@@ -16,7 +16,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
-from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
+from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -100,13 +100,13 @@ def slow_summary(model, text, query=None):
     apply = compiled_apply(model)
     arrays = [np.array([source + [0] * (48 - len(source))]) for source in reading.sources]
     masks = [np.arange(48)[None] < len(source) for source in reading.sources]
-    kept, (slots, reads) = no_vectors(config, 1), reading.vectors(options)
+    kept, (slots, reads) = empty_vectors(config, 1), reading.vectors(options)
     if config.salient_vectors:
         for ids, mask, slot in zip(arrays, masks, slots, strict=True):
-            kept = apply(kept, ids, mask, slot[None], method=keep_vectors)
+            kept = apply(kept, ids, mask, slot[None], method=store_vectors)
     memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
     for ids, mask, read in zip(arrays, masks, reads, strict=True):
-        inputs = {"salient": seen_vectors(kept, read[None])} if config.salient_vectors else {}
+        inputs = {"salient": gather_vectors(kept, read[None])} if config.salient_vectors else {}
         states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
         target = np.zeros((1, LONGEST + 1), np.int32)
         for t in range(LONGEST):
@@ -170,6 +170,13 @@ def test_a_query_is_put_before_every_segment(model, texts):
     assert found.text == slow_summary(model, texts[0], "what of it?")[0]
 
 
+def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypatch):
+    model = model("attentive")
+    before = model.summaries(texts[0])
+    monkeypatch.setitem(model.summarization, "prefix", "what of it? ")
+    assert model.summaries(texts[0]) != before
+
+
 def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     model = model("compressive")
     model.save(tmp_path / "model")
@@ -179,6 +186,19 @@ def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     loaded = load(tmp_path / "model")
     assert loaded.config == model.config
     assert loaded.summarize(texts[0]) == model.summarize(texts[0])
+
+
+def test_segments_that_are_no_options_are_refused_when_they_are_used(model, texts, tmp_path):
+    model("attentive").save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    described = json.loads(path.read_text())
+    described["task_specific_params"]["summarization"]["segments"] = ["segment_length", 48]
+    path.write_text(json.dumps(described))
+    loaded = load(tmp_path / "model")  # which can still encode, and be saved
+    with pytest.raises(InputError, match=r"config\.json: segments: expected the keys"):
+        loaded.summarize(texts[0])
+    loaded.save(tmp_path / "copy")
+    assert load(tmp_path / "copy").summarization == loaded.summarization
 
 
 @pytest.fixture(scope="module")

@@ -57,8 +57,10 @@ def test_local_alone_is_one_command():
 
 def test_slurm_runs_one_task_per_node():
     assert dry_run("slurm.sbatch", "--dry_run", *TRAIN)[-1] == [
-        "srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", ".venv/bin/python", "-m", "longsum_jax.train", *TRAIN,
-    ]  # fmt: skip
+        *("srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
+        *(".venv/bin/python", "-m", "longsum_jax.train"),
+        *TRAIN,
+    ]
 
 
 def test_tpu_vm_actions():
@@ -138,16 +140,26 @@ def test_skypilot_nodes_find_each_other():
 @pytest.mark.parametrize(
     ("script", "arguments", "variables", "said"),
     [
-        ("local.sh", ["--dry_run", "--processes=0", "x"], {}, "--processes=0 must be a number from 1 on"),
+        (
+            "local.sh",
+            ["--dry_run", "--processes=0", "x"],
+            {},
+            "--processes=0 must be a number from 1 on",
+        ),
         ("tpu_vm.sh", ["--dry_run", "start", "pod"], {}, 'unknown action "start"; use create'),
         ("tpu_vm.sh", ["--dry_run", "run", "pod"], {}, "say what to train"),
         ("tpu_vm.sh", ["--dry_run", "install", "pod"], {}, "BUCKET is not set"),
         ("gke.sh", ["--dry_run", "apply", "My_run", "x"], {}, "NAME=My_run must be lower case"),
         ("gke.sh", ["--dry_run", "apply", "run", "x"], {}, "IMAGE is not set"),
-        ("gke.sh", ["--dry_run", "apply", "run", "x"], POD | {"KIND": "npu"}, "KIND=npu is neither tpu nor gpu"),
+        (
+            "gke.sh",
+            ["--dry_run", "apply", "run", "x"],
+            POD | {"KIND": "npu"},
+            "KIND=npu is neither tpu nor gpu",
+        ),
         ("slurm.sbatch", [], {}, ""),
     ],
-)  # fmt: skip
+)
 def test_what_the_scripts_refuse(script, arguments, variables, said):
     message = dry_run(script, *arguments, expected=2, **variables)
     assert said in message

@@ -60,8 +60,9 @@ def test_plain_sources_are_the_segments(document):
 def test_important_sentences_stand_on_their_side(document):
     sources = segment_sources(document, TOKENIZER, 1000, salient=[1, 3, 7, 8, 11], query="Q")
     assert read(sources[1]) == (
-        "Q\n Previous important sentences: Sentence 11 here. Current chunk: Sentence 13 here. Sentence 14 here. "
-        "Sentence 15 here. Next important sentences: Sentence 17 here. Sentence 18 here. Sentence 21 here."
+        "Q\n Previous important sentences: Sentence 11 here. "
+        "Current chunk: Sentence 13 here. Sentence 14 here. Sentence 15 here. "
+        "Next important sentences: Sentence 17 here. Sentence 18 here. Sentence 21 here."
     )
     assert "Previous" not in read(sources[0])
     assert "Next" not in read(sources[3])
@@ -69,7 +70,8 @@ def test_important_sentences_stand_on_their_side(document):
     other = read(segment_sources(document, TOKENIZER, 1000, salient=[1, 7], options=first)[1])
     assert other.startswith(" Current chunk: Sentence 13")
     assert other.endswith(
-        "Previous important sentences: Sentence 11 here. Next important sentences: Sentence 17 here."
+        "Previous important sentences: Sentence 11 here. "
+        "Next important sentences: Sentence 17 here."
     )
     assert read(segment_sources(document, TOKENIZER, 1000, salient=[])[1]).startswith(
         " Current chunk: Sentence 13"

@@ -112,7 +112,8 @@ def test_a_cut_falls_where_the_topic_changes():
 
 
 TEXTS = {
-    "wrapped": "\n  A first sentence that\nwas wrapped by hand. The second, e.g. this, too.\n\n- an item\n- one\n\t",
+    "wrapped": "\n  A first sentence that\nwas wrapped by hand. The second, e.g. this, too."
+    "\n\n- an item\n- one\n\t",
     "turns": "Speaker A: "
     + "words and more of them " * 8
     + ". Yes.\r\n\r\nSpeaker B:\u2028 no\x85. \u3000Dr. Who? \x1c End",

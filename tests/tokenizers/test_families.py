@@ -444,7 +444,8 @@ def test_tokens_added_to_a_sentencepiece_model(pegasus_model, tmp_path):
         (
             "tokenizer_config.json",
             '{"tokenizer_class": "BartTokenzer"}',
-            r'tokenizer_class "BartTokenzer" is supported with a tokenizer\.json only; did you mean "BartTokenizer"',
+            r'tokenizer_class "BartTokenzer" is supported with a tokenizer\.json only; '
+            r'did you mean "BartTokenizer"',
         ),
         (
             "tokenizer_config.json",
@@ -496,7 +497,8 @@ def test_without_the_tokenizers_package(byte_pairs, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(
         InputError,
-        match=r'vocab\.json: reading it needs the tokenizers package; pip install "longsum_jax\[hf\]"',
+        match=r"vocab\.json: reading it needs the tokenizers package; "
+        r'pip install "longsum_jax\[hf\]"',
     ):
         load_tokenizer(byte_pairs())
 

@@ -15,6 +15,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Float, Int, UInt
 
+from longsum_jax.typing import AnyArray
+
 DoubleFloat = tuple[Array, Array]  # an unevaluated sum: value = high + low, |low| <= ulp(high) / 2
 
 _LOW_BITS = 16  # fixed point: 32 bits of a turn in the high word, 16 more in the low word
@@ -30,7 +32,7 @@ _TAYLOR = (
 
 
 def turns_per_step(
-    log_dt: Float[Array, "*#shape"], frequency: Float[Array, "*#shape"]
+    log_dt: Float[AnyArray, "*#shape"], frequency: Float[AnyArray, "*#shape"]
 ) -> tuple[UInt[Array, "*shape"], UInt[Array, "*shape"]]:
     """Computes the fractional turns per step, ``exp(log_dt) * frequency / (2 pi) mod 1``.
 
