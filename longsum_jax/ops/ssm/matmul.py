@@ -27,7 +27,7 @@ class _Planes(NamedTuple):
 
 
 def convolve_by_matmul(u: Array, modes: Modes, D: Array, *, operands: str = "float32") -> Array:
-    """All channels at once, as ``ssm_conv.ssm_convolution`` computes them block by block.
+    """Convolves all channels at once; ``convolution.ssm_convolution`` does it block by block.
 
     Args:
         u: float32 [B, L, H].   modes: of H channels.   D: float32 [H].
