@@ -1,4 +1,4 @@
-"""Masked language modelling: an encoder guesses hidden tokens.
+"""Masked language modelling: an encoder predicts masked tokens.
 
 Devlin et al. 2019; masks are drawn anew at every step, as in RoBERTa.
 """
@@ -32,7 +32,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
 
 class MaskedLanguageModel(Objective):
-    """Hidden tokens of documents, which are read in pieces from beginning to end."""
+    """Masked language modelling of whole documents, read in pieces."""
 
     is_encoder_decoder = False
 
