@@ -10,7 +10,7 @@ pieces trained on the first 500 documents. Everything runs in this one thread, a
 its processor. "select" rows have sentences given, so that scoring and selection are measured beside
 rouge-score's, the peer, on a twentieth of the documents; `ratio` is how many times as fast ours is.
 "gap sentences" and "tokenize" also split into sentences and tokenize, and "both" is what
-`longsum_jax.prepare` does to a document of a gap-sentence task: source and target ids, cut at 4,096
+`longsum prepare` does to a document of a gap-sentence task: source and target ids, cut at 4,096
 and 910 tokens.
 """
 

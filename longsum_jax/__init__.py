@@ -3,9 +3,8 @@
     model = longsum_jax.load("org/name")
     print(model.summarize(open("report.txt").read())[0])
 
-The rooms are namespaces, each imported when it is first used: ``longsum_jax.ops``, ``.layers``,
-``.models``, ``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.training``,
-``.evaluation``.
+Subpackages are imported when they are first used: ``longsum_jax.ops``, ``.layers``, ``.models``,
+``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.training``, ``.evaluation``.
 """
 
 import importlib

@@ -31,7 +31,9 @@ def _run_command(argv: Sequence[str]) -> int | None:
 def _usage() -> str:
     lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
     return (
-        "usage: longsum COMMAND ...\n\n" + "\n".join(lines) + "\n\nlongsum COMMAND --help explains"
+        "usage: longsum COMMAND ...\n\n"
+        + "\n".join(lines)
+        + "\n\nlongsum COMMAND --help shows flags and examples, longsum --version the version"
     )
 
 

@@ -43,8 +43,9 @@ def step_bytes(
 def fit_length(
     bytes_of: Callable[[int], int], budget: int, *, multiple: int = 1024, longest: int = LONGEST
 ) -> int:
-    """Returns the longest document that a model trains on within a device's memory (AWESOME, table
-    14).
+    """Returns the longest document that a model trains on within a device's memory.
+
+    Source: AWESOME, table 14.
 
     Args:
         bytes_of: tokens of a document -> bytes of a step, which grow with them; see ``step_bytes``.

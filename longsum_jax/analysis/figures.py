@@ -68,8 +68,9 @@ class Kernels(NamedTuple):
 
 
 def read_run(workdir: str | Path) -> Run:
-    """Reads metrics.jsonl of a training workdir; a last line that is still being written is left
-    out.
+    """Reads metrics.jsonl of a training workdir.
+
+    A last line that is still being written is left out.
 
     Raises:
         InputError: no such file, a line that is no metrics line (names file and line), or no step

@@ -146,12 +146,12 @@ _GENERATION_FLAGS: dict[str, tuple[type, str]] = {
     "max_new_tokens": (int, "longest summary in tokens"),
     "min_new_tokens": (int, "shortest summary in tokens"),
     "num_beams": (int, "beams of the search; 1 is greedy"),
-    "length_penalty": (float, "above 0 favours longer beams"),
+    "length_penalty": (float, "above 0 favors longer beams"),
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
     "temperature": (float, "of sampling"),
-    "top_k": (int, "sample from the k likeliest tokens"),
-    "top_p": (float, "sample from the likeliest tokens of this mass"),
+    "top_k": (int, "sample from the k most likely tokens"),
+    "top_p": (float, "sample from the most likely tokens whose probabilities add up to this"),
 }
 
 

@@ -54,7 +54,10 @@ _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
         _true_or_false,
         "whether the first global token stands in for the first token; default: false",
     ),
-    "pool_with_global": (_true_or_false, "whether it gives the first token's state; default: true"),
+    "pool_with_global": (
+        _true_or_false,
+        "whether the first global token gives the first token's state; default: true",
+    ),
     "pass_global_tokens_to_decoder": (
         _true_or_false,
         "whether the decoder sees global tokens; default: true",
@@ -176,8 +179,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--hepos_stride",
         type=int,
-        metavar="TOKENS",
-        help="with hepos: every how many a head reads one",
+        metavar="N",
+        help="with hepos: every head reads one position out of N",
     )
     _add_lsg_flags(parser)
     args = parser.parse_args(argv)

@@ -16,7 +16,7 @@ def with_cross_attention(
     The parameters stay as they are.
 
     Args:
-        cross_attention: a name of ``layers.attention.cross.CROSS_ATTENTIONS``; one without
+        cross_attention: a name of ``layers.attention.registry.CROSS_ATTENTIONS``; one without
             parameters of its own.
         **options: fields of ``CrossAttentionOptions``, such as ``hepos_stride``.
 

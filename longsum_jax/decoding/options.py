@@ -203,7 +203,7 @@ def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
             values.pop(length, None)
     for name, value in overrides.items():
         if value is None and name in _REQUIRED:
-            continue  # there is no output without them: None leaves what the checkpoint says
+            continue  # decoding needs them: None leaves the checkpoint's value
         values[name] = _OFF.get(name) if value is None else value
     return {name: value for name, value in values.items() if value is not None}
 

@@ -73,8 +73,9 @@ def generate(
     options: GenerationOptions,
     rng: RandomKeys | None = None,
 ) -> Generated:
-    """Decodes a batch; traceable, and meant to be called inside ``jax.jit`` with ``options``
-    static.
+    """Decodes a batch.
+
+    It can be traced, and is meant to be called inside ``jax.jit`` with ``options`` static.
 
     Args:
         decoder: the model's step and reorder functions.
@@ -318,7 +319,7 @@ def _can_improve(
     """Returns True for rows whose best running beam may still beat their worst finished one.
 
     A running beam is judged by the length it has now; with early_stopping="never" and a length
-    penalty that favours long outputs, by the length it could reach.
+    penalty that favors long outputs, by the length it could reach.
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0

@@ -13,7 +13,7 @@ Scores = dict[str, float]
 
 
 class Metric(ABC):
-    """A metric of summaries; it is one file of this room and one line of ``registry.METRICS``.
+    """A metric of summaries: one file of this directory and one line of ``registry.METRICS``.
 
     Attributes:
         Options: a frozen dataclass of the metric's options, with defaults.
@@ -53,7 +53,7 @@ class Metric(ABC):
     ) -> Scores:
         """Returns the values of all examples together: the mean of ``scores``.
 
-        Metrics that are no means (of counts over the corpus, for one) replace this.
+        Metrics that are not means over examples, such as ratios of counts, override this.
 
         Raises:
             InputError: there are no examples.

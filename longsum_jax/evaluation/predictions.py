@@ -67,7 +67,11 @@ class PredictionsFile:
             ) from error
 
     def append(self, row: Row) -> None:
-        """Writes one row to the disk; InputError when that fails, earlier rows stay."""
+        """Appends one row to the file.
+
+        Raises:
+            InputError: the file cannot be written; earlier rows stay in it.
+        """
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -91,7 +95,7 @@ def predict(
     """Summarizes the source of every pair and scores the summary.
 
     Args:
-        model: that summarizes.
+        model: makes the summaries.
         pairs: documents and references.
         metrics: by name.
         batch_size: documents decoded together.

@@ -1,4 +1,4 @@
-"""The metrics of summaries by name; a new one is a file beside this and a line of ``METRICS``."""
+"""The metrics of summaries by name; a new one is a file in this directory and a line here."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

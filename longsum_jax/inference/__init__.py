@@ -1,1 +1,1 @@
-"""Loaded models: encode, generate, summarise."""
+"""Loaded models: encode, generate, summarize."""

@@ -1,4 +1,4 @@
-"""The models that help another to read documents in segments: extractor and sentence encoder."""
+"""Auxiliary models of those that read in segments: an extractor and a sentence encoder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ LoadModel = Callable[[], SavedModel]
 
 
 class AuxiliaryModels(NamedTuple):
-    """Functions that return the auxiliary models of another; None for what needs no weights.
+    """Functions that load the auxiliary models of a model; None for what needs no weights.
 
     The names are those of ``SegmentInputOptions``, and of the subdirectories of a model directory.
 
@@ -35,7 +35,7 @@ class AuxiliaryModels(NamedTuple):
     sentence_encoder: LoadModel | None = None
 
     def check(self, options: SegmentInputOptions) -> None:
-        """Raises InputError if ``options`` name a model that is not here."""
+        """Raises InputError if ``options`` name a model that has no function here."""
         for name, load in self._asdict().items():
             if getattr(options, name) and load is None:
                 raise InputError(
@@ -44,7 +44,7 @@ class AuxiliaryModels(NamedTuple):
                 )
 
     def functions(self) -> Auxiliary:
-        """Returns the functions of the models, which are loaded at the first call."""
+        """Returns what the models compute; they are loaded at the first call."""
         functions: dict[str, Callable[..., Any]] = {}
         if self.sentence_encoder is not None:
             functions["encode_sentences"] = partial(_encode_sentences, self.sentence_encoder)
@@ -58,10 +58,10 @@ class AuxiliaryModels(NamedTuple):
         return {name: partial(_save, load) for name, load in loaders if load is not None}
 
     def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns ``summarization`` with the models named as subdirectories of its directory."""
-        if "segments" not in summarization:
-            return dict(summarization)
+        """Returns ``summarization`` with the models named by their subdirectories."""
         inside = {name: name for name in self.writers()}
+        if not inside or "segments" not in summarization:
+            return dict(summarization)
         return {**summarization, "segments": {**summarization["segments"], **inside}}
 
 

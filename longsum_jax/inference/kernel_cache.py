@@ -18,10 +18,10 @@ class _Entry(NamedTuple):
 
 
 class KernelCache:
-    """State-space kernels by length, which a module is applied to besides its parameters.
+    """Caches state-space kernels by length; a module is applied to them and to its parameters.
 
     Kernels depend on parameters and length alone. The least recently used lengths are dropped
-    first, and all of them when parameters are replaced. Kernels of 12 layers of 768 channels take
+    first, and all lengths when parameters are replaced. Kernels of 12 layers of 768 channels take
     74 KB for every token of the length.
 
     Args:
@@ -39,9 +39,9 @@ class KernelCache:
         self._entries: OrderedDict[int, _Entry] = OrderedDict()  # by length
 
     def __call__(self, params: Params, length: int) -> Mapping[str, Any]:
-        """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {} for none.
+        """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {}.
 
-        There are none for models without state-space layers, kernels beyond the limit, and on a
+        They are {} for models without state-space layers, for kernels beyond the limit, and on a
         mesh, where every device computes the kernels of its own channels.
         """
         on_mesh = not jax.sharding.get_abstract_mesh().empty

@@ -85,7 +85,9 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
 
 def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> AuxiliaryModels:
     """Returns the models that a model directory's config.json names."""
-    segments = summarization.get("segments") or {}
+    segments = summarization.get("segments")
+    if not isinstance(segments, Mapping):  # none, or a value that is refused when it is used
+        return AuxiliaryModels()
     paths = {name: segments.get(name) for name in AuxiliaryModels._fields}
     loaders = {
         name: functools.partial(_load_named, directory, name, path)
@@ -96,13 +98,13 @@ def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> Auxiliar
 
 
 def _load_named(directory: Path, name: str, path: str) -> Model:
-    """Loads a model that config.json names, never from the hub: nobody asked for it.
+    """Loads a model that config.json names, never from the hub: the user did not name it.
 
-    Paths are relative to the model directory, or as older files have them to the working one.
+    Paths are relative to the model directory or, in older files, to the working directory.
     """
-    for found in (directory / path, Path(path)):
-        if found.is_dir():
-            return _load_once(found.resolve())
+    for candidate in (directory / path, Path(path)):
+        if candidate.is_dir():
+            return _load_once(candidate.resolve())
     raise InputError(
         f'{directory / huggingface.CONFIG}: segments.{name} names "{path}", and there is no such '
         f"directory in {directory} or here; copy that model to {directory / path}"

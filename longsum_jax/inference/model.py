@@ -60,7 +60,7 @@ class Model:
         generation_config: defaults of ``generate`` by their generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's config.json: "prefix", options
             of ``generate``, and "segments" for models that read segment by segment.
-        auxiliary: the models that help to read segments.
+        auxiliary: extractor and sentence encoder of a model that reads segment by segment.
     """
 
     def __init__(
@@ -295,7 +295,12 @@ class Model:
         limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
         if "segments" in self.summarization:
             return self._by_segments.summaries(
-                self.params, requests, generation, max_tokens=max_source_length, **limits
+                self.params,
+                requests,
+                generation,
+                prefix=self.summarization.get("prefix", ""),
+                max_tokens=max_source_length,
+                **limits,
             )
         if max_source_length is None:
             max_source_length = max_input_length(self.config)
@@ -340,8 +345,8 @@ class Model:
     def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
         """Returns this model with LSG attention in place of full attention.
 
-        See ``conversion.lsg.to_lsg``. The tokenizer knows the tokens that global ones are made of;
-        ``first_id`` and ``mask_id`` go before it.
+        See ``conversion.lsg.to_lsg``. Global tokens are made of the tokenizer's first and mask
+        tokens, unless ``first_id`` and ``mask_id`` name others.
         """
         ids = {name: options.pop(name) for name in ("first_id", "mask_id") if name in options}
         if self.tokenizer is None and len(ids) < 2:
@@ -474,12 +479,11 @@ class Model:
             self.module,
             self.tokenizer,
             options,
-            prefix=self.summarization.get("prefix", ""),
             pad=partial(self.padded, inputs={}),
             auxiliary=self.auxiliary.functions(),
         )
 
-    @cached_property
+    @property
     def _by_documents(self) -> DocumentSummarizer:
         return DocumentSummarizer(
             self.config,

@@ -18,7 +18,7 @@ class PaddedInputs(NamedTuple):
     Attributes:
         ids: int32 [batch, length].
         mask: bool [batch, length], True on real tokens.
-        extra: what some encoders take besides, by the names of the module's arguments.
+        extra: further inputs of some encoders, by the names of the module's arguments.
     """
 
     ids: np.ndarray
@@ -27,7 +27,7 @@ class PaddedInputs(NamedTuple):
 
 
 def bucket_length(length: int) -> int:
-    """Returns a multiple of 64 from ``length`` on, above 512 at most an eighth longer."""
+    """Returns ``length`` rounded up to a multiple of 64; above 512 at most an eighth longer."""
     step = max(64, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 

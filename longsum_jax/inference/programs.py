@@ -13,7 +13,7 @@ from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.typing import Array
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
-Inputs = Mapping[str, Array]  # what some encoders take besides ids and mask
+Inputs = Mapping[str, Array]  # further inputs of some encoders
 
 
 class Programs:

@@ -7,9 +7,9 @@ of the segments before it:
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
     ...
 
-Reading encodes a segment, searching leaves the memory as it is, and writing gives the summary that
-was found to the decoder once more, to be remembered. The summaries of a document's segments are
-joined (AWESOME, appendix A).
+Reading encodes a segment. Searching leaves the memory as it is. Writing runs the decoder once more
+over the summary that the search returned, and adds it to the memory. The summaries of a document's
+segments are joined (AWESOME, appendix A).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,6 @@ class SegmentSummarizer:
         module: of the model; its parameters come with every call.
         tokenizer: of the model.
         options: how documents become segments.
-        prefix: text before every segment.
         pad: pads ids and masks.
         auxiliary: compares sentences and finds important ones.
     """
@@ -60,14 +59,12 @@ class SegmentSummarizer:
         tokenizer: Tokenizer,
         options: SegmentInputOptions,
         *,
-        prefix: str,
         pad: Pad,
         auxiliary: Auxiliary,
     ) -> None:
         self._config = module.config
         self._tokenizer = tokenizer
         self._options = options
-        self._prefix = prefix
         self._pad = pad
         self._auxiliary = auxiliary
         self._start = jax.jit(partial(_start, module), static_argnums=(1, 2, 3))
@@ -84,6 +81,7 @@ class SegmentSummarizer:
         requests: Sequence[Request],
         generation: GenerationOptions,
         *,
+        prefix: str,
         max_tokens: int | None,
         on_overflow: Overflow,
         batch_size: int,
@@ -95,24 +93,27 @@ class SegmentSummarizer:
             params: of the module.
             requests: the documents.
             generation: options of the search in every segment.
+            prefix: text before every segment.
             max_tokens: of a document that are read, in whole segments; None for all.
             on_overflow, batch_size, seed: see ``Model.summaries``.
         """
         results: list[Summary] = []
         for start in range(0, len(requests), batch_size):
             batch = requests[start : start + batch_size]
-            documents = [self._read(request, max_tokens, on_overflow) for request in batch]
+            documents = [self._read(request, prefix, max_tokens, on_overflow) for request in batch]
             results += self._summarize(params, documents, batch_size, generation, seed)
         return results
 
-    def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> SegmentInputs:
+    def _read(
+        self, request: Request, prefix: str, limit: int | None, on_overflow: Overflow
+    ) -> SegmentInputs:
         if not request.text.strip():
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         document = read_segment_inputs(
             request.text,
             self._tokenizer,
             self._options,
-            prefix=self._prefix,
+            prefix=prefix,
             query=request.query,
             max_tokens=limit,
             auxiliary=self._auxiliary,
@@ -233,7 +234,7 @@ def _summarize_segment(
     *,
     options: GenerationOptions,
 ) -> tuple[Generated, DocumentMemory]:
-    """Searches for the summary of a segment, and remembers both; one program for all segments.
+    """Summarizes a segment, and adds both to the memory; one program for all segments.
 
     Args:
         module, params: of the model.
@@ -252,7 +253,7 @@ def _summarize_segment(
     )
     decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
     out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
-    # The summary that was found goes through the decoder once more, to be remembered.
+    # The decoder runs over the summary once more, which adds it to the memory.
     is_written = jnp.arange(options.max_new_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
     _, memory = apply(

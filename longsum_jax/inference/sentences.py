@@ -38,8 +38,8 @@ def sentence_encoder(
 ) -> SentenceEncoder:
     """Returns a function from sentences to vectors float32 [n, d_model], for ``segment_document``.
 
-    The vectors are means of encoder states: what sentence transformers with mean pooling compute
-    before they normalize.
+    The vectors are means of encoder states, as in sentence transformers with mean pooling, before
+    normalization.
 
     Args:
         model: an encoder, or an encoder-decoder whose encoder is used.
@@ -128,7 +128,7 @@ def _scores(
 ) -> np.ndarray:
     """Returns logits of the sentences, float32 [sentences].
 
-    A query is read as one more sentence before them.
+    A query is read as one more sentence, before the others.
     """
     texts = [query, *sentences] if query else sentences
     vectors = _sentence_vectors(
@@ -163,7 +163,7 @@ def _sentence_vectors(
 ) -> np.ndarray:
     """Returns mean states, float32 [n, d_model].
 
-    Sentences of like length go through the model together.
+    Sentences of similar length are encoded together.
     """
     tokenizer = model.tokenizer
     texts = [prefix + sentence for sentence in sentences]
@@ -175,7 +175,8 @@ def _sentence_vectors(
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        # Rows of one token fill a batch up, so that it goes through the same compiled program.
+        # Rows of one token fill the last batch up, so that it runs through the same compiled
+        # program.
         lengths = np.ones(batch_size, np.int64)
         lengths[: len(batch)] = [len(ids[i]) for i in batch]
         mask = np.arange(lengths.max()) < lengths[:, None]

@@ -180,14 +180,18 @@ class TrainingCheckpoints:
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the evaluation of a checkpoint that was saved without one.
 
-        Each file is replaced as a whole, so that a crash in between leaves a readable checkpoint.
+        Each of its two files is replaced as a whole, and the one that `scores` reads comes last: a
+        crash in between leaves a readable checkpoint that still counts as not evaluated.
+
+        Raises:
+            InputError: the files cannot be written.
         """
         self.wait()
         if jax.process_index() == 0:
             directory = self.directory / str(step)
             meta_file = directory / "meta" / "metadata"
-            meta = json.loads(meta_file.read_text(encoding="utf-8"))
             with self._explained("written", f"the evaluation of step {step}"):
+                meta = json.loads(meta_file.read_text(encoding="utf-8"))
                 atomic.write_text(directory / "metrics" / "metrics", json.dumps(dict(scores)))
                 atomic.write_text(meta_file, json.dumps(meta | {"metrics": dict(scores)}))
         if jax.process_count() > 1:

@@ -69,7 +69,12 @@ class LoopOptions:
                 raise InputError(f"training.{name}: {getattr(self, name)} is below 1")
         for name in ("log_every", "eval_every", "checkpoint_every", "keep_best"):
             value = getattr(self, name)
-            if name == "eval_every" and value == "epoch":
+            if name == "eval_every" and isinstance(value, str):
+                if value != "epoch":
+                    raise InputError(
+                        f'training.eval_every: "{value}" is not allowed; give a number of steps or '
+                        '"epoch"'
+                    )
                 continue
             if value < 0:
                 raise InputError(f"training.{name}: {value} is below 0")
@@ -207,9 +212,11 @@ def fit(
             elif _is_due(step, options.checkpoint_every):
                 milestones.save(step, state, batches.state())
 
-        # The end: a run that is complete is evaluated, one that was stopped is only saved
-        if stopped_by in ("steps", "data"):
+        # The end: a complete run is evaluated, a run stopped by a signal is only saved
+        is_complete = stopped_by in ("steps", "data")
+        if is_complete or step == options.steps:
             reporter.write_last_step()
+        if is_complete:
             milestones.evaluate_and_save(step, state, batches.state())
         else:
             milestones.save(step, state, batches.state())

@@ -78,17 +78,22 @@ def has_checkpoint(workdir: Path) -> bool:
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns "model.d_model (32 there, 16 here)" for every difference that a restart may not have.
 
+    An option that the old description lacks may be newer than the run: it is no difference where it
+    is off (None, False, 0 or empty).
+
     Args:
         old: description of the run that is there, sections nested.
         new: description of the run to be continued.
     """
     old, new = _flatten(old), _flatten(new)
-    keys = sorted(old.keys() | new.keys())
-    return [
-        f"{'.'.join(key)} ({_describe(old, key)} there, {_describe(new, key)} here)"
-        for key in keys
-        if old.get(key, ...) != new.get(key, ...) and not _CHANGEABLE.intersection(key)
-    ]
+    differing = []
+    for key in sorted(old.keys() | new.keys()):
+        is_same = old.get(key, ...) == new.get(key, ...)
+        is_new_and_off = key not in old and not new[key]
+        if not (is_same or is_new_and_off or _CHANGEABLE.intersection(key)):
+            values = f"{_describe(old, key)} there, {_describe(new, key)} here"
+            differing.append(f"{'.'.join(key)} ({values})")
+    return differing
 
 
 def _check_writable(workdir: Path) -> None:

@@ -307,6 +307,8 @@ def test_what_the_checkpoint_asks_for_when_summarising(random_model, tiny_tokeni
     assert expected[0].document_tokens == len(tiny_tokenizer.encode("summarize: " + text)) + 1
     asking.save(tmp_path / "copy")
     assert longsum_jax.load(tmp_path / "copy").summaries(text) == expected
+    plain.summarization["prefix"] = "summarize: "  # also after the first summary
+    assert plain.summaries(text, max_new_tokens=3, num_beams=2) == expected
 
 
 def test_inputs_end_where_the_positions_do(random_model):

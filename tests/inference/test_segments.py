@@ -170,6 +170,13 @@ def test_a_query_is_put_before_every_segment(model, texts):
     assert found.text == slow_summary(model, texts[0], "what of it?")[0]
 
 
+def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypatch):
+    model = model("attentive")
+    before = model.summaries(texts[0])
+    monkeypatch.setitem(model.summarization, "prefix", "what of it? ")
+    assert model.summaries(texts[0]) != before
+
+
 def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     model = model("compressive")
     model.save(tmp_path / "model")
@@ -179,6 +186,19 @@ def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     loaded = load(tmp_path / "model")
     assert loaded.config == model.config
     assert loaded.summarize(texts[0]) == model.summarize(texts[0])
+
+
+def test_segments_that_are_no_options_are_refused_when_they_are_used(model, texts, tmp_path):
+    model("attentive").save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    described = json.loads(path.read_text())
+    described["task_specific_params"]["summarization"]["segments"] = ["segment_length", 48]
+    path.write_text(json.dumps(described))
+    loaded = load(tmp_path / "model")  # which can still encode, and be saved
+    with pytest.raises(InputError, match=r"config\.json: segments: expected the keys"):
+        loaded.summarize(texts[0])
+    loaded.save(tmp_path / "copy")
+    assert load(tmp_path / "copy").summarization == loaded.summarization
 
 
 @pytest.fixture(scope="module")

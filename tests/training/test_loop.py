@@ -168,6 +168,21 @@ def test_signal_finishes_the_step_saves_and_returns(toy, whole, tmp_path, name):
     assert toy.losses(tmp_path) == toy.losses(whole[0])
 
 
+def test_signal_in_the_last_step_leaves_its_line_and_its_evaluation(toy, tmp_path):
+    def on_batch(number):
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    options = {"steps": 3, "log_every": 2, "evaluate": lambda params, step: {"mean_rouge": 0.5}}
+    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), **options)
+    assert (result.step, result.stopped_by) == (3, "SIGTERM")
+    assert list(toy.losses(tmp_path)) == [2, 3]
+    assert read_meta(tmp_path)["metrics"] is None
+    assert toy.toy_fit(tmp_path, **options).stopped_by == "steps"
+    assert list(toy.losses(tmp_path)) == [2, 3]
+    assert read_meta(tmp_path)["metrics"] == {"mean_rouge": 0.5}
+
+
 def test_end_of_the_data_ends_the_run(toy, tmp_path):
     result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), checkpoint_every=100)
     assert (result.step, result.stopped_by) == (3, "data")
@@ -374,3 +389,8 @@ def test_missing_tensorboard_is_named(toy, tmp_path, monkeypatch):
 def test_bad_loop_options_are_named(name):
     with pytest.raises(InputError, match=f"training.{name}: 0 is below 1"):
         LoopOptions(**({"steps": 1} | {name: 0}))
+
+
+def test_unknown_word_for_eval_every_is_named():
+    with pytest.raises(InputError, match=r'training\.eval_every: "epochs" is not allowed; give a'):
+        LoopOptions(steps=1, eval_every="epochs")

@@ -16,6 +16,14 @@ def test_differing_keys_name_both_values():
     ]
 
 
+def test_an_option_newer_than_the_run_is_no_difference_where_it_is_off():
+    old = {"model": {"d": 4}}
+    assert differing_keys(old, {"model": {"d": 4, "tables": [], "name": None}}) == []
+    assert differing_keys({"model": {"d": 4, "tables": []}}, old) == [
+        "model.tables ([] there, absent here)"
+    ]
+
+
 def test_same_run_with_tuples_and_changeable_keys_is_let_in(tmp_path):
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     open_workdir(tmp_path, {"lengths": (1, 2), "steps": 5})
