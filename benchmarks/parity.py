@@ -1,5 +1,5 @@
 """Every family beside transformers' PyTorch class on small random models: the table of
-BUILD_NOTES.md.
+docs/results.
 
     python benchmarks/parity.py --out=parity.json
 

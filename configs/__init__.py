@@ -1,1 +1,1 @@
-"""Config files, one for each experiment; ``common`` holds what they share."""
+"""Config files, one for each experiment, and their helpers in ``common``."""

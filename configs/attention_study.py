@@ -1,10 +1,9 @@
-"""Which encoder attention and which cross-attention: one cell of Table 3 of the Hepos paper (Huang
-et al., NAACL 2021).
+"""One encoder attention with one cross-attention: a cell of Table 3 of the Hepos paper (Huang et
+al., NAACL 2021).
 
     python -m longsum_jax.train \
         --config=configs/attention_study.py:encoder=lsh,cross=hepos,data=FILE --workdir=runs/lsh
-    python benchmarks/study.py --data=FILE --workdir=runs/study    # every cell, a table and a \
-        picture
+    python benchmarks/study.py --data=FILE --workdir=runs/study  # every cell, table and picture
 
 `encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At
 equal cost, as in section 4.3 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,
@@ -18,7 +17,7 @@ The paper fine-tunes BART large: `model=DIR` starts from a checkpoint; parameter
 adds are drawn anew. Without it a small PEGASUS starts from nothing, with a tokenizer trained on the
 data. (It normalises before each part. A small BART, which normalises after, learnt to ignore its
 source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens nearly the same
-state.) BUILD_NOTES.md has what was measured. `tiny` runs in seconds on a CPU.
+state.) docs/results has the measurements. `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink
@@ -54,7 +53,7 @@ def get_config(
 
 
 def small(task):
-    """1.5M parameters."""
+    """Returns the config of a model of 1.5M parameters."""
     sizes = {
         "d_model": 128,
         "encoder_layers": 2,
@@ -75,7 +74,7 @@ def small(task):
 
 
 def equal_cost(length):
-    """Options of all attentions with which each query reads as many keys."""
+    """Returns options with which a query reads equally many keys in every attention."""
     keys = min(256, length // 4)
     few = keys // 2
     return {

@@ -93,11 +93,10 @@ def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{spli
 
 
 def small(mode, memory, salient, data):
-    """A PEGASUS that trains from nothing: width 128, segments of 192 to 256 tokens, 64 slots or
-    vectors.
+    """Returns the config of a PEGASUS of width 128 that trains from nothing.
 
-    It normalises before each part; a small BART, which normalises after, learnt to ignore its
-    source.
+    Segments have 192 to 256 tokens, memories 64 slots or vectors. The model normalises before each
+    part; a small BART, which normalises after, learnt to ignore its source.
     """
     if "salient_vectors" in memory:
         memory = memory | {"salient_vectors": 64}

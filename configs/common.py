@@ -18,7 +18,7 @@ LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what model
 
 
 def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
-    """A config of all sections.
+    """Returns a config with all sections.
 
     Args:
         family, preset_name: the model; ``model`` replaces some of its keys.
@@ -28,7 +28,7 @@ def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> C
 
 
 def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
-    """A config that trains a checkpoint further, with the text that it puts before its sources.
+    """Returns a config that trains a checkpoint further, with the prefix of its sources.
 
     Args:
         model: a model directory, a training workdir, or a name on the Hub.
@@ -56,16 +56,20 @@ def _config_dict(sections: dict[str, Any]) -> ConfigDict:
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
-    """The section of a task over files of one's own; one file without "{split}" gives a tenth for
-    evaluation."""
+    """Returns the section of a task over the user's own files.
+
+    Of one file without "{split}" a tenth of the documents is held out for evaluation.
+    """
     return task_section(
         name, source=f"json:{data}", held_out=0.0 if "{split}" in data else 0.1, **values
     )
 
 
 def task_section(name: str, **values: Any) -> dict[str, Any]:
-    """The section of a task of ``longsum_jax.data.tasks.TASKS``; what is None here is as the task
-    has it."""
+    """Returns the section of a task of ``longsum_jax.data.tasks.TASKS``.
+
+    A value of None stands for the task's own.
+    """
     open_keys = (
         "source",
         "document_key",
@@ -82,10 +86,10 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
 
 
 def shrink(config: ConfigDict) -> ConfigDict:
-    """Turns a config into its ``tiny`` mode: the embedded corpus and a model that trains in seconds
-    on a CPU.
+    """Turns a config into its ``tiny`` mode, which trains in seconds on a CPU.
 
-    A checkpoint stays, with its own tokenizer, prefix and lengths.
+    It has the embedded corpus and a tiny model. A checkpoint stays, with its own tokenizer, prefix
+    and lengths.
     """
     objective = get_task(config.task.name).objective
     task = task_section(

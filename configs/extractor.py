@@ -16,7 +16,11 @@ post-norm, no positions of sentences (model.sentence_positions=true adds them), 
 cross-entropy, 128 tokens of a sentence, 512 sentences of a document, AdamW with learning rate 5e-5
 (5e-4 from nothing) after 100 steps of warm-up, 8 documents a step. The evaluation prints F1 against
 the greedy search beside as many first and random sentences. `tiny` runs in seconds on a CPU.
-BUILD_NOTES.md has the numbers measured with it.
+
+Measured from nothing on ScisummNet (width 128, 2 layers, 0.94M parameters, the first 192 sentences
+of 48 tokens, with positions of sentences, 50 steps of 8 papers, 9 minutes on two CPU cores): F1
+15.06 of the 8 best sentences against the greedy search, 14.56 of the first 8, 5.55 of 8 random
+ones. Trained so briefly the model gives no sentence more than 0.5.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink

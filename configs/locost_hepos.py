@@ -1,5 +1,4 @@
-"""LOCOST with a Hepos decoder: a state-space encoder whose states each decoder head reads every
-fourth of.
+"""LOCOST with a Hepos decoder: each decoder head reads every fourth state of the encoder.
 
     python -m longsum_jax.train --config=configs/locost_hepos.py:govreport \
         --workdir=runs/govreport-hepos --config.init_from=locost-base

@@ -9,8 +9,11 @@
 2.3M parameters, a tokenizer of 8,192 pieces trained on the corpus (rows {"text": ...}), gap
 sentences over pieces of 300 words, 512 source tokens. Fine-tuning reads rows {"document": ...,
 "summary": ...}. `scratch` fine-tunes the same model without pre-training, for comparison; give it
-the tokenizer with config.tokenizer.path=runs/small/model. `tiny` runs in seconds. BUILD_NOTES.md
-has the scores measured with it.
+the tokenizer with config.tokenizer.path=runs/small/model. `tiny` runs in seconds.
+
+Measured, mean of ROUGE-1, -2 and -Lsum on the 100 test papers of ScisummNet (stemmed): 18.24 with
+pre-training, 13.13 without, 25.48 for the lead baseline, 23.75 for random sentences. Pre-training
+was 450 steps on 60 novels and 1,405 technical specifications, fine-tuning 150 steps on 549 papers.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section

@@ -1,19 +1,16 @@
-"""What AWESOME is compared with: other ways for a summariser of BART's size to read long documents.
+"""Baselines of AWESOME: other ways for a summariser of BART's size to read long documents.
 
     python -m longsum_jax.train \
         --config=configs/long_baselines.py:unlimiformer,data='reports/{split}.jsonl' \
         --workdir=runs/unlimiformer --config.init_from=bart-large
 
 unlimiformer     BART reads pages of 1,024 tokens with a quarter of context on both sides; every
-                 head reads the 1,024
-                 states of the whole document with the largest scores, found exactly (Bertsch et al.
-                 2023)
+                 head reads the 1,024 states of the whole document with the largest scores, found
+                 exactly (Bertsch et al. 2023)
 pagesum          BART reads and decodes pages of 1,024 tokens each by itself; outputs are averaged
-                 by learned weights
-                 (Liu et al. 2022)
+                 by learned weights (Liu et al. 2022)
 block_attention  BART with blocks and global tokens (PEGASUS-X, Phang et al. 2022); start from
-                 `convert bart-large DST
-                 --max_source_length=6144`
+                 `longsum convert bart-large DST --max_source_length=6144`
 led, longt5      Longformer's and LongT5's own models (Beltagy et al. 2020, Guo et al. 2022)
 
 Lengths are AWESOME's for GovReport: 2,048 tokens in training for unlimiformer, 3,072 for pagesum,

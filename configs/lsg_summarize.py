@@ -75,7 +75,7 @@ def get_config(mode, model="", train="all"):
 
 
 def tiny(config, model):
-    """Seconds on a CPU; the schedule is that of the full run, which it does not get far into."""
+    """Returns a config that takes seconds on a CPU, with the schedule of the full run."""
     config = shrink(config)
     if not model:
         config.model.update(LSG | {"block_size": 32})

@@ -11,7 +11,12 @@ chosen anew at every step; config.mlm has the shares. The evaluation prints accu
 guessed token and what they come to per character. `tiny` runs in seconds on a CPU.
 
 AdamW with learning rate 1e-4 (5e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000
-steps. BUILD_NOTES.md has the numbers measured with it.
+steps.
+
+Measured from nothing on ScisummNet (width 64, 2 layers, 2 heads, feed-forward size 128, 1,024
+pieces, 128 tokens, batches of 16, learning rate 4e-3, 900 steps, 3 minutes on two CPU cores):
+accuracy 12.7 %, 7.65 bits per token (untrained: 10), 2.67 per character. That is little better than
+the frequencies of tokens would do.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink
