@@ -6,7 +6,7 @@ compiled programs alone.
 
 Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
 would take. "keys" keeps keys and values of every layer whatever their size, "states" keeps the
-encoder states alone (what the library does beyond layers.transformer.MAX_CROSS_CACHE_BYTES).
+encoder states alone (what the library does beyond layers.decoder.MAX_CROSS_CACHE_BYTES).
 `cache` is what decoding holds of one document, `fill_temp` what making it takes besides,
 `step_temp` what one decoding step takes besides. Stride 1 is full cross-attention. XLA on a CPU
 computes in float32, so that --dtype=bfloat16 has temporary copies there that an accelerator does
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from common import compiled, print_table, write_report
 from flax.core import meta
 
-from longsum_jax.layers import decoder as transformer
+from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.models.locost import PRESETS, LocostConfig
 from longsum_jax.models.t5 import T5
 
@@ -89,7 +89,7 @@ def main() -> None:
                 length_chunk=0,
             )
             for kept, limit in (("keys", 2**62), ("states", 0)):
-                transformer.MAX_CROSS_CACHE_BYTES = limit
+                decoder_module.MAX_CROSS_CACHE_BYTES = limit
                 numbers = measure(config, length, args.beams, args.summary)
                 rows.append({"length": length, "stride": stride, "kept": kept, **numbers})
                 if args.out:

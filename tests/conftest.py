@@ -44,6 +44,16 @@ CHECKED_ROOMS = (
         f"longsum_jax.models.{name}"
         for name in ("bart", "bert", "encoder_decoder", "extraction_head", "salient_vectors", "t5")
     ),
+    "longsum_jax.ops.attention.bigbird",
+    "longsum_jax.ops.attention.hepos",
+    "longsum_jax.ops.attention.local",
+    "longsum_jax.ops.attention.longformer",
+    "longsum_jax.ops.attention.staggered",
+    "longsum_jax.ops.losses",
+    "longsum_jax.ops.masking",
+    "longsum_jax.ops.memory",
+    "longsum_jax.ops.positions",
+    "longsum_jax.ops.ssm",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 

@@ -4,6 +4,7 @@ Imports inside functions count as all others do.
 """
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -198,3 +199,12 @@ def test_front_door_shows_its_names():
             assert getattr(room, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         longsum_jax.no_such_name  # noqa: B018
+
+
+def test_public_names_of_rooms_can_be_imported():
+    rooms = {stub.parent.name for stub in PACKAGE.glob("*/__init__.pyi")}
+    assert {"ops", "layers", "models", "text", "data", "decoding", "training"} <= rooms
+    for room in rooms:
+        module = importlib.import_module(f"longsum_jax.{room}")
+        for name in module.__all__:
+            assert getattr(module, name) is not None

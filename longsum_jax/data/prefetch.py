@@ -18,7 +18,7 @@ class Prefetcher(Iterator[NumpyBatch]):
 
     Args:
         batches: read by the worker thread alone from here on.
-        size: batches kept ready.
+        size: batches made ahead at most.
 
     Raises:
         InputError: a size below 1.

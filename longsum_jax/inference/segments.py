@@ -28,7 +28,7 @@ from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
-from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
+from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import (
     Auxiliary,
     SegmentInputOptions,
@@ -213,14 +213,14 @@ def _start(
     """Returns the memory, and the vectors of important tokens, before the first segment."""
     sizes = batch_size, length, target_length
     memory = module.apply({"params": params}, *sizes, method="init_memory")
-    return memory, no_vectors(module.config, batch_size)
+    return memory, empty_vectors(module.config, batch_size)
 
 
 def _keep(
     module: EncoderDecoder, params: Params, vectors: Array, ids: Array, mask: Array, slots: Array
 ) -> Array:
     """Returns the vectors of important tokens, with those of one more segment."""
-    return module.apply({"params": params}, vectors, ids, mask, slots, method=keep_vectors)
+    return module.apply({"params": params}, vectors, ids, mask, slots, method=store_vectors)
 
 
 def _summarize_segment(
@@ -246,7 +246,7 @@ def _summarize_segment(
         options: of the search.
     """
     apply = partial(module.apply, {"params": params})
-    inputs: Mapping[str, Any] = {} if salient is None else {"salient": seen_vectors(*salient)}
+    inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
     cache = apply(
         states, mask, options.decoder_beams, options.max_new_tokens, memory, method="init_cache"

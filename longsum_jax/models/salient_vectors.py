@@ -15,7 +15,7 @@ from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.typing import AnyArray
 
 
-def keep_vectors(
+def store_vectors(
     module: EncoderDecoder,
     vectors: Float[AnyArray, "batch slots d_model"],
     input_ids: Int[AnyArray, "batch length"],
@@ -38,7 +38,7 @@ def keep_vectors(
     return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
 
 
-def no_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batch slots d_model"]:
+def empty_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batch slots d_model"]:
     """Returns the stored vectors of ``rows`` documents before their first segment: zeros.
 
     There are 2 * ``salient_vectors`` slots.
@@ -47,7 +47,7 @@ def no_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batch s
     return jnp.zeros(shape, config.compute_dtype)
 
 
-def kept_vectors(
+def document_vectors(
     apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, Array]
 ) -> Float[Array, "batch slots d_model"]:
     """Returns the vectors of whole documents: a first pass over their segments, one at a time.
@@ -59,19 +59,19 @@ def kept_vectors(
 
     def add(vectors: Array, segment: tuple[Array, Array, Array]) -> tuple[Array, None]:
         def add_segment(vectors: Array) -> Array:
-            return apply(vectors, *segment, method=keep_vectors)
+            return apply(vectors, *segment, method=store_vectors)
 
         has_slots = (segment[2] >= 0).any()
         return jax.lax.cond(has_slots, add_segment, lambda vectors: vectors, vectors), None
 
     names = ("input_ids", "attention_mask", "slots")
     segments = tuple(batch[name].swapaxes(0, 1) for name in names)
-    start = no_vectors(config, batch["slots"].shape[0])
+    start = empty_vectors(config, batch["slots"].shape[0])
     vectors, _ = jax.lax.scan(add, start, segments)
     return vectors
 
 
-def seen_vectors(
+def gather_vectors(
     vectors: Float[AnyArray, "batch slots d_model"], reads: Int[AnyArray, "batch reads"]
 ) -> tuple[Float[Array, "batch reads d_model"], Bool[AnyArray, "batch reads"]]:
     """Returns the stored vectors that a segment reads, and the mask of those that exist.

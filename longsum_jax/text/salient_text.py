@@ -137,17 +137,15 @@ def segment_sources(
                 f"segment {index + 1} needs {len(current)} tokens, but {room} of {limit} are left "
                 "for it; cut the document with max_segment_tokens=room_for_text(...)"
             )
-        parts = {"past": [], "current": current, "future": []}
+        groups = {"past": [], "current": current, "future": []}
         if salient:
-            parts |= _important(
-                document, inclusion_order(salient, segment), segment, labels, room - len(current)
-            )
-        names = ("current", "past", "future") if options.order == "current_first" else parts
-        sources.append(
-            tokenizer.add_special_tokens(
-                [*lead, *itertools.chain.from_iterable(parts[name] for name in names)]
-            )
-        )
+            order = inclusion_order(salient, segment)
+            groups |= _important(document, order, segment, labels, room - len(current))
+        names = ("current", "past", "future") if options.order == "current_first" else groups
+        ids = list(lead)
+        for name in names:
+            ids += groups[name]
+        sources.append(tokenizer.add_special_tokens(ids))
     return sources
 
 
@@ -171,12 +169,14 @@ def salient_spans(
         prefix, query: the text before every segment in its source.
     """
     offset = len(tokenizer.prefix_ids) + len(_lead(tokenizer, prefix, query))
-    where = _sentence_spans(document, offset)
+    sentence_spans = _sentence_spans(document, offset)
     spans = []
     for segment in document.segments:
-        found = [where[sentence] for sentence in inclusion_order(salient, segment)]
-        used = itertools.accumulate(span.stop - span.start for span in found)
-        spans.append([span for span, total in zip(found, used, strict=True) if total <= budget])
+        candidates = [sentence_spans[sentence] for sentence in inclusion_order(salient, segment)]
+        totals = itertools.accumulate(span.stop - span.start for span in candidates)
+        spans.append(
+            [span for span, total in zip(candidates, totals, strict=True) if total <= budget]
+        )
     return spans
 
 
@@ -200,12 +200,12 @@ def _important(
         if room < 0:
             break
         chosen[side].append(sentence)
-    return {
-        side: labels[side]
-        + [token for sentence in sorted(found) for token in document.token_ids[sentence]]
-        for side, found in chosen.items()
-        if found
-    }
+    groups = {}
+    for side, sentences in chosen.items():
+        if sentences:
+            tokens = [document.token_ids[sentence] for sentence in sorted(sentences)]
+            groups[side] = [*labels[side], *itertools.chain.from_iterable(tokens)]
+    return groups
 
 
 def _sentence_spans(document: SegmentedDocument, offset: int) -> list[TokenSpan]:

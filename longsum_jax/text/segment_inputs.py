@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -203,9 +203,14 @@ def read_segment_inputs(
         InputError: a blank text, or a query that leaves no room for a segment.
     """
     salient_text = SalientTextOptions(options.salient_order) if options.salient == "text" else None
-    before = {"prefix": prefix, "query": query}
-    limits = {"min_tokens": options.min_tokens, "salient": salient_text}
-    room = room_for_text(tokenizer, options.segment_length, **before, **limits)
+    before: dict[str, Any] = {"prefix": prefix, "query": query}
+    room = room_for_text(
+        tokenizer,
+        options.segment_length,
+        min_tokens=options.min_tokens,
+        salient=salient_text,
+        **before,
+    )
     segmentation = options.segmentation(room)
     full = segment_document(text, tokenizer, segmentation, auxiliary.encode_sentences)
     total_tokens = sum(segment.num_tokens for segment in full.segments)
@@ -213,11 +218,19 @@ def read_segment_inputs(
     salient: list[int] = []
     if options.salient != "none":
         salient = sorted(auxiliary.extract(document.sentences, query))
-    more = {} if salient_text is None else {"salient": salient, "options": salient_text}
-    sources = segment_sources(document, tokenizer, options.segment_length, **before, **more)
+    if salient_text is not None:
+        before |= {"salient": salient, "options": salient_text}
+    sources = segment_sources(document, tokenizer, options.segment_length, **before)
     spans = [[]] * len(sources)
     if options.salient == "vectors":
-        spans = salient_spans(document, tokenizer, salient, budget=options.num_vectors, **before)
+        spans = salient_spans(
+            document,
+            tokenizer,
+            salient,
+            budget=options.num_vectors,
+            prefix=prefix,
+            query=query,
+        )
     return SegmentInputs(document, sources, spans, total_tokens)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from longsum_jax.data import stores as streams
+from longsum_jax.data import stores
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.errors import InputError
 
@@ -14,8 +14,8 @@ def expected(report_task, tokenizer):
 def starts(monkeypatch):
     """Collects one entry for each time the source is read from its beginning."""
     found = []
-    read = streams.documents
-    monkeypatch.setattr(streams, "documents", lambda *a: [found.append(1), read(*a)][1])
+    read = stores.documents
+    monkeypatch.setattr(stores, "documents", lambda *a: [found.append(1), read(*a)][1])
     return found
 
 

@@ -16,7 +16,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
-from longsum_jax.models.salient_vectors import keep_vectors, no_vectors, seen_vectors
+from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -100,13 +100,13 @@ def slow_summary(model, text, query=None):
     apply = compiled_apply(model)
     arrays = [np.array([source + [0] * (48 - len(source))]) for source in reading.sources]
     masks = [np.arange(48)[None] < len(source) for source in reading.sources]
-    kept, (slots, reads) = no_vectors(config, 1), reading.vectors(options)
+    kept, (slots, reads) = empty_vectors(config, 1), reading.vectors(options)
     if config.salient_vectors:
         for ids, mask, slot in zip(arrays, masks, slots, strict=True):
-            kept = apply(kept, ids, mask, slot[None], method=keep_vectors)
+            kept = apply(kept, ids, mask, slot[None], method=store_vectors)
     memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
     for ids, mask, read in zip(arrays, masks, reads, strict=True):
-        inputs = {"salient": seen_vectors(kept, read[None])} if config.salient_vectors else {}
+        inputs = {"salient": gather_vectors(kept, read[None])} if config.salient_vectors else {}
         states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
         target = np.zeros((1, LONGEST + 1), np.int32)
         for t in range(LONGEST):

@@ -24,7 +24,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.layers import decoder as transformer
+from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
@@ -174,7 +174,7 @@ def check_model(config, presets, length):
 def check_decoding(cross_attention, cache_bytes):
     """A step of decoding over a source that a mesh cuts, from kept keys or from the states
     themselves."""
-    transformer.MAX_CROSS_CACHE_BYTES = cache_bytes
+    decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
     model = T5(
         T5Config(
             encoder_attention="window",

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.layers import decoder as transformer
+from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.models.t5 import T5, T5Config
 
 
@@ -66,7 +66,7 @@ def test_attending_to_the_states_themselves_changes_nothing(
     """What very long inputs are decoded with: no keys and values of the encoder are kept."""
     variables = states[0]
     kept = empty_cache(config, states, 2, 5)
-    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
+    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
     lean = empty_cache(config, states, 2, 5)
     assert all(layer.cross_kv is None for layer in lean.layers)
     assert lean.states.shape == states[1].shape

@@ -24,7 +24,7 @@ from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
 from longsum_jax.ops.attention.hepos import mix_strided
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -82,9 +82,17 @@ def lsg(kind, **options):
     return function, text, rows, shared, C, ("text", "rows")
 
 
+def longformer(global_q, global_k, global_v, **arrays):
+    global_tokens = QKV(global_q, global_k, global_v)
+    return longformer_attention(global_tokens=global_tokens, radius=3, block_size=C, **arrays)
+
+
 def cases():
     """Returns, by name, the function, then text, rows, shared, block and outputs for its call."""
     text = ARRAYS | {"mask": MASK}
+    tokens = {"tokens": QKV(**ARRAYS), "mask": MASK}
+    present = PRESENT[:, None, None, None]
+    global_keys = KeySet(normal(B, L // C, H, K), normal(B, L // C, H, K), present)
     local = functools.partial(local_attention, block_size=C, scale=0.5)
     keys = {name: ARRAYS[name] for name in "kv"}
     masked = lambda f: lambda mask, **arrays: f(**arrays, mask=mask[:, None, None])  # noqa: E731
@@ -109,18 +117,14 @@ def cases():
         "pattern": (chosen_pattern, text, {}, {"distance_bias": WIDE, "radius": jnp.array(4)}, 8),
         "transient_global": (
             functools.partial(transient_global_attention, radius=3, block_size=C),
-            text | {"block_ids": IDS},
-            {
-                "global_k": normal(B, L // C, H, K),
-                "global_v": normal(B, L // C, H, K),
-                "present": PRESENT,
-            },
+            tokens | {"block_ids": IDS},
+            {"global_keys": global_keys},
             {"side_bias": normal(H, 2 * (L // C))},
             C,
         ),
         "longformer": (
-            functools.partial(longformer_attention, radius=3, block_size=C),
-            text | {"global_k": normal(B, L, H, K), "global_v": normal(B, L, H, K)},
+            longformer,
+            tokens | {"global_k": normal(B, L, H, K), "global_v": normal(B, L, H, K)},
             {
                 "global_q": normal(B, G, H, K),
                 "global_indices": jnp.array([[0, 20, 63], [5, -1, 50]]),
@@ -130,8 +134,8 @@ def cases():
         ),
         "block_staggered": (
             functools.partial(block_staggered_attention, block_size=C),
-            text,
-            GLOBALS,
+            tokens,
+            {"global_tokens": QKV(*GLOBALS.values())},
             {"bias": normal(H, C, C), "stagger": jnp.array(True)},
             C,
             ("text", "rows"),

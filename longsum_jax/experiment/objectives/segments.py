@@ -16,7 +16,7 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
-from longsum_jax.models.salient_vectors import kept_vectors, seen_vectors
+from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.step import LossOutput, SegmentedLoss
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
@@ -143,7 +143,7 @@ def segment_loss_fn(
         if not config.salient_vectors:
             return {}
         apply = partial(module.apply, {"params": params})
-        return {"vectors": kept_vectors(apply, config, batch)}
+        return {"vectors": document_vectors(apply, config, batch)}
 
     return SegmentedLoss(
         segment_loss, init_memory, _count_segments, shared, backprop_through_memory
@@ -168,7 +168,7 @@ def _teacher_forced(
     mask = segment["attention_mask"]
     inputs = {}
     if "vectors" in segment:
-        inputs["salient"] = seen_vectors(segment["vectors"], segment["reads"])
+        inputs["salient"] = gather_vectors(segment["vectors"], segment["reads"])
     states, memory = module.read_segment(
         segment["input_ids"], mask, memory, deterministic, **inputs
     )

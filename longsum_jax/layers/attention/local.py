@@ -14,6 +14,8 @@ from longsum_jax.layers.attention.options import LocalOptions, TransientGlobalOp
 from longsum_jax.layers.dense import RMSNorm
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -125,11 +127,12 @@ class TransientGlobalAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         global_tokens = self.global_norm(self._block_sums(x, block_ids, present.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
+        global_keys = KeySet(global_k, global_v, present[:, None, None, None])
         y = self.attend_sharded(
             functools.partial(transient_global_attention, radius=radius),
             deterministic,
-            text={"q": self.q(x), "k": k, "v": v, "mask": mask, "block_ids": block_ids},
-            rows={"present": present, "global_k": global_k, "global_v": global_v},
+            text={"tokens": QKV(self.q(x), k, v), "mask": mask, "block_ids": block_ids},
+            rows={"global_keys": global_keys},
             shared={"bias": bias, "side_bias": side_bias},
             block=local_block_size(radius),
         )

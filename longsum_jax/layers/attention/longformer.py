@@ -11,6 +11,7 @@ from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, win
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import WindowOptions
 from longsum_jax.layers.partitioning import active_sequence_sharding
+from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
@@ -74,19 +75,19 @@ class LongformerAttention(EncoderSelfAttention):
             attention = functools.partial(longformer_attention, max_radius=max_radius)
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
-        text = {
-            "q": self.q(x),
-            "k": k,
-            "v": v,
-            "global_k": self.k_global(x),
-            "global_v": self.v_global(x),
-            "mask": mask,
-        }
+        tokens = QKV(self.q(x), k, v)
+        global_k = self.k_global(x)
+        global_v = self.v_global(x)
         global_q = self.q_global(self._gather(x, indices))
+
+        def attend(global_q: Array, global_k: Array, global_v: Array, **arrays: Any) -> Array:
+            # Global queries are few, so that shards have all of them, but not all keys and values.
+            return attention(global_tokens=QKV(global_q, global_k, global_v), **arrays)
+
         y = self.attend_sharded(
-            attention,
+            attend,
             deterministic,
-            text=text,
+            text={"tokens": tokens, "global_k": global_k, "global_v": global_v, "mask": mask},
             rows={"global_q": global_q, "global_indices": indices},
             shared=shared,
             block=local_block_size(max_radius),

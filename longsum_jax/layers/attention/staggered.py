@@ -15,6 +15,7 @@ from longsum_jax.layers.attention.options import StaggeredOptions
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.typing import AnyArray
 
@@ -97,13 +98,13 @@ class StaggeredAttention(EncoderSelfAttention):
         global_q, q = split_tokens(q, options.num_global_tokens)
         global_k, k = split_tokens(k, options.num_global_tokens)
         global_v, v = split_tokens(v, options.num_global_tokens)
-        text, tokens = self.attend_sharded(
+        text, global_tokens = self.attend_sharded(
             functools.partial(block_staggered_attention, block_size=options.block_size),
             deterministic,
-            text={"q": q, "k": k, "v": v, "mask": mask},
-            rows={"global_q": global_q, "global_k": global_k, "global_v": global_v},
+            text={"tokens": QKV(q, k, v), "mask": mask},
+            rows={"global_tokens": QKV(global_q, global_k, global_v)},
             shared={"bias": bias, "stagger": layer_input},
             block=options.block_size,
             outputs=("text", "rows"),
         )
-        return self.o(join_tokens(tokens, text))
+        return self.o(join_tokens(global_tokens, text))

@@ -3,96 +3,126 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
-from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all, attend_key_sets
+from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different ones
 
 
 def bigbird_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array,
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
     *,
     block_size: int,
-    random_blocks: Array | np.ndarray | int,
-    bias: Array | None = None,
+    random_blocks: Int[AnyArray, "heads inner_blocks count"] | int,
+    bias: Float[Array, "heads block_size window"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
-) -> Array:
+) -> Float[Array, "batch length heads head_dim"]:
     """Attends from each block to the first, the last, three neighboring and some random blocks.
 
     The first and the last block attend to everything.
 
     Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D). The last block
-    is that of the padded sequence, so that outputs depend on L. A random block that is attended to
-    for another reason, too, counts again.
+    is that of the padded sequence, so that outputs depend on the length. A random block that is
+    attended to for another reason, too, counts again.
 
     Args:
-        q, k, v: [B, L, H, K].   mask: bool [B, L].
-        block_size: C.
-        random_blocks: int [H, N - 2, R], blocks that blocks 1 .. N - 2 see besides
-            (``random_block_plan``), where N = ceil(L / C). A number R stands for R times the first
-            block, which is what transformers evaluates with.
-        bias: float [H, C, 3 C], per entry of ``local_distances(C, C)``, for the window of three
-            blocks alone.
+        q, k, v: queries, keys and values.
+        mask: True on real tokens.
+        block_size: tokens of a block.
+        random_blocks: more blocks that each block but the first and the last attends to
+            (``random_block_plan``); ``inner_blocks`` is ceil(length / block_size) - 2. A number R
+            stands for R times the first block, which is what transformers evaluates with.
+        bias: added to the scores of the window of three blocks alone, one float per head and entry
+            of ``local_distances(block_size, block_size)``.
+        scale: factor of the products.
+        dropout: applied to the weights.
 
     Returns:
-        [B, L, H, K] in the type of ``v``.
+        The attended values in the type of ``v``; zeros for padding.
 
     Raises:
         InputError: there are fewer than 4 blocks.
     """
     check_sizes(0, block_size)
-    qb, kb, vb, real = (to_blocks(x, block_size) for x in (q, k, v, mask))
-    _check_bigbird_blocks(q.shape[1], qb.shape[1], block_size)
-    ends = lambda x: jnp.concatenate([x[:, 0], x[:, -1]], axis=1)  # noqa: E731
-    window = lambda x: neighbors(x[:, 1:-1], 1, 1)  # noqa: E731  (the ends are in `ends`)
-    copies = 1 + random_blocks if isinstance(random_blocks, int) else 1
-    count_bias = None if copies == 1 else jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
+    q_blocks, k_blocks, v_blocks, mask_blocks = (to_blocks(x, block_size) for x in (q, k, v, mask))
+    _check_bigbird_blocks(q.shape[1], q_blocks.shape[1], block_size)
+    copies = 1
+    if isinstance(random_blocks, int):
+        copies += random_blocks
     key_sets = [
-        KeySet(ends(kb), ends(vb), ends(real)[:, None, None, None], count_bias),
-        KeySet(
-            window(kb),
-            window(vb),
-            window(real)[:, :, None, None],
-            None if bias is None else bias[None, None],
-        ),
+        _end_keys(k_blocks, v_blocks, mask_blocks, copies),
+        _window_keys(k_blocks, v_blocks, mask_blocks, bias),
     ]
     if not isinstance(random_blocks, int):
-        key_sets.append(_random_keys(kb, vb, real, random_blocks))
-    middle_dropout, ends_dropout = split_dropout(dropout)
-    middle = attend_key_sets(qb[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
-    everything = [KeySet(k, v, mask[:, None, None, None])]
-    outer = to_blocks(
-        attend_all(ends(qb), everything, scale=scale, dropout=ends_dropout), block_size
-    )
-    out = jnp.concatenate([outer[:, :1], middle, outer[:, 1:]], axis=1)
+        key_sets.append(_random_keys(k_blocks, v_blocks, mask_blocks, random_blocks))
+    middle_dropout, end_dropout = split_dropout(dropout)
+    middle = attend_key_sets(q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
+    all_keys = KeySet(k, v, mask[:, None, None, None])
+    ends = attend_all(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
+    ends = to_blocks(ends, block_size)
+    out = jnp.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
-def _random_keys(k: Array, v: Array, real: Array, random_blocks: Array | np.ndarray) -> KeySet:
-    """Gathers the keys of ``random_blocks``, int [H, N - 2, R], which differ from head to head."""
-    take = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
-    k, v = (
-        take(x, random_blocks).reshape(x.shape[0], random_blocks.shape[1], -1, *x.shape[3:])
-        for x in (k, v)
-    )
-    seen = real[:, random_blocks].swapaxes(1, 2)  # [B, N - 2, H, R, C]
-    return KeySet(k, v, seen.reshape(*seen.shape[:3], 1, -1))
+def _join_ends(x: Array) -> Array:
+    """Joins the first and the last block, [batch, 2 block_size, ...]."""
+    return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
+
+
+def _end_keys(k: Array, v: Array, mask: Array, copies: int) -> KeySet:
+    """Returns the first block, which counts ``copies`` times, and the last one."""
+    bias = None
+    if copies != 1:
+        block_size = k.shape[2]
+        bias = jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
+    return KeySet(_join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias)
+
+
+def _window_keys(k: Array, v: Array, mask: Array, bias: Array | None) -> KeySet:
+    """Returns three neighboring blocks for all blocks but the ends, without the ends."""
+    k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
+    if bias is not None:
+        bias = bias[None, None]
+    return KeySet(k, v, mask[:, :, None, None], bias)
+
+
+def _random_keys(k: Array, v: Array, mask: Array, random_blocks: AnyArray) -> KeySet:
+    """Gathers the keys of ``random_blocks``, which differ from head to head."""
+
+    def take_blocks(x: Array, blocks: Array) -> Array:
+        return x[:, blocks]
+
+    def gather(x: Array) -> Array:
+        x = jax.vmap(take_blocks, in_axes=(3, 0), out_axes=4)(x, random_blocks)
+        return x.reshape(x.shape[0], random_blocks.shape[1], -1, *x.shape[4:])
+
+    k, v = gather(k), gather(v)
+    mask = mask[:, random_blocks].swapaxes(1, 2)  # [batch, inner_blocks, heads, count, block_size]
+    return KeySet(k, v, mask.reshape(*mask.shape[:3], 1, -1))
 
 
 def random_block_plan(
     rng: np.random.Generator, num_blocks: int, heads: int, count: int
-) -> np.ndarray:
-    """Draws the random blocks of ``bigbird_attention``: int32 [H, N - 2, R], for training.
+) -> Int[np.ndarray, "heads inner_blocks count"]:
+    """Draws the random blocks of ``bigbird_attention`` for training, in int32.
 
     Every row has ``count`` different blocks outside the window and the first and last block.
+
+    Args:
+        rng: source of the draws.
+        num_blocks: blocks of the sequence, two more than ``inner_blocks``.
+        heads: number of attention heads.
+        count: random blocks of every block.
 
     Raises:
         InputError: a row has fewer than ``count`` such blocks.
@@ -103,15 +133,17 @@ def random_block_plan(
             f"at least {count + 5}; use smaller blocks, fewer random blocks or full attention"
         )
     block = np.arange(num_blocks)
-    taken = (np.abs(block - block[1:-1, None]) <= 1) | (block == 0) | (block == num_blocks - 1)
-    order = np.where(taken, 2.0, rng.random((heads, num_blocks - 2, num_blocks)))
+    is_window = np.abs(block - block[1:-1, None]) <= 1
+    is_end = (block == 0) | (block == num_blocks - 1)
+    order = rng.random((heads, num_blocks - 2, num_blocks))
+    order = np.where(is_window | is_end, 2.0, order)
     return np.argsort(order, axis=-1)[..., :count].astype(np.int32)
 
 
-def _check_bigbird_blocks(length: int, blocks: int, block_size: int) -> None:
-    if blocks < MIN_BIGBIRD_BLOCKS:
+def _check_bigbird_blocks(length: int, num_blocks: int, block_size: int) -> None:
+    if num_blocks < MIN_BIGBIRD_BLOCKS:
         raise InputError(
-            f"an input of {length} tokens has {blocks} blocks of {block_size}; block-sparse "
+            f"an input of {length} tokens has {num_blocks} blocks of {block_size}; block-sparse "
             f"attention needs at least {MIN_BIGBIRD_BLOCKS}: use full attention "
             "for short inputs, or smaller blocks"
         )

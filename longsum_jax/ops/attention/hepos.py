@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 
 def strided_length(length: int, stride: int) -> int:
@@ -21,75 +22,84 @@ def strided_length(length: int, stride: int) -> int:
     return -(-length // stride)
 
 
-def strided_key_mask(mask: Array, heads: int, stride: int) -> Array:
+def strided_key_mask(
+    mask: Bool[AnyArray, "batch length"], heads: int, stride: int
+) -> Bool[Array, "batch heads num_keys"]:
     """Returns the key mask of every head.
 
     Args:
-        mask: bool [batch, length], True on real tokens.
+        mask: True on real tokens.
         heads: number of heads.
-        stride: distance of the positions of one head.
-
-    Returns:
-        bool [batch, heads, ceil(length / stride)].
+        stride: distance of the positions of one head; ``num_keys`` is ceil(length / stride).
     """
     columns = to_blocks(mask, stride)[:, :, np.arange(heads) % stride]
     return columns.swapaxes(1, 2)
 
 
-def project_strided(x: Array, kernel: Array, stride: int) -> Array:
+def project_strided(
+    x: Float[AnyArray, "batch length d_model"],
+    kernel: Float[Array, "d_model heads head_dim"],
+    stride: int,
+) -> Float[Array, "batch num_keys heads head_dim"]:
     """Projects, for each head, the positions that it attends to.
 
     Args:
-        x: [B, L, D].   kernel: [D, H, K].   stride: S >= 1.
+        x: states of all positions.
+        kernel: weights of the projection.
+        stride: distance of the positions of one head, 1 or more.
 
     Returns:
-        [B, ceil(L / S), H, K]; row n of head h is of position n S + h mod S, zero where that is not
-        below L.
+        ceil(length / stride) keys of each head; key n of head h is of position n stride + h mod
+        stride, zero where that is not below length.
     """
     rows = to_blocks(x, stride)
-    parts = []
-    for heads, columns in _groups(kernel.shape[1], stride):
-        grouped = kernel[:, heads].reshape(kernel.shape[0], -1, columns, kernel.shape[2])
-        part = jnp.einsum("bnsd,dgsk->bngsk", rows[:, :, :columns], grouped)
-        parts.append(part.reshape(*part.shape[:2], -1, kernel.shape[2]))
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, 2)
+    d_model, heads, head_dim = kernel.shape
+    outputs = []
+    for group, columns in _head_groups(heads, stride):
+        group_kernel = kernel[:, group].reshape(d_model, -1, columns, head_dim)
+        out = jnp.einsum("bnsd,dgsk->bngsk", rows[:, :, :columns], group_kernel)
+        outputs.append(out.reshape(*out.shape[:2], -1, head_dim))
+    return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)
 
 
 def mix_strided(
-    q: Array, states: Array, mask: Array, stride: int, *, scale: float = 1.0, axes: Axes = ()
-) -> Array:
+    q: Float[Array, "batch query_length heads d_model"],
+    states: Float[AnyArray, "batch length d_model"],
+    mask: Bool[AnyArray, "batch heads 1 num_keys"],
+    stride: int,
+    *,
+    scale: float = 1.0,
+    axes: Axes = (),
+) -> Float[Array, "batch query_length heads d_model"]:
     """Averages, for each head, the states at its positions by softmax(scale q states) in float32.
 
     Args:
-        q: [B, T, H, D], queries in the space of the states.   states: [B, L, D].
-        mask: bool [B, H, 1, ceil(L / S)], ``strided_key_mask`` with an axis for queries.
-        axes: of states that are cut over devices, in parts of whole strides; see
-            ``ops.sequence_sharding``.
+        q: queries in the space of the states.
+        states: states of all positions.
+        mask: ``strided_key_mask`` with an axis for queries.
+        stride: distance of the positions of one head.
+        scale: factor of the products.
+        axes: mesh axes that shard the states, in shards of whole strides
+            (``ops.sequence_sharding``).
 
     Returns:
-        [B, T, H, D] in the type of ``states``; zeros where a head sees nothing.
+        The means in the type of ``states``; zeros where a head has no key.
     """
-    batch, length, _, width = q.shape
+    batch, query_length, heads, d_model = q.shape
     rows = to_blocks(states, stride)
-    parts = []
-    for heads, columns in _groups(q.shape[2], stride):
-        grouped, seen = (
-            q[:, :, heads].reshape(batch, length, -1, columns, width),
-            rows[:, :, :columns],
-        )
-        scores = (
-            jnp.einsum("btgsd,bnsd->bgstn", grouped, seen, preferred_element_type=jnp.float32)
-            * scale
-        )
-        weights = masked_softmax(
-            scores, mask[:, heads].reshape(batch, -1, columns, 1, rows.shape[1]), axes
-        )
-        part = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights.astype(states.dtype), seen), axes)
-        parts.append(part.reshape(batch, length, -1, width))
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, 2)
+    outputs = []
+    for group, columns in _head_groups(heads, stride):
+        group_q = q[:, :, group].reshape(batch, query_length, -1, columns, d_model)
+        keys = rows[:, :, :columns]
+        scores = jnp.einsum("btgsd,bnsd->bgstn", group_q, keys, preferred_element_type=jnp.float32)
+        group_mask = mask[:, group].reshape(batch, -1, columns, 1, rows.shape[1])
+        weights = masked_softmax(scores * scale, group_mask, axes).astype(states.dtype)
+        out = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights, keys), axes)
+        outputs.append(out.reshape(batch, query_length, -1, d_model))
+    return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)
 
 
-def _groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
+def _head_groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
     """Yields groups of heads with the number of columns that a group reads.
 
     The first group has as many heads as fill all columns evenly, the second one the rest.

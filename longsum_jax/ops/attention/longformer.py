@@ -2,96 +2,125 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from longsum_jax.ops.attention.blockwise import Dropout, KeySet, attend_all
+from longsum_jax.ops.attention.blockwise import attend_all
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import local_attention, split_dropout
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 
-def gather_positions(x: Array, indices: Array, axes: Axes = ()) -> Array:
+def gather_positions(
+    x: Shaped[Array, "batch length ..."],
+    indices: Int[AnyArray, "batch num_globals"],
+    axes: Axes = (),
+) -> Shaped[Array, "batch num_globals ..."]:
     """Returns the rows of ``x`` at ``indices``; zeros (False) where the index is negative.
 
     Args:
-        x: [B, L, ...].
-        indices: int [B, G], positions in the full sequence, also where ``axes`` shard it.
+        x: vectors of tokens.
+        indices: positions in the full sequence, also where ``axes`` shard it.
         axes: mesh axes that shard the sequence; every device gets all rows.
-
-    Returns:
-        [B, G, ...].
     """
-    indices = _local_positions(indices, x.shape[1], axes)
-    rows = jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(x, indices)
-    return (
-        sum_over(rows.astype(jnp.int8), axes).astype(bool)
-        if axes and x.dtype == bool
-        else sum_over(rows, axes)
-    )
+    indices = _shard_positions(indices, x.shape[1], axes)
+
+    def gather(x: Array, indices: Array) -> Array:
+        return x.at[indices].get(mode="fill", fill_value=0)
+
+    rows = jax.vmap(gather)(x, indices)
+    if axes and x.dtype == bool:
+        # Devices cannot sum booleans.
+        return sum_over(rows.astype(jnp.int8), axes).astype(bool)
+    return sum_over(rows, axes)
 
 
-def scatter_positions(x: Array, rows: Array, indices: Array, axes: Axes = ()) -> Array:
+def scatter_positions(
+    x: Shaped[Array, "batch length ..."],
+    rows: Shaped[Array, "batch num_globals ..."],
+    indices: Int[AnyArray, "batch num_globals"],
+    axes: Axes = (),
+) -> Shaped[Array, "batch length ..."]:
     """Returns ``x`` with ``rows`` at ``indices``; negative indices are skipped.
 
     Args:
-        x: [B, L, ...].   rows: [B, G, ...].
+        x: vectors of tokens.
+        rows: new values.
         indices, axes: see ``gather_positions``.
     """
-    indices = _local_positions(indices, x.shape[1], axes)
-    return jax.vmap(lambda x, r, i: x.at[i].set(r.astype(x.dtype), mode="drop"))(x, rows, indices)
+    indices = _shard_positions(indices, x.shape[1], axes)
+
+    def scatter(x: Array, rows: Array, indices: Array) -> Array:
+        return x.at[indices].set(rows.astype(x.dtype), mode="drop")
+
+    return jax.vmap(scatter)(x, rows, indices)
 
 
-def _local_positions(indices: Array, length: int, axes: Axes) -> Array:
+def _shard_positions(indices: Array, length: int, axes: Axes) -> Array:
     """Returns positions within this shard, ``length`` for those outside it."""
-    own = indices - first_position(length, axes)
-    return jnp.where((own < 0) | (own >= length), length, own)
+    positions = indices - first_position(length, axes)
+    return jnp.where((positions < 0) | (positions >= length), length, positions)
 
 
 def longformer_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    global_q: Array,
-    global_k: Array,
-    global_v: Array,
-    mask: Array,
-    global_indices: Array,
+    tokens: QKV,
+    global_tokens: QKV,
+    mask: Bool[AnyArray, "batch length"],
+    global_indices: Int[AnyArray, "batch num_globals"],
     *,
-    radius: int | Array,
+    radius: int | Int[AnyArray, ""],
     max_radius: int | None = None,
     block_size: int | None = None,
-    bias: Array | None = None,
+    bias: Float[Array, "heads block_size window"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
-) -> Array:
+) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, from global tokens to everything.
 
     Beltagy et al. 2020, section 3.1. Global tokens have projections of their own. A global token
     inside a window counts once.
 
     Args:
-        q, k, v: [B, L, H, K], projections for local attention.   mask: bool [B, L].
-        global_q: [B, G, H, K], the global query projection of the rows at ``global_indices``
-            (``gather_positions``).
-        global_k, global_v: [B, L, H, K], the global projections of all tokens.
-        global_indices: int [B, G], no index twice in a row; -1, or the index of padding, stands for
+        tokens: projections for local attention, arrays [batch, length, heads, head_dim].
+        global_tokens: projections for global attention: queries [batch, num_globals, heads,
+            head_dim] of the rows at ``global_indices`` (``gather_positions``), keys and values
+            [batch, length, heads, head_dim] of all tokens.
+        mask: True on real tokens.
+        global_indices: positions, none twice in a row; -1, or the index of padding, stands for
             none.
-        radius: half of Hugging Face's ``attention_window``; it, ``max_radius``, ``block_size`` and
-            ``bias`` (of the window; global keys have none) as in ``local_attention``.
+        radius: half of Hugging Face's ``attention_window``; see ``local_attention``.
+        max_radius, block_size, scale, dropout, axes: see ``local_attention``.
+        bias: of the window, see ``local_attention``; global keys have none.
 
     Returns:
-        [B, L, H, K] in the type of ``v``.
+        The attended values in the type of ``tokens.v``; zeros for padding.
     """
+    q, k, v = tokens
     present = gather_positions(mask, global_indices, axes)
     indices = jnp.where(present, global_indices, -1)
+    # Global tokens are keys of every query, so that windows leave them out.
     key_mask = scatter_positions(mask, jnp.zeros_like(present), indices, axes)
-    extra = KeySet(
-        *(gather_positions(x, indices, axes) for x in (k, v)), present[:, None, None, None]
-    )
+    global_k = gather_positions(k, indices, axes)
+    global_v = gather_positions(v, indices, axes)
+    global_keys = KeySet(global_k, global_v, present[:, None, None, None])
     local_dropout, global_dropout = split_dropout(dropout)
-    options = {"radius": radius, "max_radius": max_radius, "block_size": block_size, "bias": bias}
-    options |= {"key_mask": key_mask, "extra": [extra], "dropout": local_dropout}
-    out = local_attention(q, k, v, mask, **options, scale=scale, axes=axes)
-    everything = [KeySet(global_k, global_v, mask[:, None, None, None])]
-    rows = attend_all(global_q, everything, scale=scale, dropout=global_dropout, axes=axes)
+    out = local_attention(
+        q,
+        k,
+        v,
+        mask,
+        radius=radius,
+        max_radius=max_radius,
+        block_size=block_size,
+        bias=bias,
+        key_mask=key_mask,
+        extra=[global_keys],
+        scale=scale,
+        dropout=local_dropout,
+        axes=axes,
+    )
+    all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
+    rows = attend_all(global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes)
     return scatter_positions(out, rows, indices, axes)

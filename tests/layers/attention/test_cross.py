@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers import decoder as transformer
+from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.options import CrossAttentionOptions
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_attention
@@ -87,7 +87,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     decoder, variables = make(config, kind)
     mask = MASK.at[1, 1:].set(False)  # some heads read padding alone
     _, wanted = steps(decoder, variables, mask=mask)
-    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", 0)
+    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
     cache, found = steps(decoder, variables, mask=mask)
     assert all(layer.cross_kv is None for layer in cache.layers)
     assert cache.states.shape == STATES.shape
@@ -111,9 +111,9 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
         assert (layer.self_kv.k.shape, layer.self_kv.v.shape) == ((B, beams, H, K, T),) * 2
     assert get_cross_attention(stack.cross, H).num_keys(stack, L) == keys
     size = 2 * cache.layers[0].cross_kv.k.size * 2 * 4
-    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size)
+    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size)
     assert shapes().layers[0].cross_kv is not None
-    monkeypatch.setattr(transformer, "MAX_CROSS_CACHE_BYTES", size - 1)
+    monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size - 1)
     assert shapes().layers[0].cross_kv is None
 
 

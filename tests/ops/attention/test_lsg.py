@@ -526,7 +526,7 @@ def test_lsh_puts_equal_keys_together():
     sparse = sparse_keys(
         k, v, jnp.ones((1, 16), bool), selection, first_query=k[:, 0], projections=projections
     )
-    seen = np.asarray(sparse.seen[0, :, 0])
+    seen = np.asarray(sparse.mask[0, :, 0])
     means = sorted(np.asarray(sparse.v)[0, seen, 0, 0])
     assert means in ([7.0, 8.0], [7.5])  # apart, or both in one bucket
     assert len(projections) == 2

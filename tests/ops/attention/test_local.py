@@ -1,0 +1,247 @@
+"""Local and transient-global attention against dense attention under masks from loops."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sparse_twins import (
+    LENGTHS,
+    SCALE,
+    B,
+    G,
+    H,
+    K,
+    assert_dropout,
+    assert_equal,
+    assert_linear_memory,
+    dense,
+    make_mask,
+    normal,
+    rows,
+    tokens,
+)
+
+from longsum_jax.errors import InputError
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.local import (
+    block_sums,
+    local_attention,
+    local_block_size,
+    local_distances,
+    side_distances,
+    transient_blocks,
+    transient_global_attention,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+# A window
+
+
+@pytest.mark.parametrize(
+    ("length", "radius", "size"), [(16, 4, 4), (13, 9, 4), (13, 0, 1), (13, 5, None), (7, 9, 4)]
+)
+def test_local_attention(length, radius, size):
+    mask = rows(length)
+    bias = normal(9, H, *local_distances(size or 8, radius).shape)
+    sees = make_mask(
+        length, length, lambda b, h, i, j: mask[b, i] and mask[b, j] and abs(i - j) <= radius
+    )
+    distances = local_distances(size or 8, radius)
+    column = np.zeros((length, length), int)
+    for i, j in np.ndindex(length, length):
+        column[i, j] = next(
+            (w for w, d in enumerate(distances[i % len(distances)]) if d == j - i), 0
+        )
+    row = np.arange(length)[:, None] % len(distances)
+    assert_equal(
+        lambda q, k, v, bias: local_attention(
+            q, k, v, jnp.asarray(mask), radius=radius, block_size=size, bias=bias, scale=SCALE
+        ),
+        lambda q, k, v, bias: dense(q, k, v, sees, bias[None, :, row, column]),
+        [*tokens(length), bias],
+    )
+
+
+def test_local_attention_with_extra_keys_and_fewer_in_the_window():
+    length, radius = 13, 3
+    mask = rows(length)
+    key_mask = mask & (np.arange(length) % 3 != 1)
+    window = make_mask(
+        length, length, lambda b, h, i, j: mask[b, i] and key_mask[b, j] and abs(i - j) <= radius
+    )
+    present = jnp.asarray(np.array([[True, True], [False, True], [True, True]]))
+    everywhere = make_mask(length, G, lambda b, h, i, j: mask[b, i] and bool(present[b, j]))
+
+    def sparse(q, k, v, global_k, global_v):
+        extra = [KeySet(global_k, global_v, present[:, None, None, None])]
+        options = {"key_mask": jnp.asarray(key_mask), "extra": extra, "scale": SCALE}
+        return local_attention(q, k, v, jnp.asarray(mask), radius=radius, **options)
+
+    def twin(q, k, v, global_k, global_v):
+        together = jnp.concatenate([window, everywhere], -1)
+        return dense(
+            q, jnp.concatenate([k, global_k], 1), jnp.concatenate([v, global_v], 1), together
+        )
+
+    assert_equal(sparse, twin, [*tokens(length), normal(5, B, G, H, K), normal(6, B, G, H, K)])
+
+
+def test_a_traced_radius():
+    q, k, v = tokens(13)
+    mask = jnp.asarray(rows(13))
+    run = jax.jit(
+        lambda radius: local_attention(q, k, v, mask, radius=radius, max_radius=7, scale=SCALE)
+    )
+    known = jax.jit(
+        lambda radius: local_attention(q, k, v, mask, radius=radius, scale=SCALE),
+        static_argnums=0,
+    )
+    for radius in (2, 7):
+        expected = known(radius)
+        np.testing.assert_allclose(run(radius), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_of_another_length_changes_nothing():
+    q, k, v = tokens(13)
+    longer = [jnp.pad(x, ((0, 0), (0, 9), (0, 0), (0, 0)), constant_values=50.0) for x in (q, k, v)]
+    mask = jnp.asarray(rows(13))
+    attend = jax.jit(functools.partial(local_attention, radius=3))
+    out = attend(q, k, v, mask)
+    padded = attend(*longer, jnp.pad(mask, ((0, 0), (0, 9))))
+    np.testing.assert_allclose(padded[:, :13], out, rtol=1e-5, atol=1e-6)
+    assert not np.asarray(padded)[:, 13:].any()
+
+
+def test_the_layout_of_a_window():
+    assert [local_block_size(radius) for radius in (0, 5, 127, 256)] == [8, 8, 128, 256]
+    np.testing.assert_array_equal(
+        local_distances(2, 1), [[-2, -1, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2]]
+    )
+    assert local_distances(128, 127).shape == (128, 384)
+    assert local_distances(4, 5).shape == (4, 20)
+
+
+def test_outputs_have_the_type_of_the_values():
+    q, k, v = (x.astype(jnp.bfloat16) for x in tokens(13))
+    out = jax.eval_shape(
+        functools.partial(local_attention, radius=3), q, k, v, jnp.asarray(rows(13))
+    )
+    assert out.dtype == jnp.bfloat16
+
+
+# LongT5
+
+
+@pytest.mark.parametrize("length", [1, 3, 8, 13])
+def test_blocks_of_transient_globals(length):
+    size, lengths = 4, [length, max(1, length - 5), min(3, length), 0]
+    mask = np.arange(length) < np.array(lengths)[:, None]
+    ids, present = transient_blocks(jnp.asarray(mask), size)
+    for b, num_tokens in enumerate(lengths):
+        full = num_tokens // size
+        expected = [min(i // size, full - 1) if i < num_tokens else -1 for i in range(length)]
+        np.testing.assert_array_equal(ids[b], expected)
+        np.testing.assert_array_equal(present[b], [g < full for g in range(length // size)])
+
+
+def test_block_sums_equal_loops():
+    x, ids = normal(0, 2, 7, 3), np.array([[0, 0, 1, 1, 1, -1, -1], [-1, 2, 0, 0, 5, 2, 2]])
+    expected = np.zeros((2, 3, 3))
+    for b, i in np.ndindex(ids.shape):
+        if 0 <= ids[b, i] < 3:
+            expected[b, ids[b, i]] += np.asarray(x)[b, i]
+    np.testing.assert_allclose(block_sums(x, jnp.asarray(ids), 3), expected, rtol=1e-5, atol=1e-6)
+    assert block_sums(x.astype(jnp.bfloat16), jnp.asarray(ids), 3).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_transient_global_attention(length):
+    mask, size, radius = rows(length), 4, 3
+    ids, present = (np.asarray(x) for x in transient_blocks(jnp.asarray(mask), size))
+    count = length // size
+    window = make_mask(
+        length, length, lambda b, h, i, j: mask[b, i] and mask[b, j] and abs(i - j) <= radius
+    )
+    everywhere = make_mask(length, count, lambda b, h, i, g: mask[b, i] and present[b, g])
+    sees = jnp.concatenate([window, everywhere], -1)
+    entry = {distance: i for i, distance in enumerate(side_distances(count))}
+    column = np.zeros((B, length, count), int)
+    for b, i, g in np.ndindex(column.shape):
+        column[b, i, g] = entry[g - ids[b, i]]
+
+    def sparse(q, k, v, global_k, global_v, side):
+        global_keys = KeySet(global_k, global_v, jnp.asarray(present)[:, None, None, None])
+        arrays = (QKV(q, k, v), jnp.asarray(mask), jnp.asarray(ids), global_keys)
+        options = {"radius": radius, "side_bias": side, "scale": SCALE}
+        return transient_global_attention(*arrays, **options)
+
+    def twin(q, k, v, global_k, global_v, side):
+        bias = jnp.pad(jnp.moveaxis(side[:, column], 0, 1), ((0, 0),) * 3 + ((length, 0),))
+        return dense(
+            q, jnp.concatenate([k, global_k], 1), jnp.concatenate([v, global_v], 1), sees, bias
+        )
+
+    arrays = [
+        *tokens(length),
+        normal(5, B, count, H, K),
+        normal(6, B, count, H, K),
+        normal(7, H, 2 * count),
+    ]
+    assert_equal(sparse, twin, arrays)
+
+
+# Memory, dropout and errors
+
+
+def make_local(length):
+    mask = jnp.ones((1, length), bool)
+    return functools.partial(local_attention, mask=mask, radius=64)
+
+
+def make_transient_global(length):
+    mask = jnp.ones((1, length), bool)
+    ids, present = transient_blocks(mask, 16)
+    num_globals = length // 16
+
+    def attend(q, k, v, **options):
+        shape = (1, num_globals, *k.shape[2:])
+        global_keys = KeySet(jnp.ones(shape), jnp.ones(shape), present[:, None, None, None])
+        side_bias = jnp.zeros((q.shape[2], 2 * num_globals))
+        arrays = (QKV(q, k, v), mask, ids, global_keys)
+        return transient_global_attention(*arrays, radius=63, side_bias=side_bias, **options)
+
+    return attend
+
+
+MAKERS = {"local": make_local, "transient_global": make_transient_global}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_memory_grows_with_the_length_not_with_its_square(name, monkeypatch):
+    assert_linear_memory(MAKERS[name], monkeypatch)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_dropout_reaches_every_weight_and_follows_its_key(name):
+    assert_dropout(MAKERS[name](256))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radius": -1}, "the attention radius is -1; it must be 0 or more tokens"),
+        (
+            {"radius": 3, "block_size": 0},
+            "the attention block size is 0; it must be 1 or more tokens",
+        ),
+    ],
+)
+def test_impossible_sizes(options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        local_attention(*tokens(13), jnp.asarray(rows(13)), **options)

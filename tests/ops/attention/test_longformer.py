@@ -1,0 +1,119 @@
+"""Longformer attention against dense attention under masks from loops."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sparse_twins import (
+    SCALE,
+    B,
+    H,
+    K,
+    assert_dropout,
+    assert_equal,
+    assert_linear_memory,
+    dense,
+    distance_bias,
+    make_mask,
+    normal,
+    rows,
+    tokens,
+)
+
+from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.local import local_attention, local_distances
+from longsum_jax.ops.attention.longformer import (
+    gather_positions,
+    longformer_attention,
+    scatter_positions,
+)
+
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
+
+def test_gather_and_scatter_leave_out_absent_positions():
+    x, indices = np.arange(1, 11).reshape(2, 5), jnp.array([[3, -1], [-1, 0]])
+    np.testing.assert_array_equal(gather_positions(jnp.asarray(x), indices), [[4, 0], [0, 6]])
+    out = scatter_positions(jnp.asarray(x), jnp.array([[40, 99], [99, 60]]), indices)
+    np.testing.assert_array_equal(out, [[1, 2, 3, 40, 5], [60, 7, 8, 9, 10]])
+
+
+@pytest.mark.parametrize(("length", "traced"), [(16, False), (13, True), (3, False)])
+def test_longformer_attention(length, traced):
+    mask, radius = rows(length), 3
+    # Two global tokens, one and an index of padding, padding alone.
+    indices = np.array([[length - 1, -1, 0], [0, length - 1, -1], [0, -1, -1]])
+    is_global = np.array(
+        [[j in indices[b] and mask[b, j] for j in range(length)] for b in range(B)]
+    )
+
+    def sees(b, h, i, j):
+        return mask[b, i] and (is_global[b, j] or (mask[b, j] and abs(i - j) <= radius))
+
+    local = make_mask(length, length, sees)
+    everything = make_mask(length, length, lambda b, h, i, j: mask[b, i] and mask[b, j])
+    sizes = {"radius": jnp.asarray(radius), "max_radius": 6} if traced else {"radius": radius}
+
+    def sparse(q, k, v, global_q, global_k, global_v):
+        global_q = gather_positions(global_q, jnp.asarray(indices))
+        where = (jnp.asarray(mask), jnp.asarray(indices))
+        triples = QKV(q, k, v), QKV(global_q, global_k, global_v)
+        return longformer_attention(*triples, *where, **sizes, scale=SCALE)
+
+    def twin(q, k, v, global_q, global_k, global_v):
+        by_globals = dense(global_q, global_k, global_v, everything)
+        return jnp.where(is_global[..., None, None], by_globals, dense(q, k, v, local))
+
+    assert_equal(sparse, twin, tokens(length, count=6))
+
+
+def test_longformer_attention_without_global_tokens_is_local_attention():
+    q, k, v = tokens(13)
+    mask = jnp.asarray(rows(13))
+    attend = jax.jit(functools.partial(longformer_attention, radius=3))
+    out = attend(QKV(q, k, v), QKV(q[:, :0], k, v), mask, jnp.zeros((B, 0), int))
+    expected = jax.jit(functools.partial(local_attention, radius=3))(q, k, v, mask)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bias_acts_inside_the_window_alone():
+    length = 29
+    mask = jnp.ones((B, length), bool)
+    q, k, v = tokens(length)
+    nobody = jnp.full((B, 1), -1)
+    absent = QKV(normal(5, B, 1, H, K), *tokens(length, first=6, count=2))
+
+    def sparse(table):
+        bias = table[:, jnp.asarray(local_distances(8, 5)) + length]
+        options = {"radius": 5, "block_size": 8, "scale": SCALE, "bias": bias}
+        return longformer_attention(QKV(q, k, v), absent, mask, nobody, **options)
+
+    def in_window(i, j):
+        return abs(i - j) <= 5
+
+    def twin(table):
+        sees = make_mask(length, length, lambda b, h, i, j: in_window(i, j))
+        return dense(q, k, v, sees, distance_bias(table, in_window))
+
+    assert_equal(sparse, twin, [normal(9, H, 2 * length)])
+
+
+def make_longformer(length):
+    mask = jnp.ones((1, length), bool)
+    first = jnp.zeros((1, 1), int)
+
+    def attend(q, k, v, **options):
+        triples = QKV(q, k, v), QKV(q[:, :1], k, v)
+        return longformer_attention(*triples, mask, first, radius=64, **options)
+
+    return attend
+
+
+def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
+    assert_linear_memory(make_longformer, monkeypatch)
+
+
+def test_dropout_reaches_every_weight_and_follows_its_key():
+    assert_dropout(make_longformer(256))
