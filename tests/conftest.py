@@ -55,7 +55,8 @@ CHECKED_ROOMS = (
     "longsum_jax.ops.masking",
     "longsum_jax.ops.memory",
     "longsum_jax.ops.positions",
-    "longsum_jax.ops.ssm",
+    "longsum_jax.ops.ssm.kernel",
+    "longsum_jax.ops.ssm.phases",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 

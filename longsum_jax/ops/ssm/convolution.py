@@ -182,7 +182,7 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
     return _channels_within(per_channel, shape)
 
 
-def _channels_within(per_channel: float, shape: tuple[int, ...]) -> int:
+def _channels_within(per_channel: int | float, shape: tuple[int, ...]) -> int:
     least = MIN_BLOCK_BYTES.get(jax.default_backend(), _MIN_BLOCK_BYTES_ELSEWHERE)
     budget = max(least, math.prod(shape) // 2)
     return max(1, min(shape[2], int(budget // per_channel)))
