@@ -392,10 +392,13 @@ def test_up_to_two_blocks_everything_is_seen(length, causal):
 
 
 def check_gradients(function, twin, arrays, mask):
-    loss = lambda out: jnp.sin(out[0][mask]).sum() + jnp.sin(out[1]).sum()  # noqa: E731
-    gradient = lambda function: jax.jit(jax.grad(lambda *x: loss(function(*x)), tuple(range(6))))(
-        *arrays
-    )
+    def gradient(function):
+        def loss(*arrays):
+            text, tokens = function(*arrays)
+            return jnp.sin(text[mask]).sum() + jnp.sin(tokens).sum()
+
+        return jax.jit(jax.grad(loss, tuple(range(6))))(*arrays)
+
     for x, y in zip(gradient(function), gradient(twin), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
@@ -468,7 +471,10 @@ def test_keys_may_be_hidden_that_are_no_padding():
 def test_no_sparse_keys_is_the_same_whatever_says_so():
     arrays, mask = make_arrays(43)
     options = [{"sparsity_type": "none"}, {"sparse_block_size": 0}, {"sparsity_factor": 0}]
-    call = lambda option: jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))(*arrays)
+
+    def call(option):
+        return jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))(*arrays)
+
     first, *others = map(call, options)
     for other in others:
         assert_same(other, first, mask, atol=0)
