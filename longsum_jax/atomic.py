@@ -45,7 +45,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Gives a directory to fill, which takes the name ``target`` when the block ends.
+    """Yields a directory to fill, which takes the name ``target`` when the block ends.
 
     Args:
         target: does not exist, or is an empty directory; its parents are made.
@@ -65,7 +65,7 @@ def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_directory(target: Path) -> Iterator[Path]:
-    """Gives an empty directory beside ``target``, on its file system, and removes it at the end.
+    """Yields an empty directory beside ``target``, on its file system, and removes it at the end.
 
     Raises:
         OSError: the directory or the parents of ``target`` cannot be made.

@@ -48,7 +48,14 @@ CHECKED_ROOMS = (
     "longsum_jax.ops.attention.hepos",
     "longsum_jax.ops.attention.local",
     "longsum_jax.ops.attention.longformer",
+    "longsum_jax.ops.attention.lsg",
+    "longsum_jax.ops.attention.lsg_selection",
     "longsum_jax.ops.attention.staggered",
+    "longsum_jax.ops.losses",
+    "longsum_jax.ops.masking",
+    "longsum_jax.ops.memory",
+    "longsum_jax.ops.positions",
+    "longsum_jax.ops.ssm",
 )
 install_import_hook(CHECKED_ROOMS, "beartype.beartype")
 

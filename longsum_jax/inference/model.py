@@ -83,7 +83,7 @@ class Model:
         self.auxiliary = auxiliary or AuxiliaryModels()
 
     def __repr__(self) -> str:
-        """Says family, parameters, attention, longest input and dtype in one line."""
+        """Returns family, parameters, attention, longest input and dtype in one line."""
         about = [
             self.family.name,
             f"{_short_count(self.num_parameters)} parameters",

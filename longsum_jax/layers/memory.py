@@ -118,11 +118,12 @@ class Memory(nn.Module):
     """The base of both memories; subclasses say how to ``write`` a segment.
 
     Attributes:
-        self_attention: the self-attention of the layer.
+        self_attention: the self-attention of the layer, or the state-space layer in its place. The
+            compressive memory needs the maps of a ``MultiHeadAttention``.
     """
 
     stack: StackConfig
-    self_attention: MultiHeadAttention
+    self_attention: nn.Module
 
     def write(
         self,

@@ -20,6 +20,7 @@ from .attention.linformer import compress_length as compress_length
 from .attention.local import local_attention as local_attention
 from .attention.local import transient_global_attention as transient_global_attention
 from .attention.longformer import longformer_attention as longformer_attention
+from .attention.lsg import LsgSpec as LsgSpec
 from .attention.lsg import lsg_attention as lsg_attention
 from .attention.lsg_selection import sparse_keys as sparse_keys
 from .attention.lsh import lsh_attention as lsh_attention

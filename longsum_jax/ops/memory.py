@@ -2,44 +2,46 @@
 section 3.1).
 
 The authors published no code; numbers of equations are those of the paper, and choices that it
-leaves open are arguments. A memory has m slots of width D, and a mask ``valid`` of the slots that
-hold a state; the others are never read.
+leaves open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
+``valid`` of the slots that hold a state; the others are never read.
 """
 
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 Overflow = Literal["left_pad", "floor"]
 
 
-def right_aligned(x: Array, valid: Array) -> tuple[Array, Array]:
+def right_aligned(
+    x: Float[AnyArray, "batch length d_model"], valid: Bool[AnyArray, "batch length"]
+) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch length"]]:
     """Moves the valid entries of every row to its end, in their order, after zeros.
 
-    Args:
-        x: [B, L, D].   valid: bool [B, L].
-
     Returns:
-        [B, L, D] and bool [B, L].
+        The entries and their mask.
     """
     order = jnp.argsort(valid, axis=1, stable=True)  # False sorts before True
     valid = jnp.take_along_axis(valid, order, 1)
-    return jnp.where(valid[..., None], jnp.take_along_axis(x, order[..., None], 1), 0), valid
+    mask = valid[..., None]
+    x = jnp.take_along_axis(x, order[..., None], 1)
+    return jnp.where(mask, x, 0), valid
 
 
 def compressive_update(
-    memory: Array,
-    valid: Array,
-    hidden: Array,
-    hidden_valid: Array,
-    kernel: Array,
-    bias: Array,
+    memory: Float[AnyArray, "batch slots d_model"],
+    valid: Bool[AnyArray, "batch slots"],
+    hidden: Float[AnyArray, "batch length d_model"],
+    hidden_valid: Bool[AnyArray, "batch length"],
+    kernel: Float[AnyArray, "stride d_model d_model"],
+    bias: Float[AnyArray, " d_model"],
     *,
     overflow: Overflow = "left_pad",
-) -> tuple[Array, Array]:
+) -> tuple[Float[Array, "batch slots d_model"], Bool[Array, "batch slots"]]:
     """Updates a memory with the states of a segment and compresses the older ones (eq. 3-6).
 
     Rae et al. 2020.
@@ -49,105 +51,132 @@ def compressive_update(
     over padded rows would let it).
 
     Args:
-        memory: [B, m, D].   valid: bool [B, m].
-        hidden: the segment's states [B, L, D].   hidden_valid: bool [B, L].
-        kernel: [r, D, D] of a convolution with stride r.   bias: [D].
-        overflow: what becomes of states that fall out when their number is no multiple of r.
-            "left_pad" puts zeros before the oldest; "floor" drops the newest that fill no stride,
-            as a convolution without padding does.
+        memory: values of the slots.
+        valid: True on slots that hold a state.
+        hidden: states of the segment.
+        hidden_valid: True on its real tokens.
+        kernel, bias: parameters of a convolution with a stride of its width.
+        overflow: treatment of the states that leave the newest half when their number is no
+            multiple of the stride. "left_pad" puts zeros before the oldest; "floor" drops the
+            newest that fill no stride, as a convolution without padding does.
 
     Returns:
-        The new memory and its validity.
+        The new memory and its mask.
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
     states, states_valid = newest_states(memory, valid, hidden, hidden_valid)
-    new, new_valid = compress(
-        states[:, :length], states_valid[:, :length], kernel, bias, overflow=overflow
-    )
+    old, old_valid = states[:, :length], states_valid[:, :length]
+    new, new_valid = compress(old, old_valid, kernel, bias, overflow=overflow)
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
-    compressed, compressed_valid = right_aligned(
-        compressed, jnp.concatenate([valid[:, :half], new_valid], 1)
-    )
+    compressed_valid = jnp.concatenate([valid[:, :half], new_valid], 1)
+    compressed, compressed_valid = right_aligned(compressed, compressed_valid)
     start = compressed.shape[1] - half
-    return (
-        jnp.concatenate([compressed[:, start:], states[:, length:]], 1),
-        jnp.concatenate([compressed_valid[:, start:], states_valid[:, length:]], 1),
-    )
+    memory = jnp.concatenate([compressed[:, start:], states[:, length:]], 1)
+    valid = jnp.concatenate([compressed_valid[:, start:], states_valid[:, length:]], 1)
+    return memory, valid
 
 
 def newest_states(
-    memory: Array, valid: Array, hidden: Array, hidden_valid: Array
-) -> tuple[Array, Array]:
+    memory: Float[AnyArray, "batch slots d_model"],
+    valid: Bool[AnyArray, "batch slots"],
+    hidden: Float[AnyArray, "batch length d_model"],
+    hidden_valid: Bool[AnyArray, "batch length"],
+) -> tuple[Float[Array, "batch num_states d_model"], Bool[Array, "batch num_states"]]:
     """Joins the uncompressed states of a memory and those of a segment, right-aligned.
 
     Args:
         memory, valid, hidden, hidden_valid: see ``compressive_update``.
 
     Returns:
-        [B, m / 2 + L, D] and their validity; the first L are those that leave the newest half.
+        slots / 2 + length states and their mask; the first ``length`` leave the newest half.
     """
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
-    return right_aligned(states, jnp.concatenate([valid[:, half:], hidden_valid], 1))
+    states_valid = jnp.concatenate([valid[:, half:], hidden_valid], 1)
+    return right_aligned(states, states_valid)
 
 
 def compress(
-    x: Array, valid: Array, kernel: Array, bias: Array, *, overflow: Overflow = "left_pad"
-) -> tuple[Array, Array]:
-    """Compresses every r right-aligned states to one.
+    x: Float[AnyArray, "batch length d_model"],
+    valid: Bool[AnyArray, "batch length"],
+    kernel: Float[AnyArray, "stride d_model d_model"],
+    bias: Float[AnyArray, " d_model"],
+    *,
+    overflow: Overflow = "left_pad",
+) -> tuple[Float[Array, "batch num_compressed d_model"], Bool[Array, "batch num_compressed"]]:
+    """Compresses every ``stride`` right-aligned states to one.
 
     Args:
-        x: [B, L, D].   valid: bool [B, L].
+        x: the states.
+        valid: True on states that hold a token.
         kernel, bias, overflow: see ``compressive_update``.
 
     Returns:
-        [B, ceil(L / r), D] and bool [B, ceil(L / r)].
+        ceil(length / stride) states and their mask.
     """
     stride = kernel.shape[0]
     if overflow == "floor":
         x, valid = _without_newest(x, valid, valid.sum(1) % stride)
     front = -x.shape[1] % stride
-    x = jnp.pad(jnp.where(valid[..., None], x, 0), ((0, 0), (front, 0), (0, 0)))
+    x = jnp.where(valid[..., None], x, 0)
+    x = jnp.pad(x, ((0, 0), (front, 0), (0, 0)))
     x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
     out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
     return jnp.where(valid[..., None], out, 0), valid
 
 
-def reconstruction_error(seen: Array, wanted: Array, queries: Array, keys: Array) -> Array:
+def reconstruction_error(
+    compressed_out: Float[AnyArray, "batch length heads head_dim"],
+    exact_out: Float[AnyArray, "batch length heads head_dim"],
+    query_mask: Bool[AnyArray, "batch length"],
+    key_mask: Bool[AnyArray, "batch key_length"],
+) -> Float[Array, ""]:
     """Computes the loss of attention to compressed states against attention to the states.
 
     Rae et al. 2020, algorithm 2, as a mean of squares over all entries of queries with a key.
 
     Args:
-        seen: [B, L, H, K], outputs of attention to the compressed states.
-        wanted: [B, L, H, K], outputs of attention to the states that they replace.
-        queries, keys: bool [B, L], True on valid queries and keys.
+        compressed_out: outputs of attention to the compressed states.
+        exact_out: outputs of attention to the states that they replace.
+        query_mask, key_mask: True on valid queries and keys.
 
     Returns:
         float32 scalar.
     """
-    counted = (queries & keys.any(1, keepdims=True)).astype(jnp.float32)
-    errors = jnp.square(seen.astype(jnp.float32) - wanted.astype(jnp.float32)).mean((2, 3))
-    return (errors * counted).sum() / jnp.maximum(counted.sum(), 1.0)
+    weights = (query_mask & key_mask.any(1, keepdims=True)).astype(jnp.float32)
+    differences = compressed_out.astype(jnp.float32) - exact_out.astype(jnp.float32)
+    errors = jnp.square(differences).mean((2, 3))
+    return (errors * weights).sum() / jnp.maximum(weights.sum(), 1.0)
 
 
-def _without_newest(x: Array, valid: Array, count: Array) -> tuple[Array, Array]:
-    """Shifts rows to the right by ``count`` [B], so that the newest entries drop out."""
+def _without_newest(
+    x: AnyArray, valid: AnyArray, count: Int[AnyArray, " batch"]
+) -> tuple[Array, Array]:
+    """Shifts rows to the right by ``count``, so that the newest entries drop out."""
     source = jnp.arange(x.shape[1]) - count[:, None]
-    kept = jnp.maximum(source, 0)
-    valid = jnp.take_along_axis(valid, kept, 1) & (source >= 0)
-    return jnp.take_along_axis(x, kept[..., None], 1), valid
+    index = jnp.maximum(source, 0)
+    valid = jnp.take_along_axis(valid, index, 1) & (source >= 0)
+    return jnp.take_along_axis(x, index[..., None], 1), valid
 
 
-def gated_update(memory: Array, update: Array, gate: Array, changed: Array) -> Array:
-    """Computes M = G U + (1 - G) M with U = tanh(update), G = sigmoid(gate) (eq. 10-12), in
-    float32.
+def gated_update(
+    memory: Float[AnyArray, "batch slots d_model"],
+    update: Float[AnyArray, "batch slots d_model"],
+    gate: Float[AnyArray, "batch slots d_model"],
+    changed: Bool[AnyArray, " batch"],
+) -> Float[Array, "batch slots d_model"]:
+    """Computes M = G U + (1 - G) M in float32, with U = tanh(update) and G = sigmoid(gate).
+
+    Equations 10 to 12.
 
     Args:
-        memory, update, gate: [B, m, D].
-        changed: bool [B]; other rows keep their memory, because they had nothing to read.
+        memory: M, the values of the slots.
+        update, gate: U and G before their activation functions.
+        changed: True on rows to update; other rows keep their memory, because their segment had no
+            tokens.
     """
-    g, u = jax.nn.sigmoid(gate.astype(jnp.float32)), jnp.tanh(update.astype(jnp.float32))
+    g = jax.nn.sigmoid(gate.astype(jnp.float32))
+    u = jnp.tanh(update.astype(jnp.float32))
     memory = memory.astype(jnp.float32)
     return jnp.where(changed[:, None, None], g * u + (1 - g) * memory, memory)

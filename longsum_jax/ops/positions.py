@@ -4,46 +4,48 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from longsum_jax.ops.ssm.phases import cis
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 
-def sinusoidal_positions(positions: Array, frequencies: np.ndarray) -> Array:
+def sinusoidal_positions(
+    positions: Int[AnyArray, "*shape"], frequencies: Float[np.ndarray, " half_d_model"]
+) -> Float[Array, "*shape d_model"]:
     """Computes sin(p w), then cos(p w), for every position p and frequency w.
 
     Vaswani et al. 2017, section 3.5, with all sines before all cosines.
 
     Args:
-        positions: int [...], from 0 to 2**20.
-        frequencies: radians per position, float64 [D / 2].
+        positions: from 0 to 2**20.
+        frequencies: radians per position, float64 [d_model / 2].
 
     Returns:
-        float32 [..., D], off by less than 1e-6 everywhere: single precision would lose 1e-3 at
-        16,384.
+        float32, off by less than 1e-6 everywhere: single precision would lose 1e-3 at 16,384.
     """
     turns = np.asarray(frequencies, np.float64) / (2 * math.pi) % 1.0
     fixed = np.floor(turns * 2.0**48).astype(np.uint64)
-    high, low = (
-        (fixed >> np.uint64(16)).astype(np.uint32),
-        (fixed & np.uint64(0xFFFF)).astype(np.uint32),
-    )
-    waves = cis(
-        jnp.zeros(len(turns)),
-        jnp.asarray(high),
-        jnp.asarray(low),
-        positions[..., None].astype(jnp.int32),
-    )
+    high = (fixed >> np.uint64(16)).astype(np.uint32)
+    low = (fixed & np.uint64(0xFFFF)).astype(np.uint32)
+    theta = jnp.zeros(len(turns))  # there are no gradients
+    steps = positions[..., None].astype(jnp.int32)
+    waves = cis(theta, jnp.asarray(high), jnp.asarray(low), steps)
     return jnp.concatenate([waves.imag, waves.real], axis=-1)
 
 
-def pegasus_frequencies(d_model: int) -> np.ndarray:
-    """Returns 10000**(-2 i / D) radians per position, [D / 2], as PEGASUS and Vaswani et al.
-    2017."""
+def pegasus_frequencies(d_model: int) -> Float[np.ndarray, " half_d_model"]:
+    """Returns 10000**(-2 i / d_model) radians per position, i = 0 to d_model / 2 - 1.
+
+    As in PEGASUS and Vaswani et al. 2017.
+    """
     return 10000.0 ** (-2 * np.arange(d_model // 2) / d_model)
 
 
-def pegasus_x_frequencies(d_model: int) -> np.ndarray:
-    """Returns 10000**(-i / (D / 2 - 1)) radians per position, [D / 2], as PEGASUS-X."""
+def pegasus_x_frequencies(d_model: int) -> Float[np.ndarray, " half_d_model"]:
+    """Returns 10000**(-i / (d_model / 2 - 1)) radians per position, i = 0 to d_model / 2 - 1.
+
+    As in PEGASUS-X.
+    """
     half = d_model // 2
     return 10000.0 ** (-np.arange(half) / max(half - 1, 1))

@@ -132,7 +132,7 @@ class LsgContext(Context):
         """Draws random directions for every layer: new ones in each training step, always the same
         ones otherwise."""
         stack, selection = self.stack, selection_of(self.stack.options)
-        if selection is None or selection.kind != "lsh":
+        if selection is None or selection.sparsity_type != "lsh":
             return ()
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
 

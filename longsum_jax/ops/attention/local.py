@@ -65,7 +65,7 @@ def local_attention(
         bias: added to the scores of the window, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
-        extra: more keys, with masks and biases of their own.
+        extra: more keys, for all tokens or for each block (``KeySet``), with masks and biases.
         scale: factor of the products.
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole

@@ -1,9 +1,8 @@
 """Sparse keys of LSG attention: the text, shorter by a factor, for every head on its own.
 
-How a group of tokens becomes fewer keys is called a selection (Condevaux and Harispe 2022, section
-3.2): some of the tokens (by ``norm``, ``stride``, ``block_stride``), means of neighbours
-(``pooling``, ``bos_pooling``), or means of tokens that are alike (``lsh``). Selected keys stay in
-the order of the text.
+A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer keys: some
+of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors (``pooling``,
+``bos_pooling``), or means of similar tokens (``lsh``). Selected keys stay in the order of the text.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from longsum_jax.ops.attention.dense import masked_softmax
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 SparsityType = Literal["none", "norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling"]
 SELECTIONS: tuple[str, ...] = get_args(SparsityType)
@@ -25,15 +25,15 @@ class Selection(NamedTuple):
     """Static options of the selection of sparse keys.
 
     Attributes:
-        kind: one of ``SELECTIONS``.
-        factor: f, tokens per sparse key; it divides ``block_size``.
-        block_size: C; lengths are multiples of it.
+        sparsity_type: one of ``SELECTIONS``.
+        factor: tokens per sparse key; it divides ``block_size``.
+        block_size: tokens of a block; lengths are multiples of it.
         chunk: tokens among which ``norm`` and ``lsh`` choose, see ``chunk_size``.
-        reference_quirks: ``bos_pooling`` shows groups that are padding alone, as the published code
-            does.
+        reference_quirks: ``bos_pooling`` makes keys of groups that are padding alone, as the
+            published code does.
     """
 
-    kind: SparsityType
+    sparsity_type: SparsityType
     factor: int
     block_size: int
     chunk: int
@@ -46,197 +46,218 @@ class Selection(NamedTuple):
 
 
 class SparseKeys(NamedTuple):
-    """Keys and values [B, L / f, H, K]; ``seen`` bool [B, L / f, H or 1], True where there is a
-    real token in one."""
+    """Sparse keys and values; the mask is True on those with a real token.
 
-    k: Array
-    v: Array
-    seen: Array
+    ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same mask in all heads.
+    """
+
+    k: Float[Array, "batch num_keys heads head_dim"]
+    v: Float[Array, "batch num_keys heads head_dim"]
+    mask: Bool[Array, "batch num_keys mask_heads"]
 
 
 def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
     """Returns the number of tokens among which ``norm`` and ``lsh`` choose.
 
-    It is min(C, S), or the next smaller size that fits.
-
-    It is a multiple of the factor and divides the block, so that no chunk reaches into a block in
-    which it is not used.
+    It is min(block_size, sparse_block_size), or the next smaller size that fits: a multiple of the
+    factor that divides the block, so that no chunk reaches into a block in which it is not used.
     """
-    step, wanted = block_size // factor, max(1, min(block_size, sparse_block_size) // factor)
-    return factor * max(size for size in range(1, min(step, wanted) + 1) if step % size == 0)
+    step = block_size // factor
+    largest = max(1, min(block_size, sparse_block_size) // factor)
+    return factor * max(size for size in range(1, min(step, largest) + 1) if step % size == 0)
 
 
 def sparse_keys(
-    k: Array,
-    v: Array,
-    seen: Array,
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
     selection: Selection,
     *,
-    first_query: Array,
+    first_query: Float[AnyArray, "batch heads head_dim"],
     scale: float = 1.0,
-    projections: Sequence[Array] = (),
+    projections: Sequence[Float[AnyArray, "heads head_dim _"]] = (),
 ) -> SparseKeys:
     """Makes the sparse keys of a text (section 3.2; ``bos_pooling`` is in the published code only).
 
     Args:
-        k, v: [B, L, H, K], L a multiple of the block size.
-        seen: bool [B, L], False on padding.
+        k, v: keys and values; the length is a multiple of the block size.
+        mask: False on padding.
         selection: type and sizes.
-        first_query: [B, H, K], the query of the first token, by which ``bos_pooling`` weighs.
-        scale: factor of its products.
+        first_query: query of the first token, which gives ``bos_pooling`` its weights.
+        scale: factor of the products with it.
         projections: random directions of ``lsh``, see ``lsh_projections``.
-
-    Returns:
-        SparseKeys; one without any real token is not seen.
     """
     if selection.factor == 1:
-        return SparseKeys(k, v, seen[..., None])
-    kind = selection.kind
-    if kind == "lsh" and selection.clusters >= 2:
-        return _clusters(k, v, seen, selection, projections)
-    if kind in (
-        "bos_pooling",
-        "lsh",
-    ):  # a single cluster has no directions to differ in; published as it is here
-        return _bos_pooled(k, v, seen, selection, first_query, scale)
-    if kind == "norm":
-        return _largest(k, v, seen, selection)
-    if kind == "pooling":
-        return _pooled(k, v, seen, selection.factor)
-    return _strided(k, v, seen, *_offsets(selection, k.shape[2]))
+        return SparseKeys(k, v, mask[..., None])
+    sparsity_type = selection.sparsity_type
+    if sparsity_type == "lsh" and selection.clusters >= 2:
+        return _clusters(k, v, mask, selection, projections)
+    # A single cluster of "lsh" has no directions to choose from; the published code pools, too.
+    if sparsity_type in ("bos_pooling", "lsh"):
+        return _bos_pooled(k, v, mask, selection, first_query, scale)
+    if sparsity_type == "norm":
+        return _largest(k, v, mask, selection)
+    if sparsity_type == "pooling":
+        return _pooled(k, v, mask, selection.factor)
+    return _strided(k, v, mask, *_offsets(selection, k.shape[2]))
 
 
-def _groups(x: Array, size: int) -> Array:
-    """[B, L, ...] -> [B, L / size, size, ...]"""
+def _groups(
+    x: Shaped[AnyArray, "batch length ..."], size: int
+) -> Shaped[AnyArray, "batch num_groups group_size ..."]:
+    """Splits a sequence into groups of ``size`` tokens."""
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
-def _in_line(x: Array) -> Array:
-    """[B, N, C, ...] -> [B, N C, ...]"""
+def _join_groups(
+    x: Shaped[AnyArray, "batch num_groups group_size ..."],
+) -> Shaped[AnyArray, "batch length ..."]:
+    """Joins groups to a sequence: the inverse of ``_groups``."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
-def _largest(k: Array, v: Array, seen: Array, selection: Selection) -> SparseKeys:
+def _largest(k: AnyArray, v: AnyArray, mask: AnyArray, selection: Selection) -> SparseKeys:
     """Selects the keys of largest norm in each chunk; padding comes last."""
-    k, v, seen = (_groups(x, selection.chunk) for x in (k, v, seen[..., None]))
+    k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
-    _, index = lax.top_k(jnp.where(seen, squares, -1).swapaxes(2, 3), selection.clusters)
-    index = jnp.sort(index, axis=-1).swapaxes(2, 3)  # [B, N, clusters, H]
-    take = lambda x: _in_line(jnp.take_along_axis(x, index[..., None], axis=2))  # noqa: E731
-    seen = jnp.broadcast_to(seen, (*seen.shape[:3], k.shape[3]))
-    return SparseKeys(take(k), take(v), take(seen[..., None])[..., 0])
+    squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
+    _, index = lax.top_k(squares, selection.clusters)
+    index = jnp.sort(index, axis=-1).swapaxes(2, 3)  # [batch, num_chunks, clusters, heads]
+
+    def take(x: AnyArray) -> Array:
+        return _join_groups(jnp.take_along_axis(x, index[..., None], axis=2))
+
+    mask = jnp.broadcast_to(mask, (*mask.shape[:3], k.shape[3]))
+    return SparseKeys(take(k), take(v), take(mask[..., None])[..., 0])
 
 
 def _offsets(selection: Selection, heads: int) -> tuple[int, np.ndarray]:
-    """Returns the size of a group, and the places that each head takes in it, int [n, H]."""
+    """Returns the size of a group, and the places [count, heads] that each head takes in it."""
     head, factor, size = np.arange(heads), selection.factor, selection.block_size
-    if selection.kind == "stride":
+    if selection.sparsity_type == "stride":
         return factor, (head % factor)[None]
     run = size // factor
     return size, (np.arange(run)[:, None] + head * run) % size
 
 
-def _strided(k: Array, v: Array, seen: Array, size: int, offsets: np.ndarray) -> SparseKeys:
+def _strided(
+    k: AnyArray, v: AnyArray, mask: AnyArray, size: int, offsets: np.ndarray
+) -> SparseKeys:
+    """Selects the tokens at ``offsets`` [count, heads] in each group of ``size`` tokens."""
     head = np.arange(k.shape[2])
-    k, v = (_in_line(_groups(x, size)[:, :, offsets, head]) for x in (k, v))
-    return SparseKeys(k, v, _in_line(_groups(seen, size)[:, :, offsets]))
+    k, v = (_join_groups(_groups(x, size)[:, :, offsets, head]) for x in (k, v))
+    return SparseKeys(k, v, _join_groups(_groups(mask, size)[:, :, offsets]))
 
 
-def _pooled(k: Array, v: Array, seen: Array, factor: int) -> SparseKeys:
+def _pooled(k: AnyArray, v: AnyArray, mask: AnyArray, factor: int) -> SparseKeys:
     """Averages the real tokens of each group."""
-    seen = _groups(seen, factor)
-    weights = seen / jnp.maximum(seen.sum(-1, keepdims=True), 1)
-    return SparseKeys(
-        *(_weighted(x, weights[..., None], factor) for x in (k, v)), seen.any(-1)[..., None]
-    )
+    mask = _groups(mask, factor)
+    weights = mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    k, v = (_weighted_sums(x, weights[..., None], factor) for x in (k, v))
+    return SparseKeys(k, v, mask.any(-1)[..., None])
 
 
 def _bos_pooled(
-    k: Array, v: Array, seen: Array, selection: Selection, first_query: Array, scale: float
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    selection: Selection,
+    first_query: AnyArray,
+    scale: float,
 ) -> SparseKeys:
     """Averages each group by the attention weights of the first token."""
-    seen = _groups(seen, selection.factor)[:, :, None]
-    scores = jnp.einsum(
-        "bhk,bnchk->bnhc",
-        first_query,
-        _groups(k, selection.factor),
-        preferred_element_type=jnp.float32,
-    )
-    if (
-        selection.reference_quirks
-    ):  # there the masks of a group sum to minus infinity, which counts as no mask
+    factor = selection.factor
+    mask = _groups(mask, factor)[:, :, None]
+    groups = _groups(k, factor)
+    scores = jnp.einsum("bhk,bnchk->bnhc", first_query, groups, preferred_element_type=jnp.float32)
+    if selection.reference_quirks:
+        # The published masks of a group sum to minus infinity, which counts as no mask.
         lowest = jnp.finfo(jnp.float32).min
-        weights, real = (
-            jax.nn.softmax(scores * scale + jnp.where(seen, 0, lowest)),
-            jnp.ones_like(seen[..., 0]),
-        )
+        weights = jax.nn.softmax(scores * scale + jnp.where(mask, 0, lowest))
+        key_mask = jnp.ones_like(mask[..., 0])
     else:
-        weights, real = masked_softmax(scores * scale, seen), seen.any(-1)
+        weights = masked_softmax(scores * scale, mask)
+        key_mask = mask.any(-1)
     weights = weights.swapaxes(2, 3)
-    return SparseKeys(*(_weighted(x, weights, selection.factor) for x in (k, v)), real)
+    k, v = (_weighted_sums(x, weights, factor) for x in (k, v))
+    return SparseKeys(k, v, key_mask)
 
 
-def _weighted(x: Array, weights: Array, factor: int) -> Array:
-    """Sums over groups: [B, L, H, K], [B, N, C, H or 1] -> [B, N, H, K]."""
+def _weighted_sums(
+    x: Float[AnyArray, "batch length heads head_dim"],
+    weights: Float[Array, "batch num_groups group_size #heads"],
+    factor: int,
+) -> Float[Array, "batch num_groups heads head_dim"]:
+    """Returns the weighted sum of each group of ``factor`` tokens."""
     groups = _groups(x, factor).astype(jnp.float32)
     weights = jnp.broadcast_to(weights, groups.shape[:-1])
     # As a product and a sum over an axis in the middle, this takes 20 times as long on CPUs.
-    return jnp.einsum("bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST).astype(
-        x.dtype
-    )
+    sums = jnp.einsum("bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST)
+    return sums.astype(x.dtype)
 
 
 def lsh_projections(
-    rng: Array, heads: int, head_size: int, *, chunk: int, factor: int, pre_rounds: int
-) -> tuple[Array, ...]:
+    rng: PRNGKeyArray, heads: int, head_dim: int, *, chunk: int, factor: int, pre_rounds: int
+) -> tuple[Float[Array, "heads head_dim _"], ...]:
     """Draws the random directions of ``pre_rounds`` rounds of hashing and of a last one.
 
     Returns:
-        An array [H, K, buckets / 2] for each round; the last one has f times fewer buckets. Empty
-        if a chunk has fewer than two clusters.
+        An array [heads, head_dim, buckets / 2] for each round; the last one has ``factor`` times
+        fewer buckets. Empty if a chunk has fewer than two clusters.
     """
     if chunk // factor < 2:
         return ()
     buckets = (*[chunk] * pre_rounds, chunk // factor)
     keys = jax.random.split(rng, len(buckets))
-    return tuple(
-        jax.random.normal(key, (heads, head_size, n // 2))
-        for key, n in zip(keys, buckets, strict=True)
-    )
+    shapes = [(heads, head_dim, count // 2) for count in buckets]
+    return tuple(jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
 
 
 def _clusters(
-    k: Array, v: Array, seen: Array, selection: Selection, projections: Sequence[Array]
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    selection: Selection,
+    projections: Sequence[AnyArray],
 ) -> SparseKeys:
     """Averages tokens that share a bucket of a random projection, round after round."""
     size = k.shape[-1]
-    counts = jnp.broadcast_to(seen[..., None, None], (*k.shape[:-1], 1)).astype(jnp.float32)
-    x = jnp.concatenate([jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0), counts], -1)
-    x = _groups(x, selection.chunk).swapaxes(2, 3)  # [B, N, H, C, 2 K + 1]
+    counts = jnp.broadcast_to(mask[..., None, None], (*k.shape[:-1], 1)).astype(jnp.float32)
+    x = jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0)
+    x = jnp.concatenate([x, counts], -1)
+    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys, of values, and their number.
+    x = _groups(x, selection.chunk).swapaxes(2, 3)
     last = len(projections) - 1
     for number, directions in enumerate(projections):
-        buckets = selection.clusters if number == last else selection.chunk
-        x = _bucket_sums(x, _buckets(lax.stop_gradient(x[..., :size]), directions), buckets)
+        num_buckets = selection.clusters if number == last else selection.chunk
+        buckets = _nearest_directions(lax.stop_gradient(x[..., :size]), directions)
+        x = _bucket_sums(x, buckets, num_buckets)
     sums, counts = jnp.split(x.swapaxes(2, 3), [2 * size], -1)
-    means = _in_line(sums / jnp.maximum(counts, 1)).astype(k.dtype)
-    return SparseKeys(means[..., :size], means[..., size:], _in_line(counts)[..., 0] > 0)
+    means = _join_groups(sums / jnp.maximum(counts, 1)).astype(k.dtype)
+    return SparseKeys(means[..., :size], means[..., size:], _join_groups(counts)[..., 0] > 0)
 
 
-def _buckets(k: Array, directions: Array) -> Array:
-    """Returns the index of the direction, or its opposite, nearest to each key.
-
-    [B, N, H, C, K], [H, K, n] -> int [B, N, H, C].
-    """
+def _nearest_directions(
+    k: Float[Array, "batch num_chunks heads chunk head_dim"],
+    directions: Float[AnyArray, "heads head_dim num_directions"],
+) -> Int[Array, "batch num_chunks heads chunk"]:
+    """Returns the index of the direction, or its opposite, nearest to each key."""
     k = k / jnp.maximum(jnp.linalg.norm(k, axis=-1, keepdims=True), 1e-12)
     products = jnp.einsum("bnhck,hkr->bnhcr", k, directions.astype(k.dtype))
     return jnp.argmax(jnp.concatenate([products, -products], -1), -1)
 
 
-def _bucket_sums(x: Array, buckets: Array, count: int) -> Array:
-    """Sums by bucket: [B, N, H, C, any], int [B, N, H, C] -> [B, N, H, count, any]."""
+def _bucket_sums(
+    x: Float[Array, "batch num_chunks heads chunk width"],
+    buckets: Int[Array, "batch num_chunks heads chunk"],
+    count: int,
+) -> Float[Array, "batch num_chunks heads buckets width"]:
+    """Returns the sum of the entries of each of ``count`` buckets."""
 
     def add(x: Array, buckets: Array) -> Array:
         return jax.ops.segment_sum(x, buckets, count)
 
-    out = jax.vmap(add)(x.reshape(-1, *x.shape[-2:]), buckets.reshape(-1, buckets.shape[-1]))
+    rows = x.reshape(-1, *x.shape[-2:])
+    bucket_rows = buckets.reshape(-1, buckets.shape[-1])
+    out = jax.vmap(add)(rows, bucket_rows)
     return out.reshape(*x.shape[:3], *out.shape[1:])

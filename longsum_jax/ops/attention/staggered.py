@@ -1,4 +1,4 @@
-"""Block-staggered attention of PEGASUS-X: the own block and global tokens."""
+"""Block-staggered attention of PEGASUS-X: a block and global tokens as keys."""
 
 import jax
 import jax.numpy as jnp

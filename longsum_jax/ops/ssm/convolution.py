@@ -4,12 +4,12 @@
 
 By FFT, both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of
 the input, one of the kernel and one inverse; by matrix products (``matmul.py``) there is no kernel
-of length L.  Channels are processed in blocks inside a loop: the temporary memory is that of one
-block.  The backward pass computes blocks again; its residuals are inputs and parameters.
+of length L. Channels are processed in blocks inside a loop: the temporary memory is that of one
+block. The backward pass computes blocks again; its residuals are inputs and parameters.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
+from jaxtyping import Array, Complex, Float
 
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
@@ -29,7 +30,7 @@ from longsum_jax.ops.ssm.kernel import (
     slice_channels,
 )
 from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 # Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
 # caches hold.
@@ -43,54 +44,54 @@ _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
 
 
 def ssm_convolution(
-    u: Array,
+    u: Float[AnyArray, "batch length channels"],
     ssm: DiagonalSSM,
-    D: Array,
+    D: Float[AnyArray, " channels"],
     *,
     causal: bool = False,
     discretization: Discretization = "zoh",
     block: int | None = None,
     backend: Backend | Literal["auto"] = "auto",
     operands: str = "float32",
-) -> Array:
-    """Convolves every channel of ``u`` with its kernel (LOCOST, section 3, equation 3, and the
-    published skip D).
+) -> Float[Array, "batch length channels"]:
+    """Convolves every channel of ``u`` with its kernel.
+
+    LOCOST, section 3, equation 3, and the published skip D.
 
     Args:
-        u: [B, L, H], any float type; computed in float32.
-        ssm: parameters of H channels, float32.
-        D: float32 [H], weight of the input itself.
+        u: inputs of any float type; computed in float32.
+        ssm: parameters of the channels, float32.
+        D: weight of the input itself, float32.
         causal: use the first direction alone, so that output j depends on inputs 0..j; implied by
             one direction.
-        discretization: see ``ssm.discretize``.
+        discretization: see ``kernel.discretize``.
         block: channels per step of the loop; chosen from the memory of one channel when not given.
         backend: "fft", "matmul" (``matmul.py``), or "auto" for the faster one, see
             ``choose_backend``.
         operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
 
     Returns:
-        [B, L, H] in the type of ``u``.
+        The outputs in the type of ``u``.
     """
-    modes = discretize(first_direction(ssm) if causal else ssm, discretization)
+    if causal:
+        ssm = first_direction(ssm)
+    modes = discretize(ssm, discretization)
     if backend == "auto":
         backend = choose_backend(jax.default_backend(), u.shape[1], u.shape[0])
     if block is None:
         block = _channels_per_block(u.shape, modes, backend)
-    return _convolve(
-        _Plan(backend, block, operands),
-        u,
-        modes.decay,
-        modes.theta,
-        modes.Ct,
-        D,
-        modes.high,
-        modes.low,
-    )
+    plan = _Plan(backend, block, operands)
+    decay, theta, high, low, Ct = modes
+    return _convolve(plan, u, decay, theta, Ct, D, high, low)
 
 
 def ssm_convolution_sharded(
-    u: Array, ssm: DiagonalSSM, D: Array, spec: PartitionSpec, **options: Any
-) -> Array:
+    u: Float[AnyArray, "batch length channels"],
+    ssm: DiagonalSSM,
+    D: Float[AnyArray, " channels"],
+    spec: PartitionSpec,
+    **options: Any,
+) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
     GSPMD does not partition FFTs and would gather the batch on every device; inside ``shard_map``
@@ -98,29 +99,33 @@ def ssm_convolution_sharded(
     it for channels and back: two all-to-alls, exactly what one device computes.
 
     Args:
+        u, ssm, D: see ``ssm_convolution``.
         spec: mesh axes of (batch, length, channels).
+        **options: other arguments of ``ssm_convolution``.
 
     Raises:
         ValueError: the channels do not divide over the devices of the length axis.
     """
     batch, length, channels = (*spec, None, None, None)[:3]
     mesh = jax.sharding.get_abstract_mesh()
-    own = _axes(channels) + _axes(length)
-    shares = math.prod(mesh.shape[axis] for axis in own)
-    if u.shape[2] % shares:
-        raise ValueError(f"{u.shape[2]} channels do not divide over the {shares} devices of {own}")
+    axes = _axes(channels) + _axes(length)  # each device convolves its share of the channels
+    shards = math.prod(mesh.shape[axis] for axis in axes)
+    if u.shape[2] % shards:
+        raise ValueError(f"{u.shape[2]} channels do not divide over the {shards} devices of {axes}")
 
-    def convolve(u: Array, ssm: DiagonalSSM, D: Array) -> Array:
+    def convolve(u: AnyArray, ssm: DiagonalSSM, D: AnyArray) -> Array:
         swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
-        u = swap(u, split_axis=2, concat_axis=1) if length else u
+        if not length:
+            return ssm_convolution(u, ssm, D, **options)
+        u = swap(u, split_axis=2, concat_axis=1)
         y = ssm_convolution(u, ssm, D, **options)
-        return swap(y, split_axis=1, concat_axis=2) if length else y
+        return swap(y, split_axis=1, concat_axis=2)
 
     layout = PartitionSpec(batch, length, channels)
-    parameters = DiagonalSSM(*(PartitionSpec(None, own or None) for _ in ssm))
+    parameters = DiagonalSSM(*(PartitionSpec(None, axes or None) for _ in ssm))
     return jax.shard_map(
         convolve,
-        in_specs=(layout, parameters, PartitionSpec(own or None)),
+        in_specs=(layout, parameters, PartitionSpec(axes or None)),
         out_specs=layout,
         # A custom_vjp inside: the cotangents of replicated parameters are summed on the way out.
         check_vma=False,
@@ -129,13 +134,15 @@ def ssm_convolution_sharded(
 
 def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """Returns the mesh axes of one entry of a PartitionSpec."""
-    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def smooth_length(length: int) -> int:
     """Returns the smallest even FFT length that fits ``length`` inputs and two-sided lags.
 
-    It is at least 2 L - 1, so that nothing wraps around, and has no prime factors above 7.
+    It is at least 2 length - 1, so that nothing wraps around, and has no prime factors above 7.
     """
     n = max(2, 2 * length - 1)
     n += n % 2
@@ -154,13 +161,15 @@ def _is_smooth(n: int) -> bool:
 def choose_backend(platform: str, length: int, batch: int) -> Backend:
     """Returns the backend that was measured (on TPUs: is expected) to be the faster one."""
     measured = _MATMUL_FROM.get(platform, {})
-    batches = [b for b in measured if b <= batch]
+    batches = [size for size in measured if size <= batch]
     return "matmul" if batches and length >= measured[max(batches)] else "fft"
 
 
 def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
-    """Returns the number of channels that fit the budget: an eighth of the input, at least
-    MIN_BLOCK_BYTES."""
+    """Returns the number of channels that fit the budget.
+
+    The budget is an eighth of the input, at least MIN_BLOCK_BYTES.
+    """
     batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
     if backend == "fft":
@@ -175,20 +184,23 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
 
 def _channels_within(per_channel: float, shape: tuple[int, ...]) -> int:
     least = MIN_BLOCK_BYTES.get(jax.default_backend(), _MIN_BLOCK_BYTES_ELSEWHERE)
-    return max(1, min(shape[2], int(max(least, math.prod(shape) // 2) // per_channel)))
+    budget = max(least, math.prod(shape) // 2)
+    return max(1, min(shape[2], int(budget // per_channel)))
 
 
-def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Array:
+def circular_kernel(
+    modes: Modes, D: Float[AnyArray, " channels"], length: int, fft_length: int
+) -> Float[Array, "channels fft_length"]:
     """Returns circular kernels: forward lags from the left, backward lags from the right.
 
     Args:
-        modes: of H channels.
-        D: float32 [H], added at lag 0.
-        length: number of lags L of either direction.
-        fft_length: F, at least 2 L - 1.
+        modes: modes of the channels.
+        D: added at lag 0, float32.
+        length: number of lags of either direction.
+        fft_length: entries of a kernel, at least 2 length - 1.
 
     Returns:
-        float32 [H, F].
+        float32.
     """
     kernel = kernel_of_modes(modes, length)
     forward = kernel[0].at[:, 0].add(D)
@@ -199,7 +211,9 @@ def circular_kernel(modes: Modes, D: Array, length: int, fft_length: int) -> Arr
     return jnp.concatenate([forward, gap, kernel[1, :, :0:-1]], axis=1)
 
 
-def _over_blocks(block: int, channels: int, body, carry):
+def _over_blocks(
+    block: int, channels: int, body: Callable[[Array | int, Any], Any], carry: Any
+) -> Any:
     """Runs carry = body(start, carry) over blocks of channels.
 
     The last block is moved back to fit, which changes nothing because every block writes (never
@@ -208,9 +222,12 @@ def _over_blocks(block: int, channels: int, body, carry):
     count = -(-channels // block)
     if count == 1:
         return body(0, carry)
-    return lax.fori_loop(
-        0, count, lambda i, carry: body(jnp.minimum(i * block, channels - block), carry), carry
-    )
+
+    def step(i: Array, carry: Any) -> Any:
+        start = jnp.minimum(i * block, channels - block)
+        return body(start, carry)
+
+    return lax.fori_loop(0, count, step, carry)
 
 
 def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
@@ -218,32 +235,31 @@ def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
 
 
 def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
-    """Convolves a block of channels, float32 [B, L, H] -> [B, L, H]."""
+    """Convolves a block of channels in float32."""
     return _convolve_with(_spectrum_of(modes, D, u.shape[1]), u)
 
 
-def _spectrum_of(modes: Modes, D: Array, length: int) -> Array:
-    """Returns the spectrum of the circular kernel, complex64 [H, F / 2 + 1]."""
-    return jnp.fft.rfft(circular_kernel(modes, D, length, smooth_length(length)))
+def _spectrum_of(modes: Modes, D: Array, length: int) -> Complex[Array, "channels num_frequencies"]:
+    """Returns the spectrum of the circular kernel, complex64."""
+    kernel = circular_kernel(modes, D, length, smooth_length(length))
+    return jnp.fft.rfft(kernel)
 
 
 def _convolve_with(spectrum: Array, u: Array) -> Array:
     length = u.shape[1]
     fft_length = smooth_length(length)
     product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
-    return jnp.fft.irfft(product, n=fft_length)[..., :length].swapaxes(1, 2)
+    y = jnp.fft.irfft(product, n=fft_length)[..., :length]
+    return y.swapaxes(1, 2)
 
 
 def _block(
-    plan: "_Plan", start: Array | int, u: Array, modes: Modes, D: Array
+    plan: "_Plan", start: Array | int, u: AnyArray, modes: Modes, D: AnyArray
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of the channels of one block."""
-    piece = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
-    return (
-        piece,
-        slice_channels(modes, start, plan.block),
-        lax.dynamic_slice_in_dim(D, start, plan.block),
-    )
+    u = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
+    modes = slice_channels(modes, start, plan.block)
+    return u, modes, lax.dynamic_slice_in_dim(D, start, plan.block)
 
 
 class _Plan(NamedTuple):
@@ -264,7 +280,8 @@ def _convolve(plan, u, decay, theta, Ct, D, high, low):
     modes = Modes(decay, theta, high, low, Ct)
 
     def body(start, y):
-        return _write(y, plan.convolve(*_block(plan, start, u, modes, D)), start, 2)
+        inputs = _block(plan, start, u, modes, D)
+        return _write(y, plan.convolve(*inputs), start, 2)
 
     return _over_blocks(plan.block, u.shape[2], body, jnp.zeros_like(u))
 
@@ -275,65 +292,72 @@ def _convolve_forward(plan, *inputs):
 
 def _convolve_backward(plan, inputs, dy):
     u, decay, theta, Ct, D, high, low = inputs
+    channel_axes = (2, 1, 1, 1, 0)  # of u, decay, theta, Ct and D
 
     def body(start, grads):
-        piece, modes, skip = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
+        block_u, modes, block_D = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
 
         def convolve(u, decay, theta, Ct, D):
             return plan.convolve(u, modes._replace(decay=decay, theta=theta, Ct=Ct), D)
 
-        _, pull_back = jax.vjp(convolve, piece, modes.decay, modes.theta, modes.Ct, skip)
-        pieces = pull_back(lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32))
-        axes = (2, 1, 1, 1, 0)
-        return tuple(
-            _write(x, p, start, axis) for x, p, axis in zip(grads, pieces, axes, strict=True)
-        )
+        _, pull_back = jax.vjp(convolve, block_u, modes.decay, modes.theta, modes.Ct, block_D)
+        block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32)
+        block_grads = pull_back(block_dy)
+        triples = zip(grads, block_grads, channel_axes, strict=True)
+        return tuple(_write(grad, block, start, axis) for grad, block, axis in triples)
 
-    grads = _over_blocks(
-        plan.block, u.shape[2], body, tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D)))
-    )
-    return *grads, None, None
+    zeros = tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D)))
+    grads = _over_blocks(plan.block, u.shape[2], body, zeros)
+    return *grads, None, None  # integers have no gradients
 
 
 _convolve.defvjp(_convolve_forward, _convolve_backward)
 
 
 def ssm_spectrum(
-    ssm: DiagonalSSM, D: Array, length: int, *, discretization: Discretization = "zoh"
-) -> Array:
+    ssm: DiagonalSSM,
+    D: Float[AnyArray, " channels"],
+    length: int,
+    *,
+    discretization: Discretization = "zoh",
+) -> Complex[Array, "channels num_frequencies"]:
     """Computes the spectra of the kernels, for ``convolve_with_spectrum``.
 
-    They depend on the parameters and the length only, so that they can be kept from call to call.
+    They depend on the parameters and the length only, so that calls may share them.
 
     Args:
         ssm, D, discretization: as for ``ssm_convolution``.
-        length: of the inputs to come, L.
+        length: length of the inputs to convolve.
 
     Returns:
-        complex64 [H, F / 2 + 1], spectra of the circular kernels, F = ``smooth_length(L)``: 8 L
-        bytes a channel.
+        complex64, the spectra of the circular kernels at ``smooth_length(length) / 2 + 1``
+        frequencies: 8 bytes a channel and position.
     """
-    modes, channels = discretize(ssm, discretization), ssm.log_dt.shape[1]
+    modes = discretize(ssm, discretization)
+    channels = ssm.log_dt.shape[1]
     block = _channels_per_block((1, length, channels), modes, "fft")
 
     def body(start: Array | int, spectrum: Array) -> Array:
-        own = slice_channels(modes, start, block), lax.dynamic_slice_in_dim(D, start, block)
-        return _write(spectrum, _spectrum_of(*own, length), start, 0)
+        block_modes = slice_channels(modes, start, block)
+        block_D = lax.dynamic_slice_in_dim(D, start, block)
+        return _write(spectrum, _spectrum_of(block_modes, block_D, length), start, 0)
 
-    return _over_blocks(
-        block, channels, body, jnp.zeros((channels, smooth_length(length) // 2 + 1), jnp.complex64)
-    )
+    zeros = jnp.zeros((channels, smooth_length(length) // 2 + 1), jnp.complex64)
+    return _over_blocks(block, channels, body, zeros)
 
 
-def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
+def convolve_with_spectrum(
+    u: Float[AnyArray, "batch length channels"],
+    spectrum: Complex[AnyArray, "kernel_channels num_frequencies"],
+) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` by FFT from the result of ``ssm_spectrum``.
 
     Args:
-        u: [B, L, H], any float type.
-        spectrum: complex64 [H, F / 2 + 1], made for the length L.
+        u: inputs of any float type.
+        spectrum: complex64, made for this length and these channels.
 
     Returns:
-        [B, L, H] in the type of ``u``.
+        The outputs in the type of ``u``.
 
     Raises:
         ValueError: the spectrum was made for another length or other channels.
@@ -347,16 +371,15 @@ def convolve_with_spectrum(u: Array, spectrum: Array) -> Array:
     block = _channels_within(16 * fft_length * batch, u.shape)
 
     def body(start: Array | int, y: Array) -> Array:
-        piece = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
-        return _write(
-            y, _convolve_with(lax.dynamic_slice_in_dim(spectrum, start, block), piece), start, 2
-        )
+        block_u = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
+        block_spectrum = lax.dynamic_slice_in_dim(spectrum, start, block)
+        return _write(y, _convolve_with(block_spectrum, block_u), start, 2)
 
     return _over_blocks(block, channels, body, jnp.zeros_like(u))
 
 
 def keeps_spectrum(platform: str, backend: Backend | Literal["auto"]) -> bool:
-    """Returns True if a layer of ``backend`` reads a kept spectrum.
+    """Returns True if a layer of ``backend`` stores spectra.
 
     "auto" does, except on platforms where FFTs are the slower backend at any length.
     """

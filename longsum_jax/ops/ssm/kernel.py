@@ -1,7 +1,7 @@
 """The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2023, section 3; S4D, Gu
 et al. 2022).
 
-A channel holds M complex modes.  Per mode, with ``A = A_real + i A_imag`` and step ``dt =
+A channel holds M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
 exp(log_dt)``:
 
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
@@ -29,26 +29,33 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Complex, Float, Int, UInt
 
 from longsum_jax.ops.ssm.phases import cis, turns_per_step
-from longsum_jax.typing import Array
 
 Discretization = Literal["zoh", "none"]
 MAX_LENGTH = 2**20  # what the fixed-point phases are exact for
 
 
 class DiagonalSSM(NamedTuple):
-    """Parameters of H diagonal state-space channels with M complex modes each, all float32.
+    """Parameters of diagonal state-space channels, all float32.
 
-    The leading axis R is 1 if the directions share a parameter, else the number of directions.
-    ``directions`` (the leading axis of C) is 1 for causal use and 2 for bidirectional use.
+    ``sets`` is 1 if the directions share the parameters, else the number of directions, which is 1
+    for causal use and 2 for bidirectional use. The last axis of B and C holds real and imaginary
+    part.
+
+    Attributes:
+        log_dt: log of the step size.
+        A_real: real part of A, negative.
+        A_imag: imaginary part of A, in radians per unit of time.
+        B, C: input and output coefficients.
     """
 
-    log_dt: Array  # [R, H], log of the step size
-    A_real: Array  # [R, H, M], negative
-    A_imag: Array  # [R, H, M], radians per unit of time
-    B: Array  # [R, H, M, 2], real and imaginary part
-    C: Array  # [directions, H, M, 2], real and imaginary part
+    log_dt: Float[Array, "sets channels"]
+    A_real: Float[Array, "sets channels modes"]
+    A_imag: Float[Array, "sets channels modes"]
+    B: Float[Array, "sets channels modes 2"]
+    C: Float[Array, "directions channels modes 2"]
 
     @property
     def directions(self) -> int:
@@ -62,20 +69,27 @@ def first_direction(ssm: DiagonalSSM) -> DiagonalSSM:
 
 
 class Modes(NamedTuple):
-    """A discretized DiagonalSSM.  H is axis 1 of every field; G = directions / R."""
+    """A discretized DiagonalSSM; ``groups`` is the number of directions that share a set.
 
-    decay: Array  # [R, H, M] float32, dt A_real: log-magnitude per step
-    theta: Array  # [R, H, M] float32, dt A_imag: radians per step (carries the gradient)
-    high: Array  # [R, H, M] uint32, fixed-point turns per step (carries the phase)
-    low: Array  # [R, H, M] uint32
-    Ct: Array  # [R, H, G, M] complex64, discretised coefficient
+    Attributes:
+        decay: float32, dt A_real, the log-magnitude per step.
+        theta: float32, dt A_imag, radians per step; it carries the gradient.
+        high, low: uint32, fixed-point turns per step; they carry the phase.
+        Ct: complex64, discretized coefficient.
+    """
+
+    decay: Float[Array, "sets channels modes"]
+    theta: Float[Array, "sets channels modes"]
+    high: UInt[Array, "sets channels modes"]
+    low: UInt[Array, "sets channels modes"]
+    Ct: Complex[Array, "sets channels groups modes"]
 
 
 def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Modes:
     """Returns the modes of ``ssm``.
 
     Args:
-        ssm: parameters of H channels.
+        ssm: parameters of the channels.
         discretization: "zoh" as in the published code, or "none" for the coefficient B C of the
             paper's equation 2.
     """
@@ -85,25 +99,28 @@ def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Mode
     B, C = (lax.complex(x[..., 0], x[..., 1]) for x in (ssm.B, ssm.C))
     if discretization == "zoh":
         B = B * _power_minus_one(decay, theta, high, low) / lax.complex(ssm.A_real, ssm.A_imag)
-    sets = ssm.log_dt.shape[0]
-    Ct = B[:, :, None] * C.reshape(sets, -1, *C.shape[1:]).swapaxes(1, 2)
-    return Modes(decay, theta, high, low, Ct)
+    num_sets = ssm.log_dt.shape[0]
+    B = B[:, :, None]
+    C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)
+    return Modes(decay, theta, high, low, Ct=B * C)
 
 
-def ssm_kernel(ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh") -> Array:
+def ssm_kernel(
+    ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh"
+) -> Float[Array, "directions channels length"]:
     """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
     With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n S))
     (w**s))``: a batched real matrix product whose factors take O(H M sqrt(L)) memory; nothing of
-    size H M L exists.  Phases are exact integers (``phases.py``).
+    size H M L exists (H channels, M modes, L lags). Phases are exact integers (``phases.py``).
 
     Args:
-        ssm: parameters of H channels.
+        ssm: parameters of the channels.
         length: number of lags L, 1 to 2**20.
         discretization: see ``discretize``.
 
     Returns:
-        float32 [directions, H, L].
+        float32.
     """
     modes = discretize(ssm, discretization)
     channels = modes.decay.shape[1]
@@ -111,28 +128,30 @@ def ssm_kernel(ssm: DiagonalSSM, length: int, *, discretization: Discretization 
 
     # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the modes
     # inside them.
-    def block(kernel, i):
-        piece = kernel_of_modes(slice_channels(modes, i * width, width), length)
-        return lax.dynamic_update_slice_in_dim(kernel, piece, i * width, 1), None
+    def write_block(kernel: Array, i: Array) -> tuple[Array, None]:
+        block = kernel_of_modes(slice_channels(modes, i * width, width), length)
+        return lax.dynamic_update_slice_in_dim(kernel, block, i * width, 1), None
 
     kernel = jnp.zeros((ssm.directions, channels, length), jnp.float32)
-    return lax.scan(block, kernel, jnp.arange(-(-channels // width)))[0]
+    num_blocks = -(-channels // width)
+    kernel, _ = lax.scan(write_block, kernel, jnp.arange(num_blocks))
+    return kernel
 
 
-def slice_channels(modes: Modes, start: Array | int, width: int) -> Modes:
+def slice_channels(modes: Modes, start: Int[Array, ""] | int, width: int) -> Modes:
     """Returns ``width`` channels from ``start`` on, which is clamped to fit."""
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
 
-def kernel_of_modes(modes: Modes, length: int) -> Array:
+def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions channels length"]:
     """Computes the kernels of ``modes``, all channels at once; see ``ssm_kernel``.
 
     Args:
-        modes: of H channels.
-        length: number of lags L, 1 to 2**20.
+        modes: modes of the channels.
+        length: number of lags, 1 to 2**20.
 
     Returns:
-        float32 [directions, H, L].
+        float32.
 
     Raises:
         ValueError: the length is out of range.
@@ -146,9 +165,8 @@ def kernel_of_modes(modes: Modes, length: int) -> Array:
     # times as slow.
     modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
     columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)  # [J, M, S]
-    rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)[
-        :, None
-    ]  # [J, 1, N, M]
+    rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
+    rows = rows[:, None]  # [J, 1, N, M]
     # Real products: XLA on CPUs sums complex ones, for gradients, eight times as slowly.
     scale = 2.0 * modes.Ct[:, :, None]  # [J, G, 1, M]
     real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
@@ -163,7 +181,7 @@ def _real_product(rows: Array, columns: Array) -> Array:
 
 
 def inner_steps(length: int) -> int:
-    """Returns S of the two-level form: the power of two nearest to the square root of L."""
+    """Returns S of the two-level form: the power of two nearest to the root of ``length``."""
     return 2 ** round(math.log2(length) / 2)
 
 
@@ -175,18 +193,22 @@ def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Arr
     turn = cis(theta, high, low, jnp.ones((), jnp.int32))
     growth = jnp.expm1(decay)
     # 1 - cos b = sin(b)**2 / (1 + cos b) away from b = pi, where plain subtraction is accurate.
-    near = turn.real > 0
-    versine = jnp.where(near, turn.imag**2 / jnp.where(near, 1 + turn.real, 1.0), 1 - turn.real)
+    is_accurate = turn.real > 0
+    square = turn.imag**2
+    divisor = jnp.where(is_accurate, 1 + turn.real, 1.0)
+    versine = jnp.where(is_accurate, square / divisor, 1 - turn.real)
     return lax.complex(growth * turn.real - versine, (growth + 1) * turn.imag)
 
 
-def mode_powers(modes: Modes, steps: Array, axis: int = -1) -> Array:
+def mode_powers(
+    modes: Modes, steps: Int[Array, " num_steps"], axis: int = -1
+) -> Complex[Array, "..."]:
     """Computes w**steps, complex64, with the steps on a new ``axis``.
 
     Args:
-        modes: of H channels.
+        modes: modes of any number of channels.
         steps: int32 step numbers, 0 to 2**20.
-        axis: -1 or -2, the place of the new axis before or after the modes.
+        axis: place of the new axis: -1 after the axis of the modes, -2 before it.
     """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
@@ -195,45 +217,49 @@ def mode_powers(modes: Modes, steps: Array, axis: int = -1) -> Array:
 
 def ssm_kernel_direct(
     ssm: DiagonalSSM, length: int, *, discretization: Discretization = "zoh"
-) -> Array:
-    """Computes ``ssm_kernel`` by the [R, H, M, L] powers.  Slow, for tests and benchmarks."""
+) -> Float[Array, "directions channels length"]:
+    """Computes ``ssm_kernel`` from all powers [sets, channels, modes, length].
+
+    Slow, for tests and benchmarks.
+    """
     modes = discretize(ssm, discretization)
     powers = mode_powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
-    kernel = (
-        2.0 * jnp.einsum("rhgm,rhml->rghl", modes.Ct, powers, precision=lax.Precision.HIGHEST).real
-    )
+    kernel = jnp.einsum("rhgm,rhml->rghl", modes.Ct, powers, precision=lax.Precision.HIGHEST)
+    kernel = 2.0 * kernel.real
     return kernel.reshape(ssm.directions, -1, length)
 
 
 class Recurrence(NamedTuple):
-    """Coefficients of a recurrence: ``x = w x + u``, ``y = 2 Re sum_m Ct x``."""
+    """Complex64 coefficients of a recurrence: ``x = w x + u``, ``y = 2 Re sum_m Ct x``."""
 
-    w: Array  # [directions, H, M] complex64
-    Ct: Array  # [directions, H, M] complex64
+    w: Complex[Array, "directions channels modes"]
+    Ct: Complex[Array, "directions channels modes"]
 
 
 def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") -> Recurrence:
     """Returns the coefficients of ``ssm`` for ``ssm_step``."""
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
-    return Recurrence(
-        jnp.broadcast_to(w, ssm.C.shape[:-1]), modes.Ct.swapaxes(1, 2).reshape(ssm.C.shape[:-1])
-    )
+    shape = ssm.C.shape[:-1]
+    return Recurrence(jnp.broadcast_to(w, shape), modes.Ct.swapaxes(1, 2).reshape(shape))
 
 
 def ssm_step(
-    recurrence: Recurrence, state: Array, u: Array, direction: int = 0
-) -> tuple[Array, Array]:
+    recurrence: Recurrence,
+    state: Complex[Array, "batch channels modes"],
+    u: Float[Array, "batch channels"],
+    direction: int = 0,
+) -> tuple[Complex[Array, "batch channels modes"], Float[Array, "batch channels"]]:
     """Advances the recurrence by one step.
 
     Args:
         recurrence: from ``ssm_recurrence``.
-        state: complex64 [B, H, M]; zeros before the first step.
-        u: float32 [B, H], the input of this step.
-        direction: which kernel: 0 reads from the first step on, 1 from the last step back.
+        state: complex64; zeros before the first step.
+        u: the input of this step, float32.
+        direction: index of the kernel: 0 reads from the first step on, 1 from the last step back.
 
     Returns:
-        (state, y): the new state, and the output [B, H] without the skip ``D u``.
+        (state, y): the new state, and the output without the skip ``D u``.
     """
     state = recurrence.w[direction] * state + u[..., None]
     return state, 2.0 * (recurrence.Ct[direction] * state).sum(-1).real

@@ -1,11 +1,10 @@
 """Phases of complex exponentials that stay exact over a million steps.
 
-A mode turns by ``theta = exp(log_dt) * frequency`` radians per step.  Over L steps float32 loses
-the phase: the
-rounding of ``exp(log_dt)`` and of the product alone reach 1e-4 radians within the memory of one
-mode.  Here the turns per step are computed in double-float arithmetic (pairs of float32), kept as
-48-bit fixed point and multiplied by the integer step with natural wrap-around; only the wrapped
-phase meets sine and cosine.
+A mode turns by ``theta = exp(log_dt) * frequency`` radians per step. Over a long sequence
+float32 loses the phase: the rounding of ``exp(log_dt)`` and of the product alone reaches 1e-4
+radians within the memory of one mode. Here the turns per step are computed in double-float
+arithmetic (pairs of float32), stored as 48-bit fixed point and multiplied by the integer step with
+natural wrap-around; sine and cosine get the wrapped phase.
 """
 
 import math
@@ -14,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Complex, Float, Int, UInt
 
-from longsum_jax.typing import Array
+from longsum_jax.typing import AnyArray
 
 DoubleFloat = tuple[Array, Array]  # an unevaluated sum: value = high + low, |low| <= ulp(high) / 2
 
@@ -31,33 +31,40 @@ _TAYLOR = (
 )
 
 
-def turns_per_step(log_dt: Array, frequency: Array) -> tuple[Array, Array]:
-    """Fractional turns per step, ``exp(log_dt) * frequency / (2 pi) mod 1``, as fixed point.
+def turns_per_step(
+    log_dt: Float[AnyArray, "*#shape"], frequency: Float[AnyArray, "*#shape"]
+) -> tuple[UInt[Array, "*shape"], UInt[Array, "*shape"]]:
+    """Computes the fractional turns per step, ``exp(log_dt) * frequency / (2 pi) mod 1``.
 
     Args:
         log_dt: log of the step size, float32, broadcastable with ``frequency``.
         frequency: radians per unit of time, float32.
 
     Returns:
-        (high, low): uint32 arrays; the value is ``high / 2**32 + low / 2**48`` turns, exact to
-        about 2**-44.
+        (high, low): uint32, in fixed point; the value is ``high / 2**32 + low / 2**48`` turns,
+        exact to about 2**-44.
     """
     log_dt, frequency = lax.stop_gradient(log_dt), lax.stop_gradient(frequency)
-    cycles = _multiply((frequency, jnp.zeros_like(frequency)), _constant(0.5 / math.pi, frequency))
+    frequency_double = (frequency, jnp.zeros_like(frequency))
+    cycles = _multiply(frequency_double, _constant(0.5 / math.pi, frequency))
     return _to_fixed_point(_multiply(exp_double(log_dt), cycles))
 
 
 @jax.custom_jvp
-def cis(theta: Array, high: Array, low: Array, steps: Array) -> Array:
-    """exp(i theta steps), the phase taken from the fixed-point turns, the gradient from ``theta``.
+def cis(
+    theta: Float[Array, "*#shape"],
+    high: UInt[Array, "*#shape"],
+    low: UInt[Array, "*#shape"],
+    steps: Int[Array, "*#shape"],
+) -> Complex[Array, "*shape"]:
+    """Computes exp(i theta steps), with the phase from fixed-point turns, in complex64.
+
+    The gradient is that with respect to ``theta``.
 
     Args:
         theta: radians per step, float32; only its tangent is used.
         high, low: fixed-point turns per step from ``turns_per_step``.
-        steps: non-negative int32 step numbers.  All four broadcast against each other.
-
-    Returns:
-        complex64 of the broadcast shape.
+        steps: non-negative int32 step numbers. All four broadcast against each other.
     """
     return _cis_of_turns(high, low, steps)
 
@@ -66,57 +73,66 @@ def cis(theta: Array, high: Array, low: Array, steps: Array) -> Array:
 def _cis_jvp(primals, tangents):
     theta, high, low, steps = primals
     value = cis(theta, high, low, steps)
-    return value, value * lax.complex(
-        jnp.zeros((), jnp.float32), tangents[0] * steps.astype(jnp.float32)
-    )
+    zero = jnp.zeros((), jnp.float32)
+    phase_tangent = lax.complex(zero, tangents[0] * steps.astype(jnp.float32))
+    return value, value * phase_tangent
 
 
 def _cis_of_turns(high: Array, low: Array, steps: Array) -> Array:
     steps = steps.astype(jnp.uint32)
     # The low word counts only while its product with the largest possible step (2**20) stays inside
     # 32 bits.
-    kept = 32 - 21
-    carry = ((low >> (_LOW_BITS - kept)) * steps) >> kept
-    return _cis_of_word(lax.bitcast_convert_type(high * steps + carry, jnp.int32))
+    num_bits = 32 - 21
+    carry = ((low >> (_LOW_BITS - num_bits)) * steps) >> num_bits
+    word = high * steps + carry
+    return _cis_of_word(lax.bitcast_convert_type(word, jnp.int32))
 
 
 def _cis_of_word(word: Array) -> Array:
-    """exp(2 pi i word / 2**32) for int32: exact reduction to an eighth of a turn, then Taylor
-    series.
+    """Computes exp(2 pi i word / 2**32) for int32.
 
-    Much faster than general sine and cosine, whose range reduction is not needed here.
+    By an exact reduction to an eighth of a turn and Taylor series: much faster than general sine
+    and cosine, whose range reduction is not needed here.
     """
     quarter = (word + (1 << 29)) >> 30  # nearest quarter turn; the sum wraps, so -2 stands for 2
     x = (word - (quarter << 30)).astype(jnp.float32) * jnp.float32(2 * math.pi / 2**32)
     square = x * x
     sine = x * _series(square, 3, 5)
     cosine = 1.0 + square * _series(square, 4, 5) * jnp.float32(-0.5)
-    odd = (quarter & 1) == 1
-    real, imag = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
+    is_odd = (quarter & 1) == 1
+    real = jnp.where(is_odd, sine, cosine)
+    imag = jnp.where(is_odd, cosine, sine)
     # Quarters 0, 1, 2, 3: (c, s), (-s, c), (-c, -s), (s, -c).
     real = jnp.where(((quarter + 1) & 2) == 2, -real, real)
-    return lax.complex(real, jnp.where((quarter & 2) == 2, -imag, imag))
+    imag = jnp.where((quarter & 2) == 2, -imag, imag)
+    return lax.complex(real, imag)
 
 
 def _series(square: Array, first: int, terms: int) -> Array:
-    """1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)): sine from 3,
-    cosine's tail from 4."""
+    """Computes 1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)).
+
+    The series of the sine for ``first`` 3, and of the cosine without its first term for 4.
+    """
     value = jnp.ones_like(square)
     for n in range(first + 2 * (terms - 2), first - 1, -2):
         value = 1.0 - square * value * jnp.float32(1 / ((n - 1) * n))
     return value
 
 
-def exp_double(x: Array) -> DoubleFloat:
-    """exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
+def exp_double(
+    x: Float[Array, "*shape"],
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+    """Computes exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
     k = jnp.round(x * (1 / math.log(2)))
     r = _add(_two_sum(x, -k * _LN2_PARTS[0]), _two_sum(-k * _LN2_PARTS[1], -k * _LN2_PARTS[2]))
-    high, low = (jnp.asarray(part) for part in _TAYLOR)
+    high, low = map(jnp.asarray, _TAYLOR)
     first = jnp.full_like(x, high[0]), jnp.full_like(x, low[0])
+
+    def add_term(n: Array, y: DoubleFloat) -> DoubleFloat:
+        return _add(_multiply(y, r), (high[n], low[n]))
+
     # A loop, because unrolled it is hundreds of operations that XLA copies into every consumer.
-    result = lax.fori_loop(
-        1, len(high), lambda n, y: _add(_multiply(y, r), (high[n], low[n])), first
-    )
+    result = lax.fori_loop(1, len(high), add_term, first)
     scale = lax.bitcast_convert_type((k.astype(jnp.int32) + 127) << 23, jnp.float32)  # exactly 2**k
     return result[0] * scale, result[1] * scale
 
@@ -129,29 +145,31 @@ def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     digit = (digit - upper) * 2.0**16
     lower = jnp.trunc(digit)
     rest = low * 2.0**32  # in units of the high word
-    whole = jnp.trunc(rest)
-    fraction = (digit - lower) + (rest - whole)
+    integer = jnp.trunc(rest)
+    fraction = (digit - lower) + (rest - integer)
     carry = jnp.floor(fraction)
-    word = (upper.astype(jnp.int32) << 16) + (lower + whole + carry).astype(jnp.int32)
-    return word.astype(jnp.uint32), ((fraction - carry) * 2.0**_LOW_BITS).astype(jnp.uint32)
+    word = (upper.astype(jnp.int32) << 16) + (lower + integer + carry).astype(jnp.int32)
+    high_word = word.astype(jnp.uint32)
+    low_word = ((fraction - carry) * 2.0**_LOW_BITS).astype(jnp.uint32)
+    return high_word, low_word
 
 
 def _two_sum(a: Array, b: Array) -> DoubleFloat:
-    """Error-free sum (Knuth)."""
+    """Adds two float32 without an error (Knuth)."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
 
 
 def _halves(a: Array) -> tuple[Array, Array]:
-    """Splits float32 into two parts of at most 12 significant bits, whose products are exact."""
+    """Splits float32 into two numbers of at most 12 significant bits, whose products are exact."""
     bits = lax.bitcast_convert_type(a, jnp.uint32) & jnp.uint32(0xFFFFF000)
     high = lax.bitcast_convert_type(bits, jnp.float32)
     return high, a - high
 
 
 def _two_product(a: Array, b: Array) -> DoubleFloat:
-    """Product of two float32 to about 2**-47.
+    """Multiplies two float32 to about 2**-47.
 
     Only exact partial products are formed, so a compiler that fuses multiply and add changes
     nothing.
@@ -174,4 +192,5 @@ def _add(x: DoubleFloat, y: DoubleFloat) -> DoubleFloat:
 
 def _constant(value: float, like: Array) -> DoubleFloat:
     high = np.float32(value)
-    return jnp.full_like(like, high), jnp.full_like(like, np.float32(value - float(high)))
+    low = np.float32(value - float(high))
+    return jnp.full_like(like, high), jnp.full_like(like, low)

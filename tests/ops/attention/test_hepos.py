@@ -36,16 +36,16 @@ def arrays(heads, length):
 def strided(values, mask, stride):
     heads = values["k"].shape[1]
     k, v = (project_strided(values["x"], values[name], stride) for name in "kv")
-    seen = strided_key_mask(mask, heads, stride)[:, :, None]
-    return dot_product_attention(values["q"], k, v, mask=seen, scale=0.5)
+    key_mask = strided_key_mask(mask, heads, stride)[:, :, None]
+    return dot_product_attention(values["q"], k, v, mask=key_mask, scale=0.5)
 
 
 def dense(values, mask, stride):
     """Equation (1) as a mask over all keys."""
     k, v = (jnp.einsum("bld,dhk->blhk", values["x"], values[name]) for name in "kv")
     allowed = hepos_mask(k.shape[2], k.shape[1], stride)
-    seen = mask[:, None, None, :] & allowed[None, :, None, :]
-    return dot_product_attention(values["q"], k, v, mask=seen, scale=0.5)
+    key_mask = mask[:, None, None, :] & allowed[None, :, None, :]
+    return dot_product_attention(values["q"], k, v, mask=key_mask, scale=0.5)
 
 
 def test_the_mask_is_equation_1():
@@ -123,11 +123,16 @@ def test_heads_that_read_padding_alone_give_zeros_with_finite_gradients():
 def test_mixing_states_equals_mixing_values(heads, stride, length):
     """Queries moved to the states, and the value map behind the weights."""
     values, mask = arrays(heads, length)
-    q = jnp.einsum("bthk,dhk->bthd", values["q"], values["k"])
-    seen = strided_key_mask(mask, heads, stride)[:, :, None]
-    mixed = mix_strided(q, values["x"], seen, stride, scale=0.5)
-    assert mixed.shape == (B, T, heads, D)
-    assert_close(jnp.einsum("bthd,dhk->bthk", mixed, values["v"]), dense(values, mask, stride))
+
+    @jax.jit
+    def run(values, mask):
+        q = jnp.einsum("bthk,dhk->bthd", values["q"], values["k"])
+        key_mask = strided_key_mask(mask, heads, stride)[:, :, None]
+        mixed = mix_strided(q, values["x"], key_mask, stride, scale=0.5)
+        assert mixed.shape == (B, T, heads, D)
+        return jnp.einsum("bthd,dhk->bthk", mixed, values["v"]), dense(values, mask, stride)
+
+    assert_close(*run(values, mask))
 
 
 def published(values, mask, stride):
@@ -148,6 +153,6 @@ def test_the_published_zero_rows_are_seen_by_nobody_here(length):
     k, v = (jnp.einsum("bld,dhk->blhk", values["x"], values[name]) for name in "kv")
     rows = 4 - length % 4
     k, v = (jnp.pad(y, ((0, 0), (0, rows), (0, 0), (0, 0))) for y in (k, v))
-    seen = hepos_mask(4, length + rows, 4)[None, :, None]
-    assert_close(theirs, dot_product_attention(values["q"], k, v, mask=seen, scale=0.5))
+    key_mask = hepos_mask(4, length + rows, 4)[None, :, None]
+    assert_close(theirs, dot_product_attention(values["q"], k, v, mask=key_mask, scale=0.5))
     assert np.abs(theirs - strided(values, mask, 4)).max() > 0.01

@@ -1,6 +1,7 @@
 """LSG attention against the published code, and against dense attention under masks made from its
 description."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -392,14 +393,14 @@ def test_up_to_two_blocks_everything_is_seen(length, causal):
 
 
 def check_gradients(function, twin, arrays, mask):
-    def gradient(function):
-        def loss(*arrays):
-            text, tokens = function(*arrays)
-            return jnp.sin(text[mask]).sum() + jnp.sin(tokens).sum()
+    def gradients(function):
+        def loss(*x):
+            out, global_out = function(*x)
+            return jnp.sin(out[mask]).sum() + jnp.sin(global_out).sum()
 
         return jax.jit(jax.grad(loss, tuple(range(6))))(*arrays)
 
-    for x, y in zip(gradient(function), gradient(twin), strict=True):
+    for x, y in zip(gradients(function), gradients(twin), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
@@ -429,7 +430,9 @@ def test_padding_is_not_seen(kind):
     longer = [
         np.pad(x, ((0, 0), (0, 19), (0, 0), (0, 0)), constant_values=9.0) for x in arrays[:3]
     ] + arrays[3:]
-    call = lambda *x: attend_lsg(*x, **options)  # noqa: E731
+
+    def call(*x):
+        return attend_lsg(*x, **options)
 
     def call_and_gradients(*x):
         out, pull_back = jax.vjp(lambda *y: call(*y, x[-1]), *x[:-1])
@@ -473,7 +476,8 @@ def test_no_sparse_keys_is_the_same_whatever_says_so():
     options = [{"sparsity_type": "none"}, {"sparse_block_size": 0}, {"sparsity_factor": 0}]
 
     def call(option):
-        return jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))(*arrays)
+        attend = jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))
+        return attend(*arrays)
 
     first, *others = map(call, options)
     for other in others:
@@ -515,7 +519,7 @@ def test_memory_is_linear_in_the_length():
     def largest(length):
         shapes = [jax.ShapeDtypeStruct((1, n, 2, 4), jnp.float32) for n in (length,) * 3 + (1,) * 3]
         options = {"block_size": 16, "sparse_block_size": 16, "sparsity_factor": 2}
-        call = lambda *x: attend_lsg(*x[:-1], x[-1], **options)  # noqa: E731
+        call = functools.partial(attend_lsg, **options)
         program = jax.make_jaxpr(call)(*shapes, jax.ShapeDtypeStruct((1, length), bool))
         return max(v.aval.size for e in program.jaxpr.eqns for v in e.outvars)
 
@@ -532,7 +536,7 @@ def test_lsh_puts_equal_keys_together():
     sparse = sparse_keys(
         k, v, jnp.ones((1, 16), bool), selection, first_query=k[:, 0], projections=projections
     )
-    seen = np.asarray(sparse.seen[0, :, 0])
+    seen = np.asarray(sparse.mask[0, :, 0])
     means = sorted(np.asarray(sparse.v)[0, seen, 0, 0])
     assert means in ([7.0, 8.0], [7.5])  # apart, or both in one bucket
     assert len(projections) == 2
