@@ -48,6 +48,8 @@ CHECKED_ROOMS = (
     "longsum_jax.ops.attention.hepos",
     "longsum_jax.ops.attention.local",
     "longsum_jax.ops.attention.longformer",
+    "longsum_jax.ops.attention.lsg",
+    "longsum_jax.ops.attention.lsg_selection",
     "longsum_jax.ops.attention.staggered",
     "longsum_jax.ops.losses",
     "longsum_jax.ops.masking",

@@ -1,4 +1,4 @@
-"""longsum train: pre-trains or fine-tunes a model, and goes on where it stopped."""
+"""longsum train: pre-trains or fine-tunes a model, or resumes a run."""
 
 import os
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ class WarmStart:
         summarization: the start's, as read from its config.json.
         auxiliary: the start's, to read segments.
         fresh: paths of the parameters that are new: the head's, and those that the family's
-            published class has no counterpart of (an attention's, memories').
+            published class does not have (of an attention or of memories).
 
     Raises:
         InputError: nothing that can be loaded, another family, or other parameters that differ.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_AGREE_EVERY = 10  # steps between the hosts' asking each other, which waits for the devices
+_AGREE_EVERY = 10  # steps between agreements of the hosts; each waits for the devices
 
 
 class Interrupts:

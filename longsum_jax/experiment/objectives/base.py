@@ -147,9 +147,13 @@ class Objective(ABC):
         module = self.setup.family.module_class(self.setup.config)
 
         def logits(params: Params, ids: Array, mask: Array) -> Array:
-            out = module.apply({"params": params}, ids, mask, deterministic=True)
-            if jax.sharding.get_abstract_mesh().empty:
-                return out
-            return jax.lax.with_sharding_constraint(out, PartitionSpec())
+            return replicate(module.apply({"params": params}, ids, mask, deterministic=True))
 
         return jax.jit(logits)
+
+
+def replicate(x: Array) -> Array:
+    """Returns ``x`` as a whole on every device, so that every host can read it; for jit."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    return jax.lax.with_sharding_constraint(x, PartitionSpec())

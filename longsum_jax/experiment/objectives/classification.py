@@ -30,7 +30,7 @@ THRESHOLD = 0.5  # probability from which on one of several labels is predicted
 
 
 class Classification(Objective):
-    """Labels of whole documents."""
+    """Classification of whole documents."""
 
     is_encoder_decoder = False
 

@@ -29,7 +29,7 @@ COLUMNS = ("f1", "precision", "recall")
 
 
 class Extraction(Objective):
-    """The sentences that the greedy oracle takes."""
+    """Extraction of the sentences that the greedy oracle takes."""
 
     is_encoder_decoder = False
     parts = True
@@ -92,9 +92,9 @@ class Extraction(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns F1, precision and recall against the oracle, over all sentences together.
 
-        Of the sentences that ``Model.extract`` takes; under "best_k_", "lead_" and "random_" of as
-        many sentences of every document as the oracle takes on average: the best, the first, random
-        ones.
+        Scores without a prefix are of the sentences that ``Model.extract`` takes. Those with the
+        prefixes "best_k_", "lead_" and "random_" are of the best, the first and random sentences,
+        as many in every document as the oracle takes on average.
         """
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken

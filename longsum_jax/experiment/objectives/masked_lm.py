@@ -1,4 +1,4 @@
-"""Masked language modelling: an encoder guesses hidden tokens.
+"""Masked language modelling: an encoder predicts masked tokens.
 
 Devlin et al. 2019; masks are drawn anew at every step, as in RoBERTa.
 """
@@ -21,7 +21,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document
@@ -32,7 +32,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
 
 class MaskedLanguageModel(Objective):
-    """Hidden tokens of documents, which are read in pieces from beginning to end."""
+    """Masked language modelling of whole documents, read in pieces."""
 
     is_encoder_decoder = False
 
@@ -181,7 +181,7 @@ class MaskedLanguageModel(Objective):
             losses, chosen = jax.vmap(token_cross_entropy)(logits[:, None], labels[:, None])
             right = (logits.argmax(-1) == labels).sum(-1)
             tokens = self._is_text(ids, mask).sum(-1)
-            return jnp.stack([tokens, chosen, right, losses / math.log(2)])
+            return replicate(jnp.stack([tokens, chosen, right, losses / math.log(2)]))
 
         return jax.jit(guess)
 

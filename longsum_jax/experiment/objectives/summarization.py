@@ -30,7 +30,7 @@ from longsum_jax.typing import Array, Params
 
 
 class Summarization(Objective):
-    """Summaries, of people or made of gap sentences."""
+    """Summarization; targets are given summaries or gap sentences."""
 
     is_encoder_decoder = True
 

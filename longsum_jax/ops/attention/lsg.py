@@ -1,15 +1,20 @@
 """LSG attention: global tokens, a window of three blocks, and sparse keys beyond it (Condevaux and
 Harispe 2022).
 
-For each block of queries the keys are [globals | S sparse keys to the left | S to the right | three
-blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection`` makes
-the sparse keys.
+For each block of queries the keys are [globals | sparse keys to the left | sparse keys to the right
+| three blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection``
+makes the sparse keys.
 
-Where the published code goes wrong, this one does what its text says: every query sees the S sparse
-keys nearest to its local window on either side, each once, for every factor that divides the block
-(there, wrong if the factor is the block size or if S is below 3/4 of C / f, an error if C / f is
-odd); causal attention also for short inputs (there an error); no padding is seen (there, by
-``bos_pooling``). ``reference_quirks`` brings back what was published of it.
+Three defects of the published code are mended here, as its text describes the attention:
+
+- Every query attends to the ``sparse_block_size`` sparse keys nearest to its local window on either
+  side, each once, for every factor that divides the block. The published code is wrong if the
+  factor is the block size or if ``sparse_block_size`` is below 3/4 of block_size / factor, and
+  raises an error if block_size / factor is odd.
+- Causal attention works for short inputs, too; the published code raises an error.
+- No query attends to padding; in the published code ``bos_pooling`` does.
+
+``reference_quirks`` brings defects back, as far as they were published.
 """
 
 from collections.abc import Sequence
@@ -18,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
@@ -41,21 +46,25 @@ from longsum_jax.ops.attention.lsg_selection import (
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, halo_exchange, sum_over
+from longsum_jax.typing import AnyArray
 
-MIN_PIECE_BLOCKS = (
-    8  # in shorter pieces of a text, what they share is more than what they have alone
-)
+# In shorter pieces of a text, overlaps are longer than the pieces themselves.
+MIN_PIECE_BLOCKS = 8
 
 
 def lsg_selection(
-    sparsity_type: SparsityType,
+    sparsity_type: SparsityType | str,
     *,
     block_size: int,
     sparse_block_size: int,
     sparsity_factor: int,
     reference_quirks: bool = False,
 ) -> Selection | None:
-    """Returns the selection of sparse keys; None for type "none", or S or the factor 0.
+    """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
+
+    Args:
+        sparsity_type, block_size, sparse_block_size, sparsity_factor, reference_quirks: see
+            ``LsgSpec``.
 
     Raises:
         InputError: an unknown type, negative sizes, or a factor that does not divide the block.
@@ -66,10 +75,8 @@ def lsg_selection(
         )
     if block_size < 1:
         raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
-    for name, value in (
-        ("sparse_block_size", sparse_block_size),
-        ("sparsity_factor", sparsity_factor),
-    ):
+    values = {"sparse_block_size": sparse_block_size, "sparsity_factor": sparsity_factor}
+    for name, value in values.items():
         if value < 0:
             raise InputError(f"{name} is {value}; it must be 0 (no sparse keys) or more")
     if sparsity_type == "none" or not sparse_block_size or not sparsity_factor:
@@ -84,7 +91,8 @@ def lsg_selection(
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - wanted))
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return min(divisors, key=lambda n: abs(n - wanted))
 
 
 class LsgSpec(NamedTuple):
@@ -122,12 +130,12 @@ class LsgSpec(NamedTuple):
 def lsg_attention(
     tokens: QKV,
     global_tokens: QKV,
-    mask: Bool[Array, "batch length"],
+    mask: Bool[AnyArray, "batch length"],
     spec: LsgSpec,
     *,
-    key_mask: Bool[Array, "batch length"] | None = None,
-    projections: Sequence[Array] = (),
-    bias: Float[Array, "heads query_length num_keys"] | None = None,
+    key_mask: Bool[AnyArray, "batch length"] | None = None,
+    projections: Sequence[Float[AnyArray, "heads head_dim _"]] = (),
+    bias: Float[AnyArray, "heads query_length num_keys"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
@@ -165,34 +173,31 @@ def lsg_attention(
     q, k, v = tokens
     block_size, causal = spec.block_size, spec.causal
     selection = spec.selection()
-    seen = mask if key_mask is None else key_mask
+    if key_mask is None:
+        key_mask = mask
     token_dropout, global_dropout = split_dropout(dropout)
     globals_ = KeySet(global_tokens.k, global_tokens.v)
     if q.shape[1] <= 2 * block_size and not axes:
-        key_sets = [globals_, _everything(k, v, seen, bias, causal)]
+        key_sets = [globals_, _all_keys(k, v, key_mask, bias, causal)]
         out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
     else:
-        runs = [_window(k, v, seen, block_size, bias, causal)]
+        runs = [_window(k, v, key_mask, block_size, bias, causal)]
         if selection:
-            first = {"first_query": _first_row(q, axes), "scale": scale, "projections": projections}
-            padded = [
-                from_blocks(x, x.shape[1] * block_size)
-                for x in (to_blocks(x, block_size) for x in (k, v, seen))
-            ]
-            runs += _beside(
-                sparse_keys(*padded, selection, **first),
-                selection,
-                spec.sparse_block_size,
-                causal,
-                axes,
+            first_query = _first_row(q, axes)
+            blocks = (to_blocks(x, block_size) for x in (k, v, key_mask))
+            padded = [from_blocks(x, x.shape[1] * block_size) for x in blocks]
+            sparse = sparse_keys(
+                *padded, selection, first_query=first_query, scale=scale, projections=projections
             )
-        blocks = _attend_runs(to_blocks(q, block_size), globals_, runs, scale, token_dropout, axes)
-        out = from_blocks(blocks, q.shape[1])
+            runs += _side_runs(sparse, selection, spec.sparse_block_size, causal, axes)
+        q_blocks = to_blocks(q, block_size)
+        out = _attend_runs(q_blocks, globals_, runs, scale, token_dropout, axes)
+        out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
         out = jnp.where(mask[..., None, None], out, 0)
     if causal:
         return out, global_tokens.q.astype(out.dtype)
-    text = [KeySet(k, v, seen[:, None, None, None])]
+    text = [KeySet(k, v, key_mask[:, None, None, None])]
     global_out = attend_all(
         global_tokens.q,
         text,
@@ -204,14 +209,20 @@ def lsg_attention(
     return out, global_out
 
 
-def _first_row(x: Array, axes: Axes) -> Array:
-    """Returns the first row of the full sequence, [B, L, ...] -> [B, ...]."""
-    return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes) if axes else x[:, 0]
+def _first_row(
+    x: Float[AnyArray, "batch length heads head_dim"], axes: Axes
+) -> Float[AnyArray, "batch heads head_dim"]:
+    """Returns the first row of the full sequence."""
+    if not axes:
+        return x[:, 0]
+    return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes)
 
 
-def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: bool) -> KeySet:
+def _all_keys(
+    k: AnyArray, v: AnyArray, key_mask: AnyArray, bias: AnyArray | None, causal: bool
+) -> KeySet:
     """Returns all tokens as keys of queries in one block."""
-    mask = seen[:, None, None, None]
+    mask = key_mask[:, None, None, None]
     if causal:
         mask = mask & jnp.tri(k.shape[1], dtype=bool)
     return KeySet(k, v, mask, bias)
@@ -233,50 +244,66 @@ def _everything(k: Array, v: Array, seen: Array, bias: Array | None, causal: boo
 
 
 class _Run(NamedTuple):
-    """Neighboring blocks of keys: block n of the queries attends to n + first .. n + first + count
-    - 1.
+    """A run of neighboring blocks of keys for every block of queries.
+
+    Block n of the queries attends to blocks n + first to n + first + count - 1 of the keys. A block
+    of keys has ``step`` entries: tokens, or sparse keys.
 
     Attributes:
-        k, v, seen: of all blocks, [B, N, c, H, K] and bool [B, N, c] or [B, N, c, H or 1].
-        kept: which of the keys in a run count, for runs that are no whole number of blocks.
-        mask, bias: of places in the run, broadcastable to [B, N, H, C, W].
+        k, v: keys and values of all blocks.
+        key_mask: bool [batch, num_blocks, step], or with a last axis of heads or 1.
+        first, count: first block relative to that of the queries, and number of blocks.
+        used: places of the keys of a run to use, for runs of a fraction of a block.
+        mask, bias: for queries of a block and keys of a run, broadcastable to [batch, num_blocks,
+            heads, block_size, num_keys].
     """
 
-    k: Array
-    v: Array
-    seen: Array
+    k: Float[Array, "batch num_blocks step heads head_dim"]
+    v: Float[Array, "batch num_blocks step heads head_dim"]
+    key_mask: Bool[Array, "batch num_blocks step *mask_heads"]
     first: int
     count: int
-    kept: slice = slice(None)
-    mask: Array | None = None
-    bias: Array | None = None
+    used: slice = slice(None)
+    mask: Bool[Array, "..."] | None = None
+    bias: Float[Array, "..."] | None = None
 
     def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
-        """Cuts k, v and seen for pieces of ``size`` blocks of queries.
+        """Cuts k, v and key_mask for pieces of ``size`` blocks of queries.
 
         Returns:
-            Three arrays [pieces, B, size + count - 1, c, ...].
+            Three arrays [pieces, batch, size + count - 1, step, ...].
         """
-        return [
-            _overlapping(x, self.first, size, self.count - 1, pieces, axes)
-            for x in (self.k, self.v, self.seen)
-        ]
+        arrays = (self.k, self.v, self.key_mask)
+        extra = self.count - 1
+        return [_overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
 
-    def key_set(self, k: Array, v: Array, seen: Array) -> KeySet:
+    def key_set(self, k: Array, v: Array, key_mask: Array) -> KeySet:
         """Returns the keys of the queries of one piece, from its ``of_pieces``."""
-        k, v, seen = (_runs(x, self.count)[:, :, self.kept] for x in (k, v, seen))
-        seen = seen[:, :, None, None] if seen.ndim == 3 else jnp.moveaxis(seen, 3, 2)[:, :, :, None]
-        return KeySet(k, v, seen if self.mask is None else seen & self.mask, self.bias)
+        arrays = (k, v, key_mask)
+        k, v, mask = (_join_neighbors(x, self.count)[:, :, self.used] for x in arrays)
+        mask = mask[:, :, None, None] if mask.ndim == 3 else jnp.moveaxis(mask, 3, 2)[:, :, :, None]
+        if self.mask is not None:
+            mask = mask & self.mask
+        return KeySet(k, v, mask, self.bias)
 
 
-def _window(k: Array, v: Array, seen: Array, size: int, bias: Array | None, causal: bool) -> _Run:
+def _window(
+    k: AnyArray,
+    v: AnyArray,
+    key_mask: AnyArray,
+    size: int,
+    bias: AnyArray | None,
+    causal: bool,
+) -> _Run:
     """Returns the block of each query, the one before and, unless ``causal``, the one after it."""
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
-    bias = None if bias is None else bias[None, None, :, :, : count * size]
-    return _Run(*(to_blocks(x, size) for x in (k, v, seen)), -1, count, mask=mask, bias=bias)
+    if bias is not None:
+        bias = bias[None, None, :, :, : count * size]
+    blocks = [to_blocks(x, size) for x in (k, v, key_mask)]
+    return _Run(*blocks, -1, count, mask=mask, bias=bias)
 
 
-def _beside(
+def _side_runs(
     sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
 ) -> list[_Run]:
     """Returns the ``count`` sparse keys on either side of each local window."""
@@ -293,14 +320,14 @@ def _beside(
 
 
 def _attend_runs(
-    q: Array,
+    q: Float[Array, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_Run],
     scale: float,
     dropout: Dropout | None,
     axes: Axes,
-) -> Array:
-    """Attends from queries [B, N, C, H, K] to the runs of each block, some blocks at a time.
+) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
+    """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
     Every run is a copy of its keys, so that all at once would take a multiple of their memory.
     """
@@ -309,23 +336,19 @@ def _attend_runs(
 
     def attend(piece: Any) -> Array:
         number, q, *arrays = piece
-        key_sets = [
-            globals_,
-            *(run.key_set(*arrays[3 * i : 3 * i + 3]) for i, run in enumerate(runs)),
-        ]
+        key_sets = [globals_]
+        for i, run in enumerate(runs):
+            key_sets.append(run.key_set(*arrays[3 * i : 3 * i + 3]))
         return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
 
-    xs = [
-        _overlapping(q, 0, size, 0, pieces, axes),
-        *(x for run in runs for x in run.of_pieces(size, pieces, axes)),
-    ]
+    arrays = [_overlapping(q, 0, size, 0, pieces, axes)]
+    for run in runs:
+        arrays += run.of_pieces(size, pieces, axes)
     if pieces == 1:
-        return attend((0, *(x[0] for x in xs)))
+        return attend((0, *(x[0] for x in arrays)))
     # The loop itself keeps a piece from being merged with its second computation, for gradients.
-    out = lax.map(
-        jax.checkpoint(attend, prevent_cse=False, policy=SAVE_MARKED_POLICY),
-        (jnp.arange(pieces), *xs),
-    )
+    attend = jax.checkpoint(attend, prevent_cse=False, policy=SAVE_MARKED_POLICY)
+    out = lax.map(attend, (jnp.arange(pieces), *arrays))
     return from_blocks(out.swapaxes(0, 1), blocks)
 
 
@@ -338,24 +361,33 @@ def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
     return max(1, min(-(-blocks // most), blocks // shared))
 
 
-def _overlapping(x: Array, first: int, size: int, more: int, pieces: int, axes: Axes) -> Array:
-    """Cuts the blocks from ``first`` on into pieces, each with ``more`` blocks of the next one.
+def _overlapping(
+    x: Shaped[Array, "batch num_blocks step ..."],
+    first: int,
+    size: int,
+    extra: int,
+    pieces: int,
+    axes: Axes,
+) -> Shaped[Array, "pieces batch piece_blocks step ..."]:
+    """Cuts the blocks from ``first`` on into pieces of ``size`` blocks.
 
-    Zeros stand beyond both ends.
-
-    [B, N, c, ...] -> [pieces, B, size + more, c, ...]
+    Each piece has ``extra`` blocks of the next one as well. Beyond both ends are zeros.
     """
-    total = size + more if pieces == 1 else (pieces + 1) * size if more else pieces * size
-    x = halo_exchange(x, max(-first, 0), max(first + more, 0), axes)[:, max(first, 0) :][:, :total]
+    num_blocks = (pieces + 1) * size if extra else pieces * size
+    total = size + extra if pieces == 1 else num_blocks
+    x = halo_exchange(x, max(-first, 0), max(first + extra, 0), axes)
+    x = x[:, max(first, 0) :][:, :total]
     x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
     if pieces == 1:
         return x[None]
     x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
-    return jnp.concatenate([x[:-1], x[1:, :, :more]], axis=2) if more else x
+    return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2) if extra else x
 
 
-def _runs(x: Array, count: int) -> Array:
-    """Joins every ``count`` neighboring blocks: [B, N, c, ...] -> [B, N - count + 1, count c,
-    ...]."""
-    blocks = x.shape[1] - count + 1
-    return jnp.concatenate([x[:, i : i + blocks] for i in range(count)], axis=2)
+def _join_neighbors(
+    x: Shaped[Array, "batch num_blocks step ..."], count: int
+) -> Shaped[Array, "batch num_runs num_keys ..."]:
+    """Joins every ``count`` neighboring blocks to a run: num_blocks - count + 1 runs."""
+    num_runs = x.shape[1] - count + 1
+    shifted = [x[:, i : i + num_runs] for i in range(count)]
+    return jnp.concatenate(shifted, axis=2)

@@ -1,6 +1,7 @@
 """LSG attention against the published code, and against dense attention under masks made from its
 description."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -392,11 +393,14 @@ def test_up_to_two_blocks_everything_is_seen(length, causal):
 
 
 def check_gradients(function, twin, arrays, mask):
-    loss = lambda out: jnp.sin(out[0][mask]).sum() + jnp.sin(out[1]).sum()  # noqa: E731
-    gradient = lambda function: jax.jit(jax.grad(lambda *x: loss(function(*x)), tuple(range(6))))(
-        *arrays
-    )
-    for x, y in zip(gradient(function), gradient(twin), strict=True):
+    def gradients(function):
+        def loss(*x):
+            out, global_out = function(*x)
+            return jnp.sin(out[mask]).sum() + jnp.sin(global_out).sum()
+
+        return jax.jit(jax.grad(loss, tuple(range(6))))(*arrays)
+
+    for x, y in zip(gradients(function), gradients(twin), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
@@ -426,7 +430,9 @@ def test_padding_is_not_seen(kind):
     longer = [
         np.pad(x, ((0, 0), (0, 19), (0, 0), (0, 0)), constant_values=9.0) for x in arrays[:3]
     ] + arrays[3:]
-    call = lambda *x: attend_lsg(*x, **options)  # noqa: E731
+
+    def call(*x):
+        return attend_lsg(*x, **options)
 
     def call_and_gradients(*x):
         out, pull_back = jax.vjp(lambda *y: call(*y, x[-1]), *x[:-1])
@@ -468,7 +474,11 @@ def test_keys_may_be_hidden_that_are_no_padding():
 def test_no_sparse_keys_is_the_same_whatever_says_so():
     arrays, mask = make_arrays(43)
     options = [{"sparsity_type": "none"}, {"sparse_block_size": 0}, {"sparsity_factor": 0}]
-    call = lambda option: jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))(*arrays)
+
+    def call(option):
+        attend = jax.jit(lambda *x: attend_lsg(*x, mask, block_size=8, **option))
+        return attend(*arrays)
+
     first, *others = map(call, options)
     for other in others:
         assert_same(other, first, mask, atol=0)
@@ -509,7 +519,7 @@ def test_memory_is_linear_in_the_length():
     def largest(length):
         shapes = [jax.ShapeDtypeStruct((1, n, 2, 4), jnp.float32) for n in (length,) * 3 + (1,) * 3]
         options = {"block_size": 16, "sparse_block_size": 16, "sparsity_factor": 2}
-        call = lambda *x: attend_lsg(*x[:-1], x[-1], **options)  # noqa: E731
+        call = functools.partial(attend_lsg, **options)
         program = jax.make_jaxpr(call)(*shapes, jax.ShapeDtypeStruct((1, length), bool))
         return max(v.aval.size for e in program.jaxpr.eqns for v in e.outvars)
 
