@@ -159,6 +159,8 @@ def pack(example: Example) -> bytes:
     from flax import serialization
 
     record = {_RECORD_NAMES.get(key, key): value for key, value in example.items()}
+    if "vectors" in record:
+        record["vectors"] = list(record["vectors"])  # msgpack takes no tuples
     return serialization.msgpack_serialize(record)
 
 
@@ -167,7 +169,10 @@ def unpack(record: bytes) -> Example:
     from flax import serialization
 
     values = serialization.msgpack_restore(record)
-    return {_EXAMPLE_NAMES.get(key, key): value for key, value in values.items()}
+    example = {_EXAMPLE_NAMES.get(key, key): value for key, value in values.items()}
+    if "vectors" in example:
+        example["vectors"] = tuple(example["vectors"])
+    return example
 
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:

@@ -95,7 +95,10 @@ class Model:
 
     def _describe_length(self) -> str:
         if "segments" in self.summarization:
-            return f"segments of {self._segment_options.segment_length:,} tokens"
+            try:
+                return f"segments of {self._segment_options.segment_length:,} tokens"
+            except InputError:  # damaged options, which a summary will report
+                return "segments"
         limits = (max_input_length(self.config), kernel_limit(self.config))
         known = [limit for limit in limits if limit is not None]
         return f"up to {min(known):,} tokens" if known else "inputs of any length"
@@ -225,8 +228,8 @@ class Model:
         settings = dict(self.summarization)
         for name in ("prefix", "segments"):
             settings.pop(name, None)
-        # Some checkpoints' general options ask for several sequences; a document has one summary.
-        settings = {"num_return_sequences": None} | settings
+        # Some checkpoints' own options ask for several sequences; a document has one summary.
+        settings["num_return_sequences"] = None
         found = self.generation_options(**settings | options)
         if found.num_return_sequences > 1:
             raise InputError(

@@ -230,3 +230,17 @@ def test_bad_numbers_and_unwritable_parent(tmp_path, report_task, tokenizer):
         InputError, match=r"cannot write .*file/out: Not a directory; .* choose another directory"
     ):
         write_prepared(tmp_path / "file/out", report_task, tokenizer, "train")
+
+
+def test_records_hold_the_vectors_of_segments():
+    slots, reads = np.array([[0, -1], [-1, 1]], np.int32), np.array([[1], [0]], np.int32)
+    example = {
+        "id": "a",
+        "segment_lengths": np.array([2, 2], np.int32),
+        "vectors": (slots, reads),
+    }
+    found = prepared.unpack(prepared.pack(example))
+    assert found.keys() == example.keys()
+    assert isinstance(found["vectors"], tuple)
+    for array, expected in zip(found["vectors"], example["vectors"], strict=True):
+        np.testing.assert_array_equal(array, expected)

@@ -62,3 +62,38 @@ def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_p
                     b[name], a[name], rtol=2e-5, err_msg=f"{name} at step {a['step']}"
                 )
         assert a.get("eval") == b.get("eval")
+
+
+COUNTS_OF_MASKED_TOKENS = """
+import flax.linen as nn
+import jax
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import prepare
+from longsum_jax.training.mesh import activate, make_mesh, put_batch
+
+run = run_config(read_config("configs/mlm.py:tiny", {"tokenizer.path": "bytes"}))
+objective = prepare(run, "no/workdir").objective
+init = run.family.init_params(objective.setup.config)
+mesh = make_mesh(run.mesh)
+with activate(mesh, run.mesh.rules):
+    names = ("numbers", "ids", "mask")
+    batch = put_batch(dict(zip(names, next(objective._batches()), strict=True)), mesh)
+    counts = objective._guess(nn.meta.unbox(init(jax.random.key(0))), *batch.values())
+assert counts.shape == (4, 2) and len(counts.sharding.device_set) == 2
+assert counts.is_fully_replicated
+"""
+
+
+def test_every_host_can_read_the_counts_of_masked_tokens(compiled_programs):
+    """On two devices; the counts would be spread over them like the rows of the batch."""
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(compiled_programs),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", COUNTS_OF_MASKED_TOKENS]
+    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
