@@ -58,7 +58,10 @@ CHECKED_ROOMS = (
     "longsum_jax.ops.ssm.kernel",
     "longsum_jax.ops.ssm.phases",
 )
-install_import_hook(CHECKED_ROOMS, "beartype.beartype")
+# An int is a float to annotations, as PEP 484 has it.
+install_import_hook(
+    CHECKED_ROOMS, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+)
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
