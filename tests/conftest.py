@@ -9,58 +9,26 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-# Rooms whose annotated shapes are checked at every call that a test makes.
-CHECKED_ROOMS = (
+# Modules whose annotated shapes are checked at every call that a test makes: all with arrays in
+# them. Options and configs check their values themselves, with sentences of their own.
+_LAYERS = (
+    "attention.base attention.bigbird attention.cross attention.full attention.global_tokens "
+    "attention.hybrid attention.linformer attention.local attention.longformer attention.lsg "
+    "attention.lsh attention.multi_head attention.patterns attention.sinkhorn attention.staggered "
+    "attention.state_space chunking decoder dense encoder layer layer_groups memory partitioning "
+    "s4d"
+)
+_MODELS = "bart bert encoder_decoder extraction_head salient_vectors t5"
+CHECKED_MODULES = (
+    "longsum_jax.ops",
+    *(f"longsum_jax.layers.{name}" for name in _LAYERS.split()),
+    *(f"longsum_jax.models.{name}" for name in _MODELS.split()),
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
-    # Without options and configs, whose own checks name bad values.
-    "longsum_jax.layers.attention.base",
-    "longsum_jax.layers.attention.bigbird",
-    "longsum_jax.layers.attention.cross",
-    "longsum_jax.layers.attention.full",
-    "longsum_jax.layers.attention.global_tokens",
-    "longsum_jax.layers.attention.hybrid",
-    "longsum_jax.layers.attention.linformer",
-    "longsum_jax.layers.attention.local",
-    "longsum_jax.layers.attention.longformer",
-    "longsum_jax.layers.attention.lsg",
-    "longsum_jax.layers.attention.lsh",
-    "longsum_jax.layers.attention.multi_head",
-    "longsum_jax.layers.attention.patterns",
-    "longsum_jax.layers.attention.sinkhorn",
-    "longsum_jax.layers.attention.staggered",
-    "longsum_jax.layers.attention.state_space",
-    "longsum_jax.layers.chunking",
-    "longsum_jax.layers.decoder",
-    "longsum_jax.layers.dense",
-    "longsum_jax.layers.encoder",
-    "longsum_jax.layers.layer",
-    "longsum_jax.layers.layer_groups",
-    "longsum_jax.layers.memory",
-    "longsum_jax.layers.partitioning",
-    "longsum_jax.layers.s4d",
-    # Not the configs: they check their values themselves.
-    *(
-        f"longsum_jax.models.{name}"
-        for name in ("bart", "bert", "encoder_decoder", "extraction_head", "salient_vectors", "t5")
-    ),
-    "longsum_jax.ops.attention.bigbird",
-    "longsum_jax.ops.attention.hepos",
-    "longsum_jax.ops.attention.local",
-    "longsum_jax.ops.attention.longformer",
-    "longsum_jax.ops.attention.lsg",
-    "longsum_jax.ops.attention.lsg_selection",
-    "longsum_jax.ops.attention.staggered",
-    "longsum_jax.ops.losses",
-    "longsum_jax.ops.masking",
-    "longsum_jax.ops.memory",
-    "longsum_jax.ops.positions",
-    "longsum_jax.ops.ssm.kernel",
-    "longsum_jax.ops.ssm.phases",
 )
 # An int is a float to annotations, as PEP 484 has it.
 install_import_hook(
-    CHECKED_ROOMS, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    CHECKED_MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
