@@ -8,8 +8,8 @@ from longsum_jax.typing import IGNORED_LABEL, AnyArray
 
 
 def token_cross_entropy(
-    logits: Float[AnyArray, "batch length vocab"],
-    labels: Int[AnyArray, "batch length"],
+    logits: Float[AnyArray, "*batch length vocab"],
+    labels: Int[AnyArray, "*batch length"],
     *,
     label_smoothing: float = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -58,8 +58,8 @@ def class_cross_entropy(
 
 
 def shift_right(
-    labels: Int[AnyArray, "batch length"], *, start_id: int, pad_id: int
-) -> Int[Array, "batch length"]:
+    labels: Int[AnyArray, "*batch length"], *, start_id: int, pad_id: int
+) -> Int[Array, "*batch length"]:
     """Returns the decoder inputs for ``labels``: the start token, then all labels but the last.
 
     Ignored labels become padding.

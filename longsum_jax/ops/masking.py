@@ -9,15 +9,15 @@ from longsum_jax.typing import IGNORED_LABEL, AnyArray
 
 def mask_tokens(
     rng: PRNGKeyArray,
-    ids: Int[AnyArray, "batch length"],
-    candidates: Bool[AnyArray, "batch length"],
+    ids: Int[AnyArray, "*batch length"],
+    candidates: Bool[AnyArray, "*batch length"],
     *,
     mask_id: int,
     replacements: Int[AnyArray, " num_replacements"],
     probability: float = 0.15,
     masked: float = 0.8,
     random: float = 0.1,
-) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
+) -> tuple[Int[Array, "*batch length"], Int[Array, "*batch length"]]:
     """Chooses random tokens and replaces most of them (Devlin et al. 2019, section 3.1).
 
     Each call draws a new mask from its key, as RoBERTa does.
