@@ -64,7 +64,7 @@ class LsgContext(Context):
         deterministic: bool,
         *,
         embedding_norm: nn.Module | None = None,
-        lsh_projections: tuple[Array, ...] = (),
+        lsh_projections: tuple[AnyArray, ...] = (),
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
