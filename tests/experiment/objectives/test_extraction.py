@@ -2,6 +2,7 @@ import json
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,8 +65,8 @@ def slow_scores(run, params):
         ]
         scores = module.apply(
             {"params": params},
-            np.array(vectors)[None],
-            np.ones((1, len(parts)), bool),
+            jnp.asarray(np.array(vectors)[None]),
+            jnp.ones((1, len(parts)), bool),
             method="score_sentences",
         )
         found.append(np.asarray(scores)[0, len(parts) - (example["labels"] != -100).sum() :])
