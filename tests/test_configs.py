@@ -183,6 +183,7 @@ def test_every_mode_steps_with_a_small_model(path, mode, rows, tmp_path):
     assert json.loads(line)["loss"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
 def test_tiny_modes_train(path, tmp_path):
     overrides = (*smaller(path, "tiny"), *SHORT, "training.steps=2", "evaluation.examples=0")
@@ -242,6 +243,7 @@ def fine_tune(path, model, data, workdir, *overrides):
     return train.main([f"--config={spec}", f"--workdir={workdir}"])
 
 
+@pytest.mark.slow
 def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
     config = json.loads((small_model / "config.json").read_text())
     config["task_specific_params"] = {"summarization": {"prefix": "summarize: "}}
@@ -295,6 +297,7 @@ ENCODER_RUN = (
 )
 
 
+@pytest.mark.slow
 def test_the_attention_study_goes_on_from_a_checkpoint(rows, tmp_path, capsys):
     """Cells start from one model; what an attention adds is new, and sources are as long as its
     positions allow."""

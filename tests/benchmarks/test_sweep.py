@@ -16,6 +16,7 @@ def by(report):
     return {(row["length"], row["by"]): row for row in report["rows"]}
 
 
+@pytest.mark.slow
 def test_encoders_beside_their_peers(report):
     found = report("encode", *TINY, "--models=locost", "--lengths=64")
     rows = by(found)
@@ -42,6 +43,7 @@ def test_encoders_beside_their_peers(report):
     assert work[0] == pytest.approx(work[1])  # of our model, whoever is measured
 
 
+@pytest.mark.slow
 def test_training_steps_start_from_the_same_loss(report):
     rows = by(report("train_step", *TINY, "--models=bart", "--lengths=64", "--target=8"))
     assert rows[64, "PyTorch bart"]["difference"] < 1e-5
@@ -88,6 +90,7 @@ def test_rows_beyond_the_budget_are_marked(scripts, model, length, row, note):
         )
 
 
+@pytest.mark.slow
 def test_memory_is_told_without_running(report, scripts, monkeypatch):
     def never(*_):
         raise AssertionError("made arrays")
@@ -98,6 +101,7 @@ def test_memory_is_told_without_running(report, scripts, monkeypatch):
     assert rows[1]["work_gib"] > 2 * rows[0]["work_gib"]
 
 
+@pytest.mark.slow
 def test_decoding_beside_transformers(report):
     rows = report("decode", *TINY, "--models=bart", "--lengths=16", "--beams=4", "--new_tokens=4")[
         "rows"

@@ -142,6 +142,7 @@ def test_module_runs_from_another_directory(tmp_path):
 # train
 
 
+@pytest.mark.slow
 def test_trained_workdir(trained):
     assert {path.name for path in trained.iterdir()} == {
         "checkpoints",
@@ -164,6 +165,7 @@ def test_trained_workdir(trained):
     assert latest.tokenizer.vocab_size == 384
 
 
+@pytest.mark.slow
 def test_same_command_continues(run, trained, tiny_run, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)
@@ -184,6 +186,7 @@ def test_same_command_continues(run, trained, tiny_run, tmp_path):
     assert table["model"][-1] == f"{after[-1]['eval']['mean_rouge']:.2f}"
 
 
+@pytest.mark.slow
 def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
     flags = (
         "optimizer.learning_rate=1e38,optimizer.schedule=constant,training.max_bad_steps=1,"
@@ -718,6 +721,7 @@ TINY_EXTRACTOR = (
 )
 
 
+@pytest.mark.slow
 def test_extract_with_a_trained_model(run, data, tmp_path):
     workdir, out = tmp_path / "run", tmp_path / "short" / "data.jsonl"
     config = f"configs/extractor.py:data={data},{TINY_EXTRACTOR},task.held_out=0.0"

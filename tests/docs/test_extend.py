@@ -32,6 +32,7 @@ def blocks(page):
         yield "\n" * first + found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_recipe(page, registries, fast_compilation, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

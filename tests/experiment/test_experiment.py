@@ -100,6 +100,7 @@ def test_stream_gives_the_batches_of_the_list(config, tmp_path):
     np.testing.assert_array_equal(listed["input_ids"], streamed["input_ids"])
 
 
+@pytest.mark.slow
 def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
     experiment, model = experiment_of(config, tmp_path), load(trained)
     batch = {

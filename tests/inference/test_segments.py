@@ -122,6 +122,7 @@ def slow_summary(model, text, query=None):
     return " ".join(part for part in said if part), len(reading.sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_summaries_equal_a_search_without_cache(model, texts, kind):
     model = model(kind)
@@ -215,6 +216,7 @@ def extractor_directory(tiny_tokenizer, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_extractor_and_sentence_encoder_travel_with_their_model(
     model, texts, extractor_directory, tmp_path, monkeypatch
 ):

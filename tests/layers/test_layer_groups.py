@@ -95,6 +95,7 @@ def test_parameters_of_one_layer():
     assert num_layers({"layers": {}}) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full,window*2", "window,full,local"])
 @pytest.mark.parametrize(("family", "values"), [("bart", BART), ("t5", T5)])
 def test_hybrids_compute_what_equal_layers_do(make, family, values, kind):
@@ -134,6 +135,7 @@ def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
     assert number.tolist() == [2]
 
 
+@pytest.mark.slow
 def test_training_reaches_every_layer_and_dropout_differs_between_groups(make):
     model = make("bart", BART, "window,full,window", dropout=0.1)
     ids = np.random.default_rng(2).integers(4, 31, (2, 24))

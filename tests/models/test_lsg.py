@@ -133,6 +133,7 @@ def check_bart(model, length, every=False):
 
 
 # Short texts: only what long ones do not show.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "step", "chosen"),
     [(40, 1, ["norm_b16_f4_g4", "none_b16_g4_maskfirst"]), (200, 4, None)],
@@ -191,6 +192,7 @@ def test_a_config_without_sparse_keys_is_understood(published):
 # In our own hands
 
 
+@pytest.mark.slow
 def test_padding_and_other_rows_change_nothing(published):
     """Ids of any length, padded inside; with globals in front, and in generation."""
     model = published("bart")

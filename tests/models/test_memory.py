@@ -218,6 +218,7 @@ def gradients(config, params, batch):
     return jax.jit(gradient_fn(loss))(params, batch, jax.random.key(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_and_gradients_of_documents_equal_the_twin(kind):
     config, _, params = make(**KINDS[kind])
@@ -232,6 +233,7 @@ def test_losses_and_gradients_of_documents_equal_the_twin(kind):
         np.testing.assert_allclose(b, a, atol=1e-5, rtol=1e-4, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.slow
 def test_one_segment_of_backpropagation():
     config, _, params = make(memory="attentive")
     batch = make_batch(segments=3)
@@ -244,6 +246,7 @@ def test_one_segment_of_backpropagation():
     assert any(jax.tree.leaves(differing))  # it is a truncation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backprop", "charged"), [(1, (4, 2)), (2, (4, 2)), (0, (5, 4, 2))])
 def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alone(
     backprop, charged
@@ -282,6 +285,7 @@ def test_evaluation_does_not_count_the_error_of_compression():
     assert "reconstruction" not in out.metrics
 
 
+@pytest.mark.slow
 def test_memory_of_a_step_does_not_depend_on_the_number_of_segments():
     config, module, params = make(
         memory="attentive", d_model=64, encoder_ffn_dim=128, memory_size=32

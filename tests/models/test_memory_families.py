@@ -68,6 +68,7 @@ def two_segments(module, length, salient):
     return jax.jit(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_equal_all_at_once_and_padding_has_no_part(name):
     _, config, params = make(name)

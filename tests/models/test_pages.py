@@ -86,6 +86,7 @@ def all_at_once_and_by_steps(module, params, beams=2):
     return jax.jit(run)(params)
 
 
+@pytest.mark.slow
 def test_outputs_of_pages_are_averaged():
     config, module, params = make(page_length=8, page_decoding=True)
     logits, stepped = all_at_once_and_by_steps(module, params)

@@ -21,6 +21,7 @@ def report():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batch", "channels", "length"])
 def test_sharded_operation_equals_the_unsharded_one(report, layout):
     found = report[f"operation over {layout}"]

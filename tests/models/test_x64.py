@@ -59,6 +59,7 @@ def results(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_float32_results_are_the_same_with_64_bits(results):
     without, with_64_bits = results
     assert without.keys() == with_64_bits.keys()

@@ -32,6 +32,7 @@ def test_notebooks_are_up_to_date(make, accelerator):
     assert f'"git+{make.REPOSITORY}"' in install
 
 
+@pytest.mark.slow
 def test_every_cell_runs(make, tiny_run, tmp_path, capsys):
     """With the smallest training run in the place of the quickstart."""
     names = {}

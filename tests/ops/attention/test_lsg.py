@@ -114,6 +114,7 @@ def shows_more(case):
     return plain or (case["sparsity_type"] == "norm" and not case["causal"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "causal"), GROUPS)
 def test_as_published(kind, causal, arrays):
     cases = [
@@ -494,6 +495,7 @@ def test_dropout_of_weights():
         assert np.abs(x - y).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [16, 43])
 def test_bfloat16_without_jit(length):
     """XLA on CPUs has no product of bfloat16 arrays for some of the layouts that occur then."""
