@@ -24,7 +24,7 @@ from longsum_jax.layers.attention.options import EncoderAttentionOptions, NoOpti
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.blockwise import Dropout
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray

@@ -23,7 +23,6 @@ from longsum_jax.layers.dense import Linear
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
-from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
     largest_scores,
@@ -36,6 +35,7 @@ from longsum_jax.ops.attention.hepos import (
     strided_key_mask,
     strided_length,
 )
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 

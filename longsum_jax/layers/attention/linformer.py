@@ -18,7 +18,8 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.blockwise import KeySet, attend_all
+from longsum_jax.ops.attention.blockwise import attend_all
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.linformer import compress_length
 from longsum_jax.typing import AnyArray
 
