@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
-from longsum_jax.typing import Params
+from longsum_jax.typing import AnyArray, Params
 
 Extension = Literal["tiled", "random", "last_row"]
 _RANDOM_STD = 0.02  # of BART's initial tables
@@ -91,7 +91,7 @@ def check_length(config: ModelConfig) -> None:
 
 
 def _new_rows(
-    table: Float[Array, "rows d_model"],
+    table: Float[AnyArray, "rows d_model"],
     count: int,
     offset: int,
     extension: Extension,

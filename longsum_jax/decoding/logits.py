@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.typing import AnyArray
 
 Scores = Float[Array, "batch beams vocab"]
 History = Int[Array, "batch beams history"]
@@ -142,8 +143,8 @@ def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray,
 
 
 def _token_mask(
-    ids: Int[Array, "batch beams positions"],
-    where: Bool[Array, " positions"] | Bool[Array, "batch beams positions"],
+    ids: Int[AnyArray, "batch beams positions"],
+    where: Bool[AnyArray, " positions"] | Bool[AnyArray, "batch beams positions"],
     vocab_size: int,
 ) -> Bool[Array, "batch beams vocab"]:
     """Returns True for the tokens that occur in ``ids`` where ``where`` is True."""

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped, UInt
 from longsum_jax.decoding.logits import process_scores, warp_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.typing import AnyArray
 
 Cache = Any  # any pytree of arrays
 # The score of hypotheses that do not exist; finite, so that differences of scores stay numbers.
@@ -176,11 +177,11 @@ def _row_keys(rng: RandomKeys | None, batch_size: int, beams: int) -> Key[Array,
 
 
 def _draw(
-    keys: Key[Array, "batch beams"], step: Scalar, logits: Float[Array, "batch beams vocab"]
+    keys: Key[Array, "batch beams"], step: Scalar, logits: Float[AnyArray, "batch beams vocab"]
 ) -> Tokens:
     """Draws one token for every beam."""
 
-    def draw(key: Key[Array, ""], row: Float[Array, " vocab"]) -> Scalar:
+    def draw(key: Key[Array, ""], row: Float[AnyArray, " vocab"]) -> Scalar:
         return jax.random.categorical(jax.random.fold_in(key, step), row)
 
     return jax.vmap(jax.vmap(draw))(keys, logits).astype(jnp.int32)
@@ -264,7 +265,7 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
 
 
 def _rank_continuations(
-    logits: Float[Array, "batch beams vocab"], state: _Beams, options: GenerationOptions
+    logits: Float[AnyArray, "batch beams vocab"], state: _Beams, options: GenerationOptions
 ) -> _Candidates:
     """Ranks the continuations of all beams of a row by accumulated log-probability, best first."""
     batch_size, beams, vocab_size = logits.shape
@@ -303,7 +304,7 @@ def _keep_best_finished(
     merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
     best = jax.lax.top_k(merged.scores, options.num_beams)[1]
 
-    def choose(before: Array, after: Array) -> Array:
+    def choose(before: AnyArray, after: AnyArray) -> Array:
         done = state.done.reshape((-1,) + (1,) * (before.ndim - 1))
         return jnp.where(done, before, _take(after, best))
 
@@ -311,7 +312,7 @@ def _keep_best_finished(
 
 
 def _can_improve(
-    best_running: Float[Array, "batch one"],
+    best_running: Float[AnyArray, "batch one"],
     finished: _Hypotheses,
     step: Scalar,
     options: GenerationOptions,
@@ -345,26 +346,28 @@ def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) ->
     return padding.at[:, :, 0].set(options.decoder_start_token_id)
 
 
-def _is_eos(tokens: Int[Array, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
+def _is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
     return jnp.isin(tokens, np.asarray(options.eos_token_id, np.int32))
 
 
 def _write(
-    sequences: Int[Array, "batch rows positions"],
-    tokens: Int[Array, "batch rows"],
+    sequences: Int[AnyArray, "batch rows positions"],
+    tokens: Int[AnyArray, "batch rows"],
     position: Scalar,
 ) -> Int[Array, "batch rows positions"]:
     """Sets sequences[:, :, position] to tokens."""
     return jax.lax.dynamic_update_index_in_dim(sequences, tokens, position, axis=2)
 
 
-def _pick(values: Float[Array, "batch beams vocab"], index: Tokens) -> Float[Array, "batch beams"]:
+def _pick(
+    values: Float[AnyArray, "batch beams vocab"], index: Tokens
+) -> Float[Array, "batch beams"]:
     """Returns values[..., index]."""
     return jnp.take_along_axis(values, index[..., None], axis=-1, mode="promise_in_bounds")[..., 0]
 
 
 def _take(
-    values: Shaped[Array, "batch rows *rest"], index: Int[Array, "batch taken"]
+    values: Shaped[AnyArray, "batch rows *rest"], index: Int[AnyArray, "batch taken"]
 ) -> Shaped[Array, "batch taken *rest"]:
     """Selects along axis 1."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 2))
@@ -373,8 +376,8 @@ def _take(
 
 def _result(
     sequences: Sequences,
-    lengths: Int[Array, "batch beams"],
-    scores: Float[Array, "batch beams"],
+    lengths: Int[AnyArray, "batch beams"],
+    scores: Float[AnyArray, "batch beams"],
     options: GenerationOptions,
 ) -> Generated:
     """Flattens the first two axes, and finds the sequences that ended by themselves."""

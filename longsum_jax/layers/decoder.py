@@ -42,8 +42,8 @@ class KeyValueCache(NamedTuple):
     @classmethod
     def of(
         cls,
-        k: Float[Array, "*batch num_keys heads head_dim"],
-        v: Float[Array, "*batch num_keys heads head_dim"],
+        k: Float[AnyArray, "*batch num_keys heads head_dim"],
+        v: Float[AnyArray, "*batch num_keys heads head_dim"],
     ) -> "KeyValueCache":
         """Stores keys and values."""
         return cls(jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1))
@@ -59,13 +59,13 @@ class KeyValueCache(NamedTuple):
 
     def write(
         self,
-        k: Float[Array, "*batch heads head_dim"],
-        v: Float[Array, "*batch heads head_dim"],
-        position: Int[Array, ""],
+        k: Float[AnyArray, "*batch heads head_dim"],
+        v: Float[AnyArray, "*batch heads head_dim"],
+        position: Int[AnyArray, ""],
     ) -> "KeyValueCache":
         """Returns a cache with the key and value of ``position`` replaced."""
 
-        def write_one(cached: Array, new: Array) -> Array:
+        def write_one(cached: AnyArray, new: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new[..., None], position, new.ndim)
 
         return KeyValueCache(write_one(self.k, k), write_one(self.v, v))
@@ -153,7 +153,7 @@ class DecoderLayer(Layer):
         self,
         x: Float[AnyArray, "batch target_length d_model"],
         encoder_states: Float[AnyArray, "batch length d_model"],
-        bias: Float[Array, "1 heads target_length target_length"] | None,
+        bias: Float[AnyArray, "1 heads target_length target_length"] | None,
         mask: Bool[AnyArray, "1 1 target_length target_length"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         deterministic: bool,
@@ -231,10 +231,10 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch beams d_model"],
         cache: LayerCache,
         states: Float[AnyArray, "batch length d_model"] | None,
-        bias: Float[Array, "1 heads 1 target_length"] | None,
+        bias: Float[AnyArray, "1 heads 1 target_length"] | None,
         mask: Bool[AnyArray, "1 1 1 target_length"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
-        position: Int[Array, ""],
+        position: Int[AnyArray, ""],
     ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
         """Applies the layer to one token of every beam.
 
@@ -493,7 +493,7 @@ class Decoder(nn.Module):
         x = self._normalize(x)
         return x, cache._replace(position=cache.position + 1, layers=tuple(layers))
 
-    def _bias(self, query_positions: Array, key_positions: Array) -> Array | None:
+    def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:
             return None
         return self.relative_attention_bias(query_positions, key_positions)

@@ -67,7 +67,7 @@ class Linear(nn.Module):
         bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
         return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
 
-    def _apply(self, x: AnyArray, kernel: Array, bias: AnyArray | None) -> Array:
+    def _apply(self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None) -> Array:
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of
@@ -111,7 +111,7 @@ class LayerNorm(nn.Module):
         return (x * _broadcast_to_rows(scale, x) + _broadcast_to_rows(bias, x)).astype(self.dtype)
 
 
-def _broadcast_to_rows(scale: Array, x: AnyArray) -> Array:
+def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
     """Broadcasts ``scale`` [d_model] to the shape of ``x``: its gradient is one sum over all rows.
 
     Implicit broadcasting leaves one sum per axis, which takes XLA on CPUs 100 times as long for a

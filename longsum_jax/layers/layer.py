@@ -48,7 +48,7 @@ class Layer(nn.Module):
         self,
         norm: nn.Module,
         x: Float[AnyArray, "batch length d_model"],
-        y: Float[Array, "batch length d_model"],
+        y: Float[AnyArray, "batch length d_model"],
         deterministic: bool = True,
     ) -> Float[Array, "batch length d_model"]:
         """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks."""
@@ -85,7 +85,7 @@ class Layer(nn.Module):
         self,
         x: Float[AnyArray, "batch length d_model"],
         u: Float[AnyArray, "batch length d_model"],
-        y: Float[Array, "batch length d_model"],
+        y: Float[AnyArray, "batch length d_model"],
         state: MemoryState | tuple[()],
         memories: list[Slots],
         valid: Bool[AnyArray, "batch text_length"],

@@ -128,7 +128,7 @@ class Memory(nn.Module):
     def write(
         self,
         slots: Slots,
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         """Returns the memory after a segment.
@@ -143,7 +143,7 @@ class Memory(nn.Module):
     def add_loss(
         self,
         slots: Slots,
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """May ``sow`` a loss in LOSSES; called once per segment with the arguments of ``write``."""
@@ -167,7 +167,7 @@ class Memory(nn.Module):
         self,
         state: MemoryState,
         memories: Sequence[Slots],
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> MemoryState:
         """Returns the state after this segment.
@@ -188,7 +188,7 @@ class Memory(nn.Module):
         return MemoryState(slots, _queue(state.hidden, hidden), _queue(state.valid, valid))
 
 
-def _queue(pending: Array, segment: Array) -> Array:
+def _queue(pending: AnyArray, segment: AnyArray) -> Array:
     """Drops the oldest pending segment, and appends a new one."""
     newer = pending[:, 1:]
     return jnp.concatenate([newer, segment[:, None].astype(pending.dtype)], 1)
@@ -207,7 +207,7 @@ class CompressiveMemory(Memory):
     def write(
         self,
         slots: Slots,
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         values, valid = compressive_update(
@@ -218,7 +218,7 @@ class CompressiveMemory(Memory):
     def add_loss(
         self,
         slots: Slots,
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> None:
         """Adds the error of reading compressed states in the place of the states themselves.
@@ -234,7 +234,7 @@ class CompressiveMemory(Memory):
         new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
-        def attend(states: AnyArray, key_mask: Array) -> Array:
+        def attend(states: AnyArray, key_mask: AnyArray) -> Array:
             k, v = self.self_attention.project_kv_frozen(states)
             return dot_product_attention(
                 q, k, v, mask=key_mask[:, None, None], scale=self.stack.attention_scale
@@ -281,7 +281,7 @@ class AttentiveMemory(Memory):
     def write(
         self,
         slots: Slots,
-        hidden: Float[Array, "batch length d_model"],
+        hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> Slots:
         memory = self.values_of(slots)

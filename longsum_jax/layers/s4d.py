@@ -128,10 +128,10 @@ class S4D(nn.Module):
         y = save_for_backward(self._convolve(k))
         return map_over_length(self, S4D._gate, self.length_chunk, u, y)
 
-    def _gate(self, u: AnyArray, y: Array) -> Array:
+    def _gate(self, u: AnyArray, y: AnyArray) -> Array:
         return self.output_linear(y * self.q_proj(u) if self.gating else y)
 
-    def _convolve(self, k: Array) -> Array:
+    def _convolve(self, k: AnyArray) -> Array:
         """[batch, length, channels] -> the same, convolved along the length."""
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))

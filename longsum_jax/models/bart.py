@@ -132,7 +132,9 @@ class Bart(EncoderDecoder):
             return sinusoidal_positions(positions, pegasus_frequencies(c.d_model))
         return sinusoidal_positions(positions, pegasus_x_frequencies(c.d_model))
 
-    def output_logits(self, x: Float[Array, "*leading d_model"]) -> Float[Array, "*leading vocab"]:
+    def output_logits(
+        self, x: Float[AnyArray, "*leading d_model"]
+    ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
         logits = vocabulary_logits(x, self.shared)
         if not self.config.has_logits_bias:

@@ -51,7 +51,7 @@ class MaskedLanguageModelHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch length d_model"], table: Float[Array, "vocab d_model"]
+        self, x: Float[AnyArray, "batch length d_model"], table: Float[AnyArray, "vocab d_model"]
     ) -> Float[Array, "batch length vocab"]:
         """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
         c = self.config
@@ -69,7 +69,7 @@ class ClassificationHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch length d_model"], deterministic: bool
+        self, x: Float[AnyArray, "batch length d_model"], deterministic: bool
     ) -> Float[Array, "batch num_labels"]:
         """Returns float32 logits of the labels."""
         c = self.config
@@ -91,7 +91,7 @@ class Pooler(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Float[Array, "batch length d_model"]) -> Float[Array, "batch d_model"]:
+    def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
         """Returns tanh of a linear map of the first token's state."""
         c = self.config
         dense = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")
@@ -175,7 +175,7 @@ class Bert(nn.Module):
         if ids.ndim == 2:
             ids, mask = ids[:, None], mask[:, None]
 
-        def encode(bert: Bert, ids: Array, mask: Array) -> Array:
+        def encode(bert: Bert, ids: AnyArray, mask: AnyArray) -> Array:
             batch, sentences, length = ids.shape
             ids, mask = ids.reshape(-1, length), mask.reshape(-1, length)
             vectors = mean_state(bert.encode(ids, mask, deterministic), mask)
@@ -194,7 +194,9 @@ class Bert(nn.Module):
         """Returns a float32 score of every sentence, with head "extraction"."""
         return self.head(vectors, mask, deterministic)
 
-    def pool(self, states: Float[Array, "batch length d_model"]) -> Float[Array, "batch d_model"]:
+    def pool(
+        self, states: Float[AnyArray, "batch length d_model"]
+    ) -> Float[Array, "batch d_model"]:
         """Returns the output of the head "pooler"."""
         return self.head(states)
 

@@ -79,7 +79,7 @@ class EncoderDecoder(nn.Module):
     def _encode_pages(
         self,
         ids: Int[AnyArray, "batch length"],
-        mask: Bool[Array, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         """Encodes overlapping pages, each as if it were alone, and keeps the body of each."""
@@ -118,8 +118,8 @@ class EncoderDecoder(nn.Module):
 
     def _mix_pages(
         self,
-        x: Float[Array, "all_pages target_length d_model"],
-        page_mask: Bool[Array, "batch pages"],
+        x: Float[AnyArray, "all_pages target_length d_model"],
+        page_mask: Bool[AnyArray, "batch pages"],
     ) -> Float[Array, "batch target_length d_model"]:
         """Returns the weighted means of the decoder's outputs for all pages (PageSum, section 3).
 
@@ -245,7 +245,7 @@ class EncoderDecoder(nn.Module):
 
     def _states_mask(
         self,
-        states: Float[Array, "batch states_length d_model"],
+        states: Float[AnyArray, "batch states_length d_model"],
         attention_mask: Shaped[AnyArray, "batch length"],
     ) -> Bool[Array, "batch states_length"]:
         """Returns the mask of states that the decoder reads: global and real tokens."""
@@ -277,13 +277,15 @@ class EncoderDecoder(nn.Module):
         """
         raise NotImplementedError
 
-    def output_logits(self, x: Float[Array, "*leading d_model"]) -> Float[Array, "*leading vocab"]:
+    def output_logits(
+        self, x: Float[AnyArray, "*leading d_model"]
+    ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
         raise NotImplementedError
 
 
 def vocabulary_logits(
-    x: Float[Array, "*leading d_model"], table: Float[Array, "vocab d_model"]
+    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"]
 ) -> Float[Array, "*leading vocab"]:
     """Returns the products of states with the rows of an embedding table, in float32."""
     return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)

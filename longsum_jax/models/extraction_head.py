@@ -60,7 +60,7 @@ class ExtractionHead(Layer):
 
     def __call__(
         self,
-        x: Float[Array, "batch sentences d_model"],
+        x: Float[AnyArray, "batch sentences d_model"],
         mask: Bool[AnyArray, "batch sentences"],
         deterministic: bool = True,
     ) -> Float[Array, "batch sentences"]:

@@ -48,7 +48,7 @@ def empty_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batc
 
 
 def document_vectors(
-    apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, Array]
+    apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, AnyArray]
 ) -> Float[Array, "batch slots d_model"]:
     """Returns the vectors of whole documents: a first pass over their segments, one at a time.
 
@@ -57,8 +57,8 @@ def document_vectors(
         batch: "input_ids", "attention_mask" and "slots", each [batch, segments, length].
     """
 
-    def add(vectors: Array, segment: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        def add_segment(vectors: Array) -> Array:
+    def add(vectors: AnyArray, segment: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[Array, None]:
+        def add_segment(vectors: AnyArray) -> Array:
             return apply(vectors, *segment, method=store_vectors)
 
         has_slots = (segment[2] >= 0).any()

@@ -171,7 +171,9 @@ class T5(EncoderDecoder):
         """Returns the embeddings of the target; positions are a matter of the attention's bias."""
         return self.embed_source(ids)
 
-    def output_logits(self, x: Float[Array, "*leading d_model"]) -> Float[Array, "*leading vocab"]:
+    def output_logits(
+        self, x: Float[AnyArray, "*leading d_model"]
+    ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
         c = self.config
         if c.scales_outputs:

@@ -33,6 +33,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
+from longsum_jax.typing import AnyArray
+
 Axes = tuple[str, ...]  # names of mesh axes
 Output = Literal["text", "rows"]
 
@@ -66,13 +68,13 @@ def first_position(length: int, axes: Axes) -> Int[Array, ""] | int:
     return lax.axis_index(axes) * length if axes else 0
 
 
-def sum_over(x: Shaped[Array, "..."], axes: Axes) -> Shaped[Array, "..."]:
+def sum_over(x: Shaped[AnyArray, "..."], axes: Axes) -> Shaped[Array, "..."]:
     """Sums ``x`` over all shards."""
     return lax.psum(x, axes) if axes else x
 
 
 def halo_exchange(
-    x: Shaped[Array, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
+    x: Shaped[AnyArray, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
 ) -> Shaped[Array, "batch num_blocks_and_halo ..."]:
     """Puts neighbouring blocks before and after those of this shard.
 
@@ -89,7 +91,7 @@ def halo_exchange(
     size = x.shape[1]
     num_shards = count_shards(axes)
 
-    def receive(blocks: Array, hops: int) -> Array:
+    def receive(blocks: AnyArray, hops: int) -> Array:
         """Returns the blocks that were sent ``hops`` shards away, zeros where none was."""
         routes = [(i, i + hops) for i in range(num_shards) if 0 <= i + hops < num_shards]
         return lax.ppermute(blocks, axes, routes) if routes else jnp.zeros_like(blocks)
@@ -136,7 +138,7 @@ def shard_map_sequence(
     length = jax.tree.leaves(text)[0].shape[1]
     padding = -length % (sharding.num_shards * block)
 
-    def pad(x: Array) -> Array:
+    def pad(x: AnyArray) -> Array:
         return jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
 
     def run(
@@ -148,7 +150,7 @@ def shard_map_sequence(
             options["rng"] = jax.random.fold_in(rng, device)
         return function(**text, **rows, **shared, **options, axes=sharding.length)
 
-    def unpad(x: Array, output: Output) -> Array:
+    def unpad(x: AnyArray, output: Output) -> Array:
         return x[:, :length] if output == "text" else x
 
     text = jax.tree.map(pad, dict(text)) if padding else dict(text)

@@ -109,8 +109,8 @@ class SourceAttention(CrossAttention):
     def attend(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        k: Float[Array, "batch num_keys heads head_dim"],
-        v: Float[Array, "batch num_keys heads head_dim"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: AnyArray | None = None,
         bias: AnyArray | None = None,
@@ -122,7 +122,12 @@ class SourceAttention(CrossAttention):
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(
-            q: Array, k: Array, v: Array, mask: AnyArray, rng: Array | None = None, **options: Any
+            q: AnyArray,
+            k: AnyArray,
+            v: AnyArray,
+            mask: AnyArray,
+            rng: Array | None = None,
+            **options: Any,
         ) -> Array:
             dropout = None if rng is None else Dropout(rng, rate)
             return dot_product_attention(
@@ -149,9 +154,9 @@ class SourceAttention(CrossAttention):
 
 def _attend_to_shards(
     attend: Callable[..., Array],
-    q: Array,
+    q: AnyArray,
     mask: AnyArray | None,
-    source: dict[str, Array],
+    source: dict[str, AnyArray],
     rng: Array | None = None,
 ) -> Array:
     """Calls ``attend`` on every device with its shard of a source.
@@ -242,7 +247,7 @@ class HeposAttention(SourceAttention):
             mixed = mix_strided(q, states, mask, stride=stride, scale=self.scale)
             return self.project_mixed(mixed, mask)
 
-        def mix(rows: Array, **arrays: Any) -> Array:
+        def mix(rows: AnyArray, **arrays: Any) -> Array:
             shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])
             return mix_strided(states=shard, **arrays, stride=stride, scale=self.scale)
 
@@ -305,8 +310,8 @@ class NearestAttention(CrossAttention):
     def attend(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        k: Float[Array, "batch num_keys heads head_dim"],
-        v: Float[Array, "batch num_keys heads head_dim"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: AnyArray | None = None,
         bias: AnyArray | None = None,

@@ -80,7 +80,9 @@ class LongformerAttention(EncoderSelfAttention):
         global_v = self.v_global(x)
         global_q = self.q_global(self._gather(x, indices))
 
-        def attend(global_q: Array, global_k: Array, global_v: Array, **arrays: Any) -> Array:
+        def attend(
+            global_q: AnyArray, global_k: AnyArray, global_v: AnyArray, **arrays: Any
+        ) -> Array:
             # Global queries are few, so that shards have all of them, but not all keys and values.
             return attention(global_tokens=QKV(global_q, global_k, global_v), **arrays)
 

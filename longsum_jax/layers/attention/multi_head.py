@@ -105,8 +105,8 @@ class MultiHeadAttention(nn.Module):
     def attend(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        k: Float[Array, "batch num_keys heads head_dim"],
-        v: Float[Array, "batch num_keys heads head_dim"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: AnyArray | None = None,
         bias: AnyArray | None = None,
@@ -153,7 +153,7 @@ class MultiHeadAttention(nn.Module):
         return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
 
     def project_mixed(
-        self, mixed: Float[Array, "batch query_length heads d_model"], mask: AnyArray | None
+        self, mixed: Float[AnyArray, "batch query_length heads d_model"], mask: AnyArray | None
     ) -> Float[Array, "batch query_length d_model"]:
         """Applies the value map and the output map to weighted means of states.
 

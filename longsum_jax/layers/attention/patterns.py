@@ -155,7 +155,7 @@ class PatternAttention(EncoderSelfAttention):
             if isinstance(value, jax.Array):
                 array_fields[name] = value
 
-        def attend(fields: dict[str, Array], **arrays: Any) -> Array:
+        def attend(fields: dict[str, AnyArray], **arrays: Any) -> Array:
             return pattern_attention(**arrays, pattern=pattern._replace(**fields))
 
         y = self.attend_sharded(
@@ -167,7 +167,9 @@ class PatternAttention(EncoderSelfAttention):
         )
         return self.o(y)
 
-    def _pattern(self, radius: Array, layer: Array, length: int, deterministic: bool) -> KeyPattern:
+    def _pattern(
+        self, radius: AnyArray, layer: AnyArray, length: int, deterministic: bool
+    ) -> KeyPattern:
         options = self.options
         names = self.patterns
         pattern = KeyPattern(block_size=options.block_size)
@@ -190,7 +192,7 @@ class PatternAttention(EncoderSelfAttention):
         return pattern
 
     def _draws(
-        self, layer: Array, length: int, deterministic: bool
+        self, layer: AnyArray, length: int, deterministic: bool
     ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
         """Draws random numbers for each block that do not depend on the number of blocks."""
         if deterministic:

@@ -16,14 +16,14 @@ MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be d
 
 
 def bigbird_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
     mask: Bool[AnyArray, "batch length"],
     *,
     block_size: int,
     random_blocks: Int[AnyArray, "heads inner_blocks count"] | int,
-    bias: Float[Array, "heads block_size window"] | None = None,
+    bias: Float[AnyArray, "heads block_size window"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -74,12 +74,12 @@ def bigbird_attention(
     return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
-def _join_ends(x: Array) -> Array:
+def _join_ends(x: AnyArray) -> Array:
     """Joins the first and the last block, [batch, 2 block_size, ...]."""
     return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
 
 
-def _end_keys(k: Array, v: Array, mask: Array, copies: int) -> KeySet:
+def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
     """Returns the first block, which counts ``copies`` times, and the last one."""
     bias = None
     if copies != 1:
@@ -88,7 +88,7 @@ def _end_keys(k: Array, v: Array, mask: Array, copies: int) -> KeySet:
     return KeySet(_join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias)
 
 
-def _window_keys(k: Array, v: Array, mask: Array, bias: Array | None) -> KeySet:
+def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None) -> KeySet:
     """Returns three neighboring blocks for all blocks but the ends, without the ends."""
     k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
     if bias is not None:
@@ -96,13 +96,13 @@ def _window_keys(k: Array, v: Array, mask: Array, bias: Array | None) -> KeySet:
     return KeySet(k, v, mask[:, :, None, None], bias)
 
 
-def _random_keys(k: Array, v: Array, mask: Array, random_blocks: AnyArray) -> KeySet:
+def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
-    def take_blocks(x: Array, blocks: Array) -> Array:
+    def take_blocks(x: AnyArray, blocks: AnyArray) -> Array:
         return x[:, blocks]
 
-    def gather(x: Array) -> Array:
+    def gather(x: AnyArray) -> Array:
         x = jax.vmap(take_blocks, in_axes=(3, 0), out_axes=4)(x, random_blocks)
         return x.reshape(x.shape[0], random_blocks.shape[1], -1, *x.shape[4:])
 

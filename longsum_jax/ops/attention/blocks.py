@@ -4,10 +4,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
+from longsum_jax.typing import AnyArray
 
 
 def to_blocks(
-    x: Shaped[Array, "batch length ..."], size: int
+    x: Shaped[AnyArray, "batch length ..."], size: int
 ) -> Shaped[Array, "batch num_blocks block_size ..."]:
     """Splits a sequence into ceil(length / size) blocks; zeros (False) fill the last one."""
     x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % size)) + ((0, 0),) * (x.ndim - 2))
@@ -15,14 +16,14 @@ def to_blocks(
 
 
 def from_blocks(
-    x: Shaped[Array, "batch num_blocks block_size ..."], length: int
+    x: Shaped[AnyArray, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
     """Joins blocks to a sequence and cuts it to ``length`` tokens: the inverse of ``to_blocks``."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
 
 
 def neighbors(
-    x: Shaped[Array, "batch num_blocks block_size ..."], left: int, right: int, axes: Axes = ()
+    x: Shaped[AnyArray, "batch num_blocks block_size ..."], left: int, right: int, axes: Axes = ()
 ) -> Shaped[Array, "batch num_blocks window ..."]:
     """Joins every block to the ``left`` blocks before and the ``right`` blocks after it.
 

@@ -53,6 +53,7 @@ from longsum_jax.ops.attention.key_sets import (
 )
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
+from longsum_jax.typing import AnyArray
 
 MAX_SCORE_BYTES = 2**28  # float32 scores in memory at once
 # Scores that stay in the cache of a CPU take half the time, gradients included.
@@ -73,7 +74,7 @@ def _on_cpu() -> bool:
 
 
 def attend_key_sets(
-    q: Float[Array, "batch num_blocks block_size heads head_dim"],
+    q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
     scale: float = 1.0,
@@ -96,7 +97,7 @@ def attend_key_sets(
 
 
 def attend_partially(
-    q: Float[Array, "batch num_blocks block_size heads head_dim"],
+    q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
     scale: float = 1.0,
@@ -112,7 +113,7 @@ def attend_partially(
 
 
 def attend_all(
-    q: Float[Array, "batch query_length heads head_dim"],
+    q: Float[AnyArray, "batch query_length heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
     replicated: Sequence[KeySet] = (),
@@ -154,12 +155,12 @@ def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
 
 
 def full_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
     *,
-    distance_bias: Float[Array, "heads distances"] | None = None,
+    distance_bias: Float[AnyArray, "heads distances"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: float = 1.0,
     dropout: Dropout | None = None,
@@ -193,7 +194,7 @@ def full_attention(
 
 
 def _attend(
-    q: Array, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
+    q: AnyArray, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
     """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``.
 
@@ -205,7 +206,7 @@ def _attend(
     is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
 
     def compute(
-        q: Array, arrays: Sequence[Any], rng: Array | None, log_total: Array | None = None
+        q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_total: AnyArray | None = None
     ) -> PartialSoftmax:
         sets = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
         arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
@@ -215,7 +216,9 @@ def _attend(
             return _attend_on_cpu(*arguments)
         return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
 
-    def forward(q: Array, arrays: Sequence[Any], rng: Array | None) -> tuple[PartialSoftmax, Any]:
+    def forward(
+        q: AnyArray, arrays: Sequence[Any], rng: Array | None
+    ) -> tuple[PartialSoftmax, Any]:
         softmax = compute(*_widen_outside_jit(q, arrays, q), rng)
         out = save_for_backward(softmax.out.astype(dtype))
         softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
@@ -225,7 +228,7 @@ def _attend(
         q, arrays, rng, softmax = saved
         is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
 
-        def recompute(q: Array, floats: Sequence[Any]) -> PartialSoftmax:
+        def recompute(q: AnyArray, floats: Sequence[Any]) -> PartialSoftmax:
             every = _replace(arrays, is_float, floats)
             inputs = _widen_outside_jit(q, every, softmax.out)
             return compute(*inputs, rng, softmax.log_total)
@@ -241,7 +244,7 @@ def _attend(
         return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
 
     @jax.custom_vjp
-    def attend(q: Array, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
+    def attend(q: AnyArray, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
     attend.defvjp(forward, backward)
@@ -249,7 +252,7 @@ def _attend(
 
 
 def _widen_outside_jit(
-    q: Array, arrays: Sequence[Any], probe: Array
+    q: AnyArray, arrays: Sequence[Any], probe: AnyArray
 ) -> tuple[Array, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
 
@@ -295,9 +298,9 @@ def _with_five_axes(x: Any) -> Any:
 
 
 def _attend_at_once(
-    q: Array,
+    q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: Array | None,
+    log_total: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -311,7 +314,7 @@ def _attend_at_once(
         Arrays in the layouts of ``q`` and ``log_total``.
     """
 
-    def mix(weights: Array, v: Array) -> Array:
+    def mix(weights: AnyArray, v: AnyArray) -> Array:
         values = "bnwhk" if v.ndim == 5 else "bhwk"
         return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
 
@@ -321,7 +324,7 @@ def _attend_at_once(
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
-def _scores(q: Array, key_set: KeySet, scale: float) -> Array:
+def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
     """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
     keys = "bnwhk" if key_set.k.ndim == 5 else "bhwk"
     products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
@@ -337,7 +340,7 @@ def _evaluate_bias(key_set: KeySet) -> Any:
 # In pieces
 
 
-def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
+def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
     """Returns the number of pieces that keeps the scores of each below ``max_score_bytes``."""
     batch, num_blocks, size, heads, _ = q.shape
     num_keys = sum(key_set.k.shape[-3] for key_set in key_sets)
@@ -348,9 +351,9 @@ def _count_pieces(q: Array, key_sets: Sequence[KeySet]) -> int:
 def _attend_in_pieces(
     attend: Callable[..., PartialSoftmax],
     num_pieces: int,
-    q: Array,
+    q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: Array | None,
+    log_total: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -369,10 +372,10 @@ def _attend_in_pieces(
         sets = _with_looped_arrays(key_sets, 1, num_blocks, arrays)
         return attend(q, sets, log_total, scale, dropout and dropout.fold(number))
 
-    def split(x: Array) -> Array:
+    def split(x: AnyArray) -> Array:
         return to_blocks(x, size).swapaxes(0, 1)
 
-    def join(x: Array) -> Array:
+    def join(x: AnyArray) -> Array:
         return from_blocks(x.swapaxes(0, 1), num_blocks)
 
     arrays = (q, log_total, _looped_arrays(key_sets, 1, num_blocks))
@@ -406,7 +409,9 @@ def _with_looped_arrays(
     return [_map_looped(replace, key_set, axis, size) for key_set in key_sets]
 
 
-def _map_looped(function: Callable[[Array], Any], key_set: KeySet, axis: int, size: int) -> KeySet:
+def _map_looped(
+    function: Callable[[AnyArray], Any], key_set: KeySet, axis: int, size: int
+) -> KeySet:
     def visit(x: Any) -> Any:
         if isinstance(x, LazyBias):
             return x._replace(blocks=visit(x.blocks))
@@ -422,9 +427,9 @@ def _map_looped(function: Callable[[Array], Any], key_set: KeySet, axis: int, si
 
 
 def _attend_on_cpu(
-    q: Array,
+    q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: Array | None,
+    log_total: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -452,9 +457,9 @@ def _attend_on_cpu(
 
 
 def _attend_by_heads(
-    q: Array,
+    q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: Array | None,
+    log_total: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -489,7 +494,7 @@ def _select_head(key_set: KeySet, head: int) -> KeySet:
     They are k and v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
     """
 
-    def select_keys(x: Array | tuple[Array, ...]) -> Array:
+    def select_keys(x: AnyArray | tuple[AnyArray, ...]) -> Array:
         return x[head] if isinstance(x, tuple) else x[0, 0, :, head]
 
     def select_scores(x: Any) -> Any:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
+from longsum_jax.typing import AnyArray
 
 
 class QKV(NamedTuple):
@@ -18,20 +19,20 @@ class QKV(NamedTuple):
     k: Array
     v: Array
 
-    def map(self, function: Callable[[Array], Any]) -> "QKV":
+    def map(self, function: Callable[[AnyArray], Any]) -> "QKV":
         """Returns ``function`` of each of the three."""
         return QKV(*map(function, self))
 
 
 def dot_product_attention(
-    q: Float[Array, "batch query_length heads head_dim"],
-    k: Float[Array, "batch key_length heads head_dim"],
-    v: Float[Array, "batch key_length heads head_dim"],
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length heads head_dim"],
+    v: Float[AnyArray, "batch key_length heads head_dim"],
     *,
-    mask: Bool[Array, "#batch #heads #query_length #key_length"] | None = None,
-    bias: Float[Array, "#batch #heads #query_length #key_length"] | None = None,
+    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
+    bias: Float[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     scale: float = 1.0,
-    dropout: Callable[[Array], Array] | None = None,
+    dropout: Callable[[AnyArray], AnyArray] | None = None,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes softmax(scale q k + bias) v with float32 scores.
@@ -58,9 +59,9 @@ def dot_product_attention(
 
 
 def mix_states(
-    q: Float[Array, "batch query_length heads d_model"],
-    states: Float[Array, "batch key_length d_model"],
-    mask: Bool[Array, "#batch #heads #query_length #key_length"] | None = None,
+    q: Float[AnyArray, "batch query_length heads d_model"],
+    states: Float[AnyArray, "batch key_length d_model"],
+    mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     *,
     scale: float = 1.0,
     axes: Axes = (),
@@ -77,8 +78,8 @@ def mix_states(
 
 
 def largest_scores(
-    scores: Float[Array, "*rows num_keys"],
-    mask: Bool[Array, "..."] | None,
+    scores: Float[AnyArray, "*rows num_keys"],
+    mask: Bool[AnyArray, "..."] | None,
     count: int,
 ) -> Bool[Array, "*rows num_keys"]:
     """Returns a mask of the ``count`` largest allowed scores of every row.
@@ -99,11 +100,11 @@ def largest_scores(
 
 
 def prepend_keys(
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "#batch #heads #query_length length"],
-    bias: Float[Array, "1 heads query_length length"] | None,
-    extra: tuple[Array, Array, Array],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "#batch #heads #query_length length"],
+    bias: Float[AnyArray, "1 heads query_length length"] | None,
+    extra: tuple[AnyArray, AnyArray, AnyArray],
 ) -> tuple[Array, Array, Array, Array | None]:
     """Puts keys without a bias, which all queries attend to, before the others.
 
@@ -126,8 +127,8 @@ def prepend_keys(
 
 
 def masked_softmax(
-    scores: Float[Array, "*rows num_keys"],
-    mask: Bool[Array, "..."] | None,
+    scores: Float[AnyArray, "*rows num_keys"],
+    mask: Bool[AnyArray, "..."] | None,
     axes: Axes = (),
 ) -> Float[Array, "*rows num_keys"]:
     """Computes the softmax over the last axis where ``mask`` is True.
@@ -146,8 +147,8 @@ def masked_softmax(
 
 
 def masked_exponentials(
-    scores: Float[Array, "*rows num_keys"],
-    mask: Bool[Array, "..."] | None,
+    scores: Float[AnyArray, "*rows num_keys"],
+    mask: Bool[AnyArray, "..."] | None,
     axes: Axes = (),
 ) -> tuple[Float[Array, "*rows num_keys"], Float[Array, "*rows 1"]]:
     """Returns numerator and denominator of ``masked_softmax``.

@@ -38,7 +38,7 @@ def strided_key_mask(
 
 def project_strided(
     x: Float[AnyArray, "batch length d_model"],
-    kernel: Float[Array, "d_model heads head_dim"],
+    kernel: Float[AnyArray, "d_model heads head_dim"],
     stride: int,
 ) -> Float[Array, "batch num_keys heads head_dim"]:
     """Projects, for each head, the positions that it attends to.
@@ -63,7 +63,7 @@ def project_strided(
 
 
 def mix_strided(
-    q: Float[Array, "batch query_length heads d_model"],
+    q: Float[AnyArray, "batch query_length heads d_model"],
     states: Float[AnyArray, "batch length d_model"],
     mask: Bool[AnyArray, "batch heads 1 num_keys"],
     stride: int,

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longsum_jax.ops.attention.dense import masked_exponentials
 from longsum_jax.ops.sequence_sharding import Axes
+from longsum_jax.typing import AnyArray
 
 # The log of a sum of no exponentials. Below every score, and finite, so that differences of two
 # such values are numbers.
@@ -65,7 +66,7 @@ class PartialSoftmax(NamedTuple):
     out: Array
     log_total: Array
 
-    def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
+    def map(self, function: Callable[[AnyArray], AnyArray]) -> "PartialSoftmax":
         """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
         out = function(self.out)
         return PartialSoftmax(out, function(self.log_total[..., None])[..., 0])
@@ -77,24 +78,24 @@ class Dropout(NamedTuple):
     rng: PRNGKeyArray
     rate: float
 
-    def __call__(self, weights: Float[Array, "..."]) -> Float[Array, "..."]:
+    def __call__(self, weights: Float[AnyArray, "..."]) -> Float[Array, "..."]:
         """Sets weights to zero at the rate and scales up the others, so that the mean stays."""
         if self.rate == 0:
             return weights
         keep = jax.random.bernoulli(self.rng, 1 - self.rate, weights.shape)
         return jnp.where(keep, weights / (1 - self.rate), 0).astype(weights.dtype)
 
-    def fold(self, number: Int[Array, ""] | int) -> "Dropout":
+    def fold(self, number: Int[AnyArray, ""] | int) -> "Dropout":
         """Returns an independent dropout of the same rate."""
         return self._replace(rng=jax.random.fold_in(self.rng, number))
 
 
 def softmax_of_values(
-    scores: Sequence[Float[Array, "..."]],
+    scores: Sequence[Float[AnyArray, "..."]],
     key_sets: Sequence[KeySet],
-    log_total: Float[Array, "*rows block_size"] | None,
+    log_total: Float[AnyArray, "*rows block_size"] | None,
     dropout: Dropout | None,
-    mix: Callable[[Array, Array], Array],
+    mix: Callable[[AnyArray, Array], AnyArray],
 ) -> PartialSoftmax:
     """Applies one softmax over the scores of all sets to their values.
 
@@ -131,7 +132,7 @@ def softmax_of_values(
     return PartialSoftmax(out / total, log_or_sum)
 
 
-def _log_total(scores: Array, mask: Array | None, total: Array) -> Array:
+def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Array:
     """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
 
     Args:
@@ -180,8 +181,8 @@ def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:
 
 
 def sliced_bias(
-    table: Float[Array, "heads entries"],
-    starts: Int[Array, "batch num_blocks block_size"],
+    table: Float[AnyArray, "heads entries"],
+    starts: Int[AnyArray, "batch num_blocks block_size"],
     num_keys: int,
 ) -> LazyBias:
     """Returns a bias whose rows are slices of ``table``.
@@ -189,8 +190,8 @@ def sliced_bias(
     Query (b, n, c) gets ``table[:, s : s + num_keys]`` with ``s = starts[b, n, c]``.
     """
 
-    def slice_table(starts: Array, table: Array) -> Array:
-        def slice_at(start: Array) -> Array:
+    def slice_table(starts: AnyArray, table: AnyArray) -> Array:
+        def slice_at(start: AnyArray) -> Array:
             return lax.dynamic_slice_in_dim(table, start, num_keys, 1)
 
         rows = jax.vmap(slice_at)(starts.reshape(-1))

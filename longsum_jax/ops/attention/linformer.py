@@ -4,10 +4,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
+from longsum_jax.typing import AnyArray
 
 
 def compress_length(
-    x: Float[Array, "batch length d_model"], projection: Float[Array, "num_rows max_length"]
+    x: Float[AnyArray, "batch length d_model"], projection: Float[AnyArray, "num_rows max_length"]
 ) -> Float[Array, "batch num_rows d_model"]:
     """Multiplies the first ``length`` columns of ``projection`` with ``x``.
 

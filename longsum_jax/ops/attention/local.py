@@ -36,15 +36,15 @@ def local_distances(block_size: int, radius: int) -> Int[np.ndarray, "block_size
 
 
 def local_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
     mask: Bool[AnyArray, "batch length"],
     *,
     radius: int | Int[AnyArray, ""],
     max_radius: int | None = None,
     block_size: int | None = None,
-    bias: Float[Array, "heads block_size window"] | None = None,
+    bias: Float[AnyArray, "heads block_size window"] | None = None,
     key_mask: Bool[AnyArray, "batch length"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: float = 1.0,
@@ -87,7 +87,7 @@ def local_attention(
     unused = unused_blocks * block_size
     window = slice(unused, distances.shape[1] - unused)
 
-    def windows(x: Array) -> Array:
+    def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
     within_radius = jnp.abs(distances[:, window]) <= radius
@@ -101,7 +101,7 @@ def local_attention(
 
 
 def zero_padding(
-    x: Float[Array, "batch length heads head_dim"], mask: Bool[AnyArray, "batch length"]
+    x: Float[AnyArray, "batch length heads head_dim"], mask: Bool[AnyArray, "batch length"]
 ) -> Float[Array, "batch length heads head_dim"]:
     """Returns ``x`` with zeros where ``mask`` is False."""
     return jnp.where(mask[..., None, None], x, 0)
@@ -166,7 +166,7 @@ def block_sums(
     """
     ids = jnp.where(block_ids < 0, num_blocks, block_ids)
 
-    def add(x: Array, ids: Array) -> Array:
+    def add(x: AnyArray, ids: AnyArray) -> Array:
         return jax.ops.segment_sum(x, ids, num_blocks)
 
     sums = jax.vmap(add)(x.astype(jnp.float32), ids)
@@ -190,8 +190,8 @@ def transient_global_attention(
     *,
     radius: int,
     block_size: int | None = None,
-    bias: Float[Array, "heads block_size window"] | None = None,
-    side_bias: Float[Array, "heads entries"] | None = None,
+    bias: Float[AnyArray, "heads block_size window"] | None = None,
+    side_bias: Float[AnyArray, "heads entries"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),

@@ -13,7 +13,7 @@ from longsum_jax.typing import AnyArray
 
 
 def gather_positions(
-    x: Shaped[Array, "batch length ..."],
+    x: Shaped[AnyArray, "batch length ..."],
     indices: Int[AnyArray, "batch num_globals"],
     axes: Axes = (),
 ) -> Shaped[Array, "batch num_globals ..."]:
@@ -26,7 +26,7 @@ def gather_positions(
     """
     indices = _shard_positions(indices, x.shape[1], axes)
 
-    def gather(x: Array, indices: Array) -> Array:
+    def gather(x: AnyArray, indices: AnyArray) -> Array:
         return x.at[indices].get(mode="fill", fill_value=0)
 
     rows = jax.vmap(gather)(x, indices)
@@ -37,8 +37,8 @@ def gather_positions(
 
 
 def scatter_positions(
-    x: Shaped[Array, "batch length ..."],
-    rows: Shaped[Array, "batch num_globals ..."],
+    x: Shaped[AnyArray, "batch length ..."],
+    rows: Shaped[AnyArray, "batch num_globals ..."],
     indices: Int[AnyArray, "batch num_globals"],
     axes: Axes = (),
 ) -> Shaped[Array, "batch length ..."]:
@@ -51,13 +51,13 @@ def scatter_positions(
     """
     indices = _shard_positions(indices, x.shape[1], axes)
 
-    def scatter(x: Array, rows: Array, indices: Array) -> Array:
+    def scatter(x: AnyArray, rows: AnyArray, indices: AnyArray) -> Array:
         return x.at[indices].set(rows.astype(x.dtype), mode="drop")
 
     return jax.vmap(scatter)(x, rows, indices)
 
 
-def _shard_positions(indices: Array, length: int, axes: Axes) -> Array:
+def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
     """Returns positions within this shard, ``length`` for those outside it."""
     positions = indices - first_position(length, axes)
     return jnp.where((positions < 0) | (positions >= length), length, positions)
@@ -72,7 +72,7 @@ def longformer_attention(
     radius: int | Int[AnyArray, ""],
     max_radius: int | None = None,
     block_size: int | None = None,
-    bias: Float[Array, "heads block_size window"] | None = None,
+    bias: Float[AnyArray, "heads block_size window"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),

@@ -277,7 +277,7 @@ class _Run(NamedTuple):
         extra = self.count - 1
         return [_overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
 
-    def key_set(self, k: Array, v: Array, key_mask: Array) -> KeySet:
+    def key_set(self, k: AnyArray, v: AnyArray, key_mask: AnyArray) -> KeySet:
         """Returns the keys of the queries of one piece, from its ``of_pieces``."""
         arrays = (k, v, key_mask)
         k, v, mask = (_join_neighbors(x, self.count)[:, :, self.used] for x in arrays)
@@ -320,7 +320,7 @@ def _side_runs(
 
 
 def _attend_runs(
-    q: Float[Array, "batch num_blocks block_size heads head_dim"],
+    q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_Run],
     scale: float,
@@ -352,7 +352,7 @@ def _attend_runs(
     return from_blocks(out.swapaxes(0, 1), blocks)
 
 
-def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
+def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
     """Returns the number of pieces: small scores in each, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.count for run in runs)
@@ -362,7 +362,7 @@ def _count_pieces(q: Array, runs: Sequence[_Run]) -> int:
 
 
 def _overlapping(
-    x: Shaped[Array, "batch num_blocks step ..."],
+    x: Shaped[AnyArray, "batch num_blocks step ..."],
     first: int,
     size: int,
     extra: int,
@@ -385,7 +385,7 @@ def _overlapping(
 
 
 def _join_neighbors(
-    x: Shaped[Array, "batch num_blocks step ..."], count: int
+    x: Shaped[AnyArray, "batch num_blocks step ..."], count: int
 ) -> Shaped[Array, "batch num_runs num_keys ..."]:
     """Joins every ``count`` neighboring blocks to a run: num_blocks - count + 1 runs."""
     num_runs = x.shape[1] - count + 1

@@ -185,7 +185,7 @@ def _bos_pooled(
 
 def _weighted_sums(
     x: Float[AnyArray, "batch length heads head_dim"],
-    weights: Float[Array, "batch num_groups group_size #heads"],
+    weights: Float[AnyArray, "batch num_groups group_size #heads"],
     factor: int,
 ) -> Float[Array, "batch num_groups heads head_dim"]:
     """Returns the weighted sum of each group of ``factor`` tokens."""
@@ -238,7 +238,7 @@ def _clusters(
 
 
 def _nearest_directions(
-    k: Float[Array, "batch num_chunks heads chunk head_dim"],
+    k: Float[AnyArray, "batch num_chunks heads chunk head_dim"],
     directions: Float[AnyArray, "heads head_dim num_directions"],
 ) -> Int[Array, "batch num_chunks heads chunk"]:
     """Returns the index of the direction, or its opposite, nearest to each key."""
@@ -248,13 +248,13 @@ def _nearest_directions(
 
 
 def _bucket_sums(
-    x: Float[Array, "batch num_chunks heads chunk width"],
-    buckets: Int[Array, "batch num_chunks heads chunk"],
+    x: Float[AnyArray, "batch num_chunks heads chunk width"],
+    buckets: Int[AnyArray, "batch num_chunks heads chunk"],
     count: int,
 ) -> Float[Array, "batch num_chunks heads buckets width"]:
     """Returns the sum of the entries of each of ``count`` buckets."""
 
-    def add(x: Array, buckets: Array) -> Array:
+    def add(x: AnyArray, buckets: AnyArray) -> Array:
         return jax.ops.segment_sum(x, buckets, count)
 
     rows = x.reshape(-1, *x.shape[-2:])

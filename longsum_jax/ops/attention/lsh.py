@@ -28,6 +28,7 @@ from longsum_jax.ops.attention.key_sets import (
     PartialSoftmax,
     merge_partial_softmaxes,
 )
+from longsum_jax.typing import AnyArray
 
 SELF_BIAS = -1e5  # a token attends to itself only where it has no other key
 
@@ -40,9 +41,9 @@ def draw_rotations(
 
 
 def hash_buckets(
-    vectors: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    rotations: Float[Array, "heads head_dim rounds half_buckets"],
+    vectors: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
+    rotations: Float[AnyArray, "heads head_dim rounds half_buckets"],
 ) -> Int[Array, "batch heads rounds length"]:
     """Returns the bucket of every token in every round, without gradients.
 
@@ -59,13 +60,13 @@ def hash_buckets(
 
 
 def lsh_attention(
-    vectors: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    buckets: Int[Array, "batch heads rounds length"],
+    vectors: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
+    buckets: Int[AnyArray, "batch heads rounds length"],
     *,
     chunk_length: int,
-    distance_bias: Float[Array, "heads distances"] | None = None,
+    distance_bias: Float[AnyArray, "heads distances"] | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
@@ -95,7 +96,7 @@ def lsh_attention(
     order = jnp.argsort(buckets * length + jnp.arange(length), -1)  # stable: by bucket, by position
 
     # Every head and round is a sequence of one head: S = batch heads rounds.
-    def sort(x: Array) -> Array:  # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
+    def sort(x: AnyArray) -> Array:  # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
         x = jnp.take_along_axis(jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3)
         return to_blocks(x.reshape(-1, length, 1, x.shape[-1]), chunk_length)
 
@@ -108,7 +109,7 @@ def lsh_attention(
     inverse = jnp.argsort(order, -1)[..., None]
 
     # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]
-    def unsort(x: Array) -> Array:
+    def unsort(x: AnyArray) -> Array:
         x = from_blocks(x, length).reshape(batch, heads, rounds, length, -1)
         return jnp.moveaxis(jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3))
 
@@ -118,14 +119,18 @@ def lsh_attention(
     return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
 
 
-def _bias_rows(bias: Array, batch: int, rounds: int) -> tuple[Array, Array]:
+def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[Array, Array]:
     """Returns the table and, for each of batch heads rounds sequences, the row of its head."""
     heads = jnp.repeat(jnp.arange(bias.shape[0]), rounds)
     return bias, jnp.tile(heads, batch)
 
 
 def _chunk_key_sets(
-    k: Array, v: Array, positions: Array, num_real: Array, bias: tuple[Array, Array] | None
+    k: AnyArray,
+    v: AnyArray,
+    positions: AnyArray,
+    num_real: AnyArray,
+    bias: tuple[AnyArray, AnyArray] | None,
 ) -> tuple[KeySet, KeySet]:
     """Returns the keys of each chunk, and those of the chunk before it.
 
@@ -141,7 +146,7 @@ def _chunk_key_sets(
     mask = places < num_real[:, None, None]  # real tokens come first
     positions = to_blocks(positions, size)
 
-    def before(x: Array) -> Array:
+    def before(x: AnyArray) -> Array:
         first = jnp.take_along_axis(x, last.reshape(-1, *(1,) * (x.ndim - 1)), 1)
         return jnp.concatenate([first, x[:, :-1]], 1)
 
@@ -155,7 +160,7 @@ def _chunk_key_sets(
     by_distance = _distance_bias(*bias, positions, positions)
     before_bias = _distance_bias(*bias, positions, positions_before)
 
-    def with_self_bias(*arrays: Array) -> Array:
+    def with_self_bias(*arrays: AnyArray) -> Array:
         return by_distance.function(*arrays) + self_bias
 
     own_bias = by_distance._replace(function=with_self_bias)
@@ -163,7 +168,7 @@ def _chunk_key_sets(
     return own, KeySet(before(k), before(v), before_mask, before_bias)
 
 
-def _distance_bias(table: Array, rows: Array, queries: Array, keys: Array) -> LazyBias:
+def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: AnyArray) -> LazyBias:
     """Returns the bias by distance.
 
     Args:
@@ -174,7 +179,7 @@ def _distance_bias(table: Array, rows: Array, queries: Array, keys: Array) -> La
     last = table.shape[1] // 2
     rows = jnp.broadcast_to(rows[:, None, None], queries.shape)
 
-    def look_up(blocks: Array, table: Array) -> Array:
+    def look_up(blocks: AnyArray, table: AnyArray) -> Array:
         queries, keys, rows = blocks[..., 0, 0], blocks[..., 1, 0], blocks[:, :, :1, 2, 0]
         distance = jnp.clip(keys[:, :, None] - queries[..., None], -last, last) + last
         return table[rows[..., None], distance][:, :, None]

@@ -37,6 +37,7 @@ from longsum_jax.ops.attention.key_sets import (
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
+from longsum_jax.typing import AnyArray
 
 STRIDE_BLOCK = 64  # queries of one residue class that are computed together
 GLOBAL_BLOCK = 64  # global tokens that are computed together
@@ -84,13 +85,13 @@ class KeyPattern(NamedTuple):
         """Whether a sequence may be sharded: there are windows and global tokens alone."""
         return not self.stride and self.draws is None
 
-    def in_window(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
+    def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
         """Returns True where key ``j`` is in the window of query ``i``; both broadcast."""
         if self.radius is None:
             return jnp.zeros_like(i - j, bool)
         return jnp.abs(i - j) <= self.radius
 
-    def in_stride(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
+    def in_stride(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
         """Returns True where key ``j`` is whole strides away from query ``i``; both broadcast."""
         if not self.stride:
             return jnp.zeros_like(i - j, bool)
@@ -98,7 +99,7 @@ class KeyPattern(NamedTuple):
 
 
 def soft_span(
-    distance: Int[Array, "block_size num_keys"], span: Float[Array, " heads"], ramp: int
+    distance: Int[AnyArray, "block_size num_keys"], span: Float[AnyArray, " heads"], ramp: int
 ) -> Float[Array, "heads block_size num_keys"]:
     """Returns the weights in [0, 1] of keys under adaptive spans.
 
@@ -115,8 +116,8 @@ def soft_span(
 
 
 def drawn_blocks(
-    draws: Float[Array, "#batch num_blocks heads count"],
-    mask: Bool[Array, "batch length"],
+    draws: Float[AnyArray, "#batch num_blocks heads count"],
+    mask: Bool[AnyArray, "batch length"],
     block_size: int,
 ) -> Int[Array, "batch num_blocks heads count"]:
     """Turns draws in [0, 1) into indices of blocks with real tokens, whatever the padding.
@@ -141,13 +142,13 @@ class _Inputs(NamedTuple):
 
 
 def pattern_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
     pattern: KeyPattern,
     *,
-    distance_bias: Float[Array, "heads distances"] | None = None,
+    distance_bias: Float[AnyArray, "heads distances"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
@@ -212,7 +213,7 @@ def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
     return key_sets
 
 
-def _global_keys(x: _Inputs, pattern: KeyPattern, positions: Array) -> KeySet:
+def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet:
     """Returns the global tokens as keys of all queries, which are at ``positions``."""
     arrays = (x.qkv.k, x.qkv.v, x.mask)
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
@@ -228,7 +229,7 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     size, length = pattern.query_block_size, x.mask.shape[1]
     sides = -(-pattern.radius_bound // size)  # neighbouring blocks on either side
 
-    def window(array: Array) -> Array:
+    def window(array: AnyArray) -> Array:
         return neighbors(to_blocks(array, size), sides, sides, x.axes)
 
     distances = jnp.asarray(local_distances(size, pattern.radius_bound))
@@ -245,7 +246,7 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     return KeySet(k, v, mask, None if bias is None else bias[None, None])
 
 
-def _random_keys(x: _Inputs, pattern: KeyPattern, positions: Array) -> KeySet:
+def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet:
     """Returns the drawn blocks of keys, without those that another pattern has.
 
     Args:
@@ -257,7 +258,7 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: Array) -> KeySet:
     # Every head takes other blocks: [N, C, H, K] and [N, H, R] -> [N, R, C, H, K] in each sequence.
     take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
 
-    def gather(array: Array) -> Array:
+    def gather(array: AnyArray) -> Array:
         blocks = take(to_blocks(array, size), block_ids)
         return blocks.reshape(batch, num_blocks, count * size, *array.shape[2:])
 
@@ -292,11 +293,13 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     num_keys = -(-length // stride)
     mask = x.mask & (jnp.arange(length) >= pattern.num_global)
 
-    def to_classes(array: Array) -> Array:  # [batch, length, ...] -> [batch stride, num_keys, ...]
+    def to_classes(
+        array: AnyArray,
+    ) -> Array:  # [batch, length, ...] -> [batch stride, num_keys, ...]
         rows = to_blocks(array, stride).swapaxes(1, 2)
         return rows.reshape(batch * stride, -1, *array.shape[2:])
 
-    def from_classes(blocks: Array) -> Array:
+    def from_classes(blocks: AnyArray) -> Array:
         rows = from_blocks(blocks, num_keys)
         rows = rows.reshape(batch, stride, num_keys, *blocks.shape[3:]).swapaxes(1, 2)
         return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
@@ -309,7 +312,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
     radius = jnp.asarray(-1 if pattern.radius is None else pattern.radius)
 
-    def mask_or_bias(places: Array, radius: Array, *table: Array) -> Array:
+    def mask_or_bias(places: AnyArray, radius: AnyArray, *table: AnyArray) -> Array:
         """Returns MASK_VALUE inside the window, else the bias: [1, n, heads or 1, C, num_keys]."""
         distances = (jnp.arange(num_keys) - places[..., 0]) * stride
         in_window = (jnp.abs(distances) <= radius)[:, :, None]
@@ -326,7 +329,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(from_classes)
 
 
-def _attend_from_globals(x: _Inputs, global_q: Array, dropout: Dropout | None) -> Array:
+def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None) -> Array:
     """Attends from global tokens to all tokens, with the projections of all tokens.
 
     Args:
@@ -352,31 +355,31 @@ def _attend_from_globals(x: _Inputs, global_q: Array, dropout: Dropout | None) -
 # The first tokens of a sequence, which the first shards hold
 
 
-def _first_rows(x: Array, count: int, axes: Axes) -> Array:
+def _first_rows(x: AnyArray, count: int, axes: Axes) -> Array:
     """Returns the first ``count`` rows of the sequence: [batch, count, ...]."""
     return gather_positions(x, _first_indices(x, count), axes) if axes else x[:, :count]
 
 
-def _replace_first_rows(x: Array, rows: Array, axes: Axes) -> Array:
+def _replace_first_rows(x: AnyArray, rows: AnyArray, axes: Axes) -> Array:
     """Puts ``rows`` in place of the first rows of the sequence."""
     if axes:
         return scatter_positions(x, rows, _first_indices(x, rows.shape[1]), axes)
     return jnp.concatenate([rows, x[:, rows.shape[1] :]], 1)
 
 
-def _first_indices(x: Array, count: int) -> Array:
+def _first_indices(x: AnyArray, count: int) -> Array:
     return jnp.broadcast_to(jnp.arange(count), (x.shape[0], count))
 
 
 # Entries of a distance bias [heads, 2 length - 1]
 
 
-def _bias_start(bias: Array, positions: Array) -> Array:
+def _bias_start(bias: AnyArray, positions: AnyArray) -> Array:
     """Returns the index of the entry for key 0, for queries at ``positions``."""
     return jnp.maximum(bias.shape[1] // 2 - positions, 0)
 
 
-def _bias_at(bias: Array, distances: Array) -> Array:
+def _bias_at(bias: AnyArray, distances: AnyArray) -> Array:
     """Returns the entries [heads, ...] of ``distances``; no key is farther than the last one."""
     last = bias.shape[1] // 2
     return bias[:, jnp.clip(distances, -last, last) + last]
@@ -385,13 +388,13 @@ def _bias_at(bias: Array, distances: Array) -> Array:
 def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
     """Returns the function of a LazyBias for drawn blocks of ``size`` tokens."""
 
-    def bias_of_offsets(offsets: Array, bias: Array) -> Array:
+    def bias_of_offsets(offsets: AnyArray, bias: AnyArray) -> Array:
         """Turns offsets [batch, n, heads, count, 1] into a bias [batch, n, heads, C, count C]."""
         places = jnp.arange(size)
         distances = offsets[:, :, :, None] + places - places[:, None, None]
         distances = distances.reshape(*distances.shape[:4], -1)
 
-        def of_head(bias: Array, distances: Array) -> Array:
+        def of_head(bias: AnyArray, distances: AnyArray) -> Array:
             return _bias_at(bias[None], distances)[0]
 
         return jax.vmap(of_head, in_axes=(0, 2), out_axes=2)(bias, distances)

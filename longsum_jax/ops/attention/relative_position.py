@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from longsum_jax.typing import AnyArray
+
 
 def relative_position_bucket(
-    distance: Int[Array, "..."] | Int[np.ndarray, "..."],
+    distance: Int[AnyArray, "..."] | Int[np.ndarray, "..."],
     *,
     bidirectional: bool,
     num_buckets: int,

@@ -11,17 +11,18 @@ from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
 from longsum_jax.ops.attention.local import local_distances
+from longsum_jax.typing import AnyArray
 
 
 def soft_permutation(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
     *,
     block_size: int,
     iterations: int = 7,
     temperature: float = 0.7,
-    noise: Float[Array, "batch heads num_blocks num_blocks"] | None = None,
+    noise: Float[AnyArray, "batch heads num_blocks num_blocks"] | None = None,
 ) -> Float[Array, "batch heads num_blocks num_blocks"]:
     """Computes a nearly doubly stochastic matrix over blocks (Tay et al. 2020, section 3.1).
 
@@ -53,8 +54,8 @@ def soft_permutation(
 
 
 def _block_means(
-    x: Float[Array, "batch num_blocks block_size heads head_dim"],
-    mask: Bool[Array, "batch num_blocks block_size"],
+    x: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
+    mask: Bool[AnyArray, "batch num_blocks block_size"],
 ) -> Float[Array, "batch num_blocks heads head_dim"]:
     """Computes float32 means of the real tokens of every block, zeros for blocks of padding."""
     total = jnp.where(mask[..., None, None], x, 0).astype(jnp.float32).sum(2)
@@ -62,14 +63,14 @@ def _block_means(
 
 
 def sinkhorn_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    permutation: Float[Array, "batch heads num_blocks num_blocks"],
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
+    permutation: Float[AnyArray, "batch heads num_blocks num_blocks"],
     *,
     block_size: int,
-    distance_bias: Float[Array, "heads distances"] | None = None,
+    distance_bias: Float[AnyArray, "heads distances"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -92,7 +93,7 @@ def sinkhorn_attention(
     token_mask = to_blocks(mask, block_size)
     q, k, v = (to_blocks(jnp.where(mask[..., None, None], x, 0), block_size) for x in (q, k, v))
 
-    def mix(x: Array) -> Array:
+    def mix(x: AnyArray) -> Array:
         return jnp.einsum("bhij,bjchk->bichk", permutation.astype(x.dtype), x)
 
     heaviest = jnp.moveaxis(jnp.argmax(permutation, -1), 1, 2)  # [batch, num_blocks, heads]

@@ -21,7 +21,7 @@ def block_staggered_attention(
     *,
     block_size: int,
     stagger: bool | Bool[AnyArray, ""],
-    bias: Float[Array, "heads block_size block_size"] | None = None,
+    bias: Float[AnyArray, "heads block_size block_size"] | None = None,
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
@@ -62,7 +62,7 @@ def block_staggered_attention(
         following = block_size  # tokens of the next shard
     padded_length = length + following
 
-    def blocked(x: Array) -> Array:
+    def blocked(x: AnyArray) -> Array:
         x = halo_exchange(x, half, following, axes)
         x = lax.dynamic_slice_in_dim(x, half - shift, padded_length, 1)
         return to_blocks(x, block_size)

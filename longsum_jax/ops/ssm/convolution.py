@@ -223,29 +223,31 @@ def _over_blocks(
     if count == 1:
         return body(0, carry)
 
-    def step(i: Array, carry: Any) -> Any:
+    def step(i: AnyArray, carry: Any) -> Any:
         start = jnp.minimum(i * block, channels - block)
         return body(start, carry)
 
     return lax.fori_loop(0, count, step, carry)
 
 
-def _write(x: Array, value: Array, start: Array | int, axis: int) -> Array:
+def _write(x: AnyArray, value: AnyArray, start: AnyArray | int, axis: int) -> Array:
     return lax.dynamic_update_slice_in_dim(x, value.astype(x.dtype), start, axis)
 
 
-def _convolve_by_fft(u: Array, modes: Modes, D: Array) -> Array:
+def _convolve_by_fft(u: AnyArray, modes: Modes, D: AnyArray) -> Array:
     """Convolves a block of channels in float32."""
     return _convolve_with(_spectrum_of(modes, D, u.shape[1]), u)
 
 
-def _spectrum_of(modes: Modes, D: Array, length: int) -> Complex[Array, "channels num_frequencies"]:
+def _spectrum_of(
+    modes: Modes, D: AnyArray, length: int
+) -> Complex[Array, "channels num_frequencies"]:
     """Returns the spectrum of the circular kernel, complex64."""
     kernel = circular_kernel(modes, D, length, smooth_length(length))
     return jnp.fft.rfft(kernel)
 
 
-def _convolve_with(spectrum: Array, u: Array) -> Array:
+def _convolve_with(spectrum: AnyArray, u: AnyArray) -> Array:
     length = u.shape[1]
     fft_length = smooth_length(length)
     product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
@@ -254,7 +256,7 @@ def _convolve_with(spectrum: Array, u: Array) -> Array:
 
 
 def _block(
-    plan: "_Plan", start: Array | int, u: AnyArray, modes: Modes, D: AnyArray
+    plan: "_Plan", start: AnyArray | int, u: AnyArray, modes: Modes, D: AnyArray
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of the channels of one block."""
     u = lax.dynamic_slice_in_dim(u, start, plan.block, 2).astype(jnp.float32)
@@ -269,7 +271,7 @@ class _Plan(NamedTuple):
     block: int
     operands: str
 
-    def convolve(self, u: Array, modes: Modes, D: Array) -> Array:
+    def convolve(self, u: AnyArray, modes: Modes, D: AnyArray) -> Array:
         if self.backend == "fft":
             return _convolve_by_fft(u, modes, D)
         return convolve_by_matmul(u, modes, D, operands=self.operands)
@@ -337,7 +339,7 @@ def ssm_spectrum(
     channels = ssm.log_dt.shape[1]
     block = _channels_per_block((1, length, channels), modes, "fft")
 
-    def body(start: Array | int, spectrum: Array) -> Array:
+    def body(start: AnyArray | int, spectrum: AnyArray) -> Array:
         block_modes = slice_channels(modes, start, block)
         block_D = lax.dynamic_slice_in_dim(D, start, block)
         return _write(spectrum, _spectrum_of(block_modes, block_D, length), start, 0)
@@ -370,7 +372,7 @@ def convolve_with_spectrum(
         )
     block = _channels_within(16 * fft_length * batch, u.shape)
 
-    def body(start: Array | int, y: Array) -> Array:
+    def body(start: AnyArray | int, y: AnyArray) -> Array:
         block_u = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)
         block_spectrum = lax.dynamic_slice_in_dim(spectrum, start, block)
         return _write(y, _convolve_with(block_spectrum, block_u), start, 2)

@@ -32,6 +32,7 @@ from jax import lax
 from jaxtyping import Array, Complex, Float, Int, UInt
 
 from longsum_jax.ops.ssm.phases import cis, turns_per_step
+from longsum_jax.typing import AnyArray
 
 Discretization = Literal["zoh", "none"]
 MAX_LENGTH = 2**20  # what the fixed-point phases are exact for
@@ -128,7 +129,7 @@ def ssm_kernel(
 
     # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the modes
     # inside them.
-    def write_block(kernel: Array, i: Array) -> tuple[Array, None]:
+    def write_block(kernel: AnyArray, i: AnyArray) -> tuple[Array, None]:
         block = kernel_of_modes(slice_channels(modes, i * width, width), length)
         return lax.dynamic_update_slice_in_dim(kernel, block, i * width, 1), None
 
@@ -138,7 +139,7 @@ def ssm_kernel(
     return kernel
 
 
-def slice_channels(modes: Modes, start: Int[Array, ""] | int, width: int) -> Modes:
+def slice_channels(modes: Modes, start: Int[AnyArray, ""] | int, width: int) -> Modes:
     """Returns ``width`` channels from ``start`` on, which is clamped to fit."""
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
@@ -176,7 +177,7 @@ def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions chann
     return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
 
 
-def _real_product(rows: Array, columns: Array) -> Array:
+def _real_product(rows: AnyArray, columns: AnyArray) -> Array:
     return jnp.einsum("jgnm,jms->jgns", rows, columns, precision=lax.Precision.HIGHEST)
 
 
@@ -185,7 +186,7 @@ def inner_steps(length: int) -> int:
     return 2 ** round(math.log2(length) / 2)
 
 
-def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Array:
+def _power_minus_one(decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyArray) -> Array:
     """Computes exp(dt A) - 1 without cancellation.
 
     With dt A = a + i b it is expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b.
@@ -201,7 +202,7 @@ def _power_minus_one(decay: Array, theta: Array, high: Array, low: Array) -> Arr
 
 
 def mode_powers(
-    modes: Modes, steps: Int[Array, " num_steps"], axis: int = -1
+    modes: Modes, steps: Int[AnyArray, " num_steps"], axis: int = -1
 ) -> Complex[Array, "..."]:
     """Computes w**steps, complex64, with the steps on a new ``axis``.
 
@@ -246,8 +247,8 @@ def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") 
 
 def ssm_step(
     recurrence: Recurrence,
-    state: Complex[Array, "batch channels modes"],
-    u: Float[Array, "batch channels"],
+    state: Complex[AnyArray, "batch channels modes"],
+    u: Float[AnyArray, "batch channels"],
     direction: int = 0,
 ) -> tuple[Complex[Array, "batch channels modes"], Float[Array, "batch channels"]]:
     """Advances the recurrence by one step.

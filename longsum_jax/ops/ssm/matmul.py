@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Complex, Float
 
 from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
+from longsum_jax.typing import AnyArray
 
 CHUNK = 128  # positions of a chunk, T
 
@@ -26,9 +27,9 @@ class _Planes(NamedTuple):
 
 
 def convolve_by_matmul(
-    u: Float[Array, "batch length channels"],
+    u: Float[AnyArray, "batch length channels"],
     modes: Modes,
-    D: Float[Array, " channels"],
+    D: Float[AnyArray, " channels"],
     *,
     operands: str = "float32",
 ) -> Float[Array, "batch length channels"]:
@@ -57,7 +58,7 @@ def convolve_by_matmul(
     return y.reshape(u.shape[0], -1, u.shape[2])[:, :length]
 
 
-def _toeplitz(modes: Modes, D: Array, chunk: int) -> Float[Array, "channels chunk chunk"]:
+def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels chunk chunk"]:
     """Returns the weights of position i of a chunk in output j of the same chunk, at [:, j, i]."""
     kernel = kernel_of_modes(modes, chunk)
     # Lags -(T - 1) to T - 1 in a row; every row of the matrix is a window of it.
@@ -67,7 +68,7 @@ def _toeplitz(modes: Modes, D: Array, chunk: int) -> Float[Array, "channels chun
     return _windows(lags, chunk)
 
 
-def _windows(lags: Array, size: int) -> Float[Array, "channels size size"]:
+def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     """Returns matrices whose row j is ``lags[:, size - 1 - j : 2 * size - 1 - j]``.
 
     By a skew, not a gather: repetitions of 2 size entries, read in rows of 2 size - 1.
@@ -88,7 +89,7 @@ class _Product:
     def __init__(self, operands: str) -> None:
         self._dtype = jnp.dtype(operands)
 
-    def __call__(self, pattern: str, a: Array, b: Array) -> Array:
+    def __call__(self, pattern: str, a: AnyArray, b: AnyArray) -> Array:
         factors = a.astype(self._dtype), b.astype(self._dtype)
         return jnp.einsum(
             pattern, *factors, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
@@ -102,9 +103,9 @@ def _of_set(modes: Modes, index: int) -> Modes:
 
 def _from_other_chunks(
     product: _Product,
-    x: Float[Array, "batch num_chunks chunk channels"],
+    x: Float[AnyArray, "batch num_chunks chunk channels"],
     modes: Modes,
-    Ct: Complex[Array, "channels modes"],
+    Ct: Complex[AnyArray, "channels modes"],
     backward: bool,
 ) -> Float[Array, "batch num_chunks chunk channels"]:
     """Returns the contribution of the chunks before (or, ``backward``, after) to every position."""
@@ -122,7 +123,7 @@ def _from_other_chunks(
     return real - product("hmt,nbhm->bnth", out.imag, states.imag)
 
 
-def _recurrence(entering: _Planes, step: Array, backward: bool) -> _Planes:
+def _recurrence(entering: _Planes, step: AnyArray, backward: bool) -> _Planes:
     """Returns the state at the start of each chunk, s[n] = step s[n-1] + entering[n-1].
 
     Chunks are on the first axis.

@@ -52,10 +52,10 @@ def turns_per_step(
 
 @jax.custom_jvp
 def cis(
-    theta: Float[Array, "*#shape"],
-    high: UInt[Array, "*#shape"],
-    low: UInt[Array, "*#shape"],
-    steps: Int[Array, "*#shape"],
+    theta: Float[AnyArray, "*#shape"],
+    high: UInt[AnyArray, "*#shape"],
+    low: UInt[AnyArray, "*#shape"],
+    steps: Int[AnyArray, "*#shape"],
 ) -> Complex[Array, "*shape"]:
     """Computes exp(i theta steps), with the phase from fixed-point turns, in complex64.
 
@@ -78,7 +78,7 @@ def _cis_jvp(primals, tangents):
     return value, value * phase_tangent
 
 
-def _cis_of_turns(high: Array, low: Array, steps: Array) -> Array:
+def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
     steps = steps.astype(jnp.uint32)
     # The low word counts only while its product with the largest possible step (2**20) stays inside
     # 32 bits.
@@ -88,7 +88,7 @@ def _cis_of_turns(high: Array, low: Array, steps: Array) -> Array:
     return _cis_of_word(lax.bitcast_convert_type(word, jnp.int32))
 
 
-def _cis_of_word(word: Array) -> Array:
+def _cis_of_word(word: AnyArray) -> Array:
     """Computes exp(2 pi i word / 2**32) for int32.
 
     By an exact reduction to an eighth of a turn and Taylor series: much faster than general sine
@@ -108,7 +108,7 @@ def _cis_of_word(word: Array) -> Array:
     return lax.complex(real, imag)
 
 
-def _series(square: Array, first: int, terms: int) -> Array:
+def _series(square: AnyArray, first: int, terms: int) -> Array:
     """Computes 1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)).
 
     The series of the sine for ``first`` 3, and of the cosine without its first term for 4.
@@ -120,7 +120,7 @@ def _series(square: Array, first: int, terms: int) -> Array:
 
 
 def exp_double(
-    x: Float[Array, "*shape"],
+    x: Float[AnyArray, "*shape"],
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """Computes exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
     k = jnp.round(x * (1 / math.log(2)))
@@ -128,7 +128,7 @@ def exp_double(
     high, low = map(jnp.asarray, _TAYLOR)
     first = jnp.full_like(x, high[0]), jnp.full_like(x, low[0])
 
-    def add_term(n: Array, y: DoubleFloat) -> DoubleFloat:
+    def add_term(n: AnyArray, y: DoubleFloat) -> DoubleFloat:
         return _add(_multiply(y, r), (high[n], low[n]))
 
     # A loop, because unrolled it is hundreds of operations that XLA copies into every consumer.
@@ -154,21 +154,21 @@ def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     return high_word, low_word
 
 
-def _two_sum(a: Array, b: Array) -> DoubleFloat:
+def _two_sum(a: AnyArray, b: AnyArray) -> DoubleFloat:
     """Adds two float32 without an error (Knuth)."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
 
 
-def _halves(a: Array) -> tuple[Array, Array]:
+def _halves(a: AnyArray) -> tuple[Array, Array]:
     """Splits float32 into two numbers of at most 12 significant bits, whose products are exact."""
     bits = lax.bitcast_convert_type(a, jnp.uint32) & jnp.uint32(0xFFFFF000)
     high = lax.bitcast_convert_type(bits, jnp.float32)
     return high, a - high
 
 
-def _two_product(a: Array, b: Array) -> DoubleFloat:
+def _two_product(a: AnyArray, b: AnyArray) -> DoubleFloat:
     """Multiplies two float32 to about 2**-47.
 
     Only exact partial products are formed, so a compiler that fuses multiply and add changes
@@ -190,7 +190,7 @@ def _add(x: DoubleFloat, y: DoubleFloat) -> DoubleFloat:
     return _two_sum(high, low + (x[1] + y[1]))
 
 
-def _constant(value: float, like: Array) -> DoubleFloat:
+def _constant(value: float, like: AnyArray) -> DoubleFloat:
     high = np.float32(value)
     low = np.float32(value - float(high))
     return jnp.full_like(like, high), jnp.full_like(like, low)
