@@ -1,9 +1,11 @@
 """What all tests share: a small tokenizer, small models, a short training run, real documents if
 they are at hand."""
 
-import contextlib
 import json
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,34 @@ install_import_hook(
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
+
+
+# Compiling is most of what these tests do: it is done with few optimizations, and once for all
+# processes of a run. Processes that tests start inherit both.
+FAST_COMPILATION = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+# Without them code is made in half the time.
+NO_FUSION_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return  # the environment is that of the process that started this one
+    programs = tempfile.TemporaryDirectory(prefix="compiled_programs")
+    config.add_cleanup(programs.cleanup)
+    os.environ.update(FAST_COMPILATION, JAX_COMPILATION_CACHE_DIR=programs.name)
+    if _is_known(NO_FUSION_EMITTERS):
+        os.environ["XLA_FLAGS"] = f"{NO_FUSION_EMITTERS} {os.environ.get('XLA_FLAGS', '')}"
+
+
+def _is_known(flag):
+    """Asks a process of its own: XLA ends one that has a flag which it does not know."""
+    environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", "import jax; jax.devices()"]
+    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def pytest_collection_modifyitems(config, items):
@@ -76,45 +106,16 @@ def tiny_tokenizer(topics):
 GOLDEN = Path(__file__).parent / "golden" / "locost"
 
 
-@contextlib.contextmanager
-def _fast_compilation(directory):
-    """Compiles in half the time, and each program once: compiling is most of what these tests
-    do."""
-    import jax
-    from jax.experimental.compilation_cache.compilation_cache import reset_cache
-
-    values = {
-        "jax_disable_most_optimizations": True,
-        "jax_compilation_cache_dir": str(directory),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: jax.config.values[name] for name in values}
-    for name, value in values.items():
-        jax.config.update(name, value)
-    reset_cache()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        reset_cache()
-
-
-@pytest.fixture(scope="session")
-def compiled_programs(tmp_path_factory):
-    """Directory of compiled programs that all tests of this run, in all its processes, share."""
-    base = tmp_path_factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    directory = run / "compiled"
-    directory.mkdir(exist_ok=True)
-    return directory
-
-
 @pytest.fixture(scope="module")
-def fast_compilation(compiled_programs):
-    with _fast_compilation(compiled_programs):
+def optimized_compilation():
+    """Compiles as users do, for tests that look into compiled programs or run for long."""
+    import jax
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS")
+        jax.config.update("jax_disable_most_optimizations", False)
         yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")
@@ -203,7 +204,7 @@ def _write_weights(path, state):
 
 
 @pytest.fixture(scope="session")
-def small_model(compiled_programs, tiny_tokenizer, tmp_path_factory):
+def small_model(tiny_tokenizer, tmp_path_factory):
     """A model directory of one layer each with random weights and `tiny_tokenizer`."""
     import flax.linen as nn
     import jax
@@ -226,23 +227,19 @@ def small_model(compiled_programs, tiny_tokenizer, tmp_path_factory):
         {"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes}
     )
     directory = tmp_path_factory.mktemp("small") / "model"
-    with _fast_compilation(compiled_programs):
-        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
     Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 6}).save(directory)
     return directory
 
 
 @pytest.fixture(scope="session")
-def trained(compiled_programs, tmp_path_factory):
+def trained(tmp_path_factory):
     """The workdir of `train --config=configs/quickstart.py:tiny` cut down to seconds: two
     evaluations, three steps."""
     from longsum_jax.commands import train
 
     workdir = tmp_path_factory.mktemp("trained") / "run"
-    with _fast_compilation(compiled_programs):
-        assert (
-            train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
-        )
+    assert train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
     return workdir
 
 

@@ -23,8 +23,6 @@ from longsum_jax.training.optimizers import make_optimizer
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHORT = ("task.max_source_length=64", "task.max_target_length=16")
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def modes():
     """(file, mode) of every config file."""

@@ -7,8 +7,6 @@ from longsum_jax.analysis.device_memory import fit_length, step_bytes
 from longsum_jax.errors import InputError
 from longsum_jax.training.step import LossOutput
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def test_longest_length_within_a_budget():
     asked = []

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("optimized_compilation")
+
 
 @pytest.fixture(scope="module")
 def totals(scripts):

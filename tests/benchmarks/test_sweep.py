@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 TINY = "--size=tiny", "--repeats=1"
 
 

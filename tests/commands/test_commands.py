@@ -46,8 +46,6 @@ COMMANDS = {
 COMMANDS |= {"extract": extract, "corpus": corpus}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture
 def run(monkeypatch, capsys):

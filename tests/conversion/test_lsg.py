@@ -17,7 +17,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 GOLDEN = Path(__file__).parents[1] / "golden" / "lsg" / "conversion.npz"
 BERT = {
     "vocab_size": 100,

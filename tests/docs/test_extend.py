@@ -34,7 +34,7 @@ def blocks(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
-def test_recipe(page, registries, fast_compilation, tmp_path, monkeypatch):
+def test_recipe(page, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "recipe"}
     for block in blocks(page):

@@ -30,8 +30,6 @@ from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family, preset
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture(scope="module")
 def config(tiny_run):

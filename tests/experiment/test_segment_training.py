@@ -26,8 +26,6 @@ from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 SIZES = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -64,7 +62,7 @@ def losses(workdir):
 
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory, compiled_programs):
+def workdir(tmp_path_factory):
     """Three steps and an evaluation at once."""
     path = tmp_path_factory.mktemp("segments") / "run"
     assert run(path, "training.steps=3", "evaluation.examples=1") == 0

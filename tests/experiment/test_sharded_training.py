@@ -13,7 +13,6 @@ import pytest
 from longsum_jax.commands import train
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 
 
 def lines(workdir):
@@ -21,7 +20,7 @@ def lines(workdir):
 
 
 @pytest.mark.slow
-def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_path):
+def test_eight_devices_give_the_losses_of_one(tiny_run, tmp_path):
     config = f"{tiny_run},data.batch_size=8"
     mesh = (
         "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2,training.accumulation=2,"
@@ -37,9 +36,7 @@ def test_eight_devices_give_the_losses_of_one(tiny_run, compiled_programs, tmp_p
     ]
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(compiled_programs),
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
         "PYTHONPATH": str(ROOT),
     }
     sharded = subprocess.Popen(
@@ -85,13 +82,11 @@ assert counts.is_fully_replicated
 """
 
 
-def test_every_host_can_read_the_counts_of_masked_tokens(compiled_programs):
+def test_every_host_can_read_the_counts_of_masked_tokens():
     """On two devices; the counts would be spread over them like the rows of the batch."""
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(compiled_programs),
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-c", COUNTS_OF_MASKED_TOKENS]

@@ -7,8 +7,6 @@ import longsum_jax
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import bucket_length, global_indices, padded_length
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture(scope="module")
 def model(small_model):

@@ -19,8 +19,6 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 LONGEST = 6  # tokens of a segment's summary
 SEGMENTS = {"segment_length": 48, "min_tokens": 16, "max_tokens": 24}
 SIZES = {

@@ -15,7 +15,6 @@ from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 SENTENCES = [
     "Cats sleep.",
     "It rained all day long, and the night too.",

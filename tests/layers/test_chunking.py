@@ -10,6 +10,8 @@ from flax.core import meta
 from longsum_jax.layers.chunking import _chunk_length, map_over_length
 from longsum_jax.layers.dense import FeedForward
 
+pytestmark = pytest.mark.usefixtures("optimized_compilation")
+
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
 
 

@@ -25,8 +25,6 @@ from longsum_jax.layers.layer_groups import (
 )
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 SIZES = {"vocab_size": 31, "d_model": 16}
 BART = SIZES | {"max_position_embeddings": 48, "encoder_layers": 3, "decoder_layers": 1}
 BART |= {

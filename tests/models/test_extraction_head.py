@@ -10,7 +10,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 60}
 HEAD = {"head": "extraction", "extraction_heads": 4}
 

@@ -12,7 +12,6 @@ from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 FILES = sorted((Path(__file__).parents[1] / "golden" / "families").glob("*.npz"))
 BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 

@@ -12,8 +12,6 @@ from longsum_jax.inference import programs
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 @pytest.fixture(scope="module")
 def directory(publish, golden, tmp_path_factory):

@@ -13,7 +13,6 @@ from longsum_jax.conversion.lsg import to_lsg
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of, get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONFIGS = json.loads((GOLDEN / "lsg" / "tiny_configs.json").read_text())
 NAMES = ["bert", "bart"]

@@ -15,8 +15,6 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.step import gradient_fn
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 FAMILY = get_family("bart")
 SIZES = {
     "vocab_size": 30,

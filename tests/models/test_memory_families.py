@@ -10,8 +10,6 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, L, T, BEAMS = 2, 8, 4, 2
 BART = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}
 BART |= {

@@ -15,8 +15,6 @@ from longsum_jax.layers.decoder import DecoderCache
 from longsum_jax.layers.dense import normal
 from longsum_jax.models.registry import get_family
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 SIZES = {
     "vocab_size": 40,
     "max_position_embeddings": 12,

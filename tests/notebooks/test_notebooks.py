@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 

@@ -7,8 +7,6 @@ import pytest
 
 from longsum_jax.ops.memory import compressive_update, gated_update, right_aligned
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, M, D, L, R = 3, 6, 4, 9, 2
 RNG = np.random.default_rng(0)
 KERNEL, BIAS = RNG.normal(size=(R, D, D)).astype(np.float32), RNG.normal(size=D).astype(np.float32)

@@ -8,7 +8,6 @@ from reference import ENCODER_DECODERS, assert_close
 
 import longsum_jax
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 LENGTH, TARGET = 77, 9  # divides into no block of any model
 FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]
 # Short inputs of BigBird-PEGASUS are read with full attention.

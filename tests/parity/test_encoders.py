@@ -11,7 +11,6 @@ from reference import ENCODERS, assert_close
 
 import longsum_jax
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
 
 

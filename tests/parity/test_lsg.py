@@ -8,7 +8,6 @@ import torch
 
 from longsum_jax.inference.model import Model
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 EXACT = {
     "mask_first_token": True,
     "block_size": 32,

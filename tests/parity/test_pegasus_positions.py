@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 import longsum_jax
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 KEYS = {side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
 
 

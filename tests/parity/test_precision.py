@@ -8,7 +8,6 @@ import torch
 
 import longsum_jax
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 FAMILIES = ("t5_v1_1", "longt5_global", "led")
 
 

@@ -40,8 +40,8 @@ def start_worker():
     def start(*arguments, devices=1):
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiles in half the time
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+            f"--xla_force_host_platform_device_count={devices}",
             "PYTHONPATH": str(HERE.parents[1]),
         }
         command = [sys.executable, "-W", "error", str(HERE / "worker.py"), *map(str, arguments)]

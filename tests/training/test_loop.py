@@ -15,8 +15,6 @@ from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.reporter import TrainingDiverged
 from longsum_jax.training.step import CompilationWatch, LossOutput
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def saved_steps(workdir):
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())

@@ -9,8 +9,6 @@ import pytest
 from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossOutput, SegmentedLoss, gradient_fn, make_train_step
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 ROWS, S, L, D = 4, 5, 6, 3
 PARAMS = {
     "w": jnp.asarray(np.random.default_rng(0).normal(size=(D, D)), jnp.float32),

@@ -9,8 +9,6 @@ from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import create_state, plan_state
 from longsum_jax.training.step import LossOutput, make_train_step
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def fresh(init, optimizer):
     mesh_options, rng = MeshOptions(), jax.random.key(0)

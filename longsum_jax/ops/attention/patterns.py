@@ -15,7 +15,7 @@ No array [length, length] is formed, except that a stride S leaves length / S ke
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -312,7 +312,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
     radius = jnp.asarray(-1 if pattern.radius is None else pattern.radius)
 
-    def mask_or_bias(places: AnyArray, radius: AnyArray, *table: AnyArray) -> Array:
+    def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
         """Returns MASK_VALUE inside the window, else the bias: [1, n, heads or 1, C, num_keys]."""
         distances = (jnp.arange(num_keys) - places[..., 0]) * stride
         in_window = (jnp.abs(distances) <= radius)[:, :, None]

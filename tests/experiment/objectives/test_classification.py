@@ -6,8 +6,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
 from longsum_jax.ops.losses import class_cross_entropy
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 SINGLE = [
     {"id": f"d{i}", "text": f"A review {i}.", "label": label}
     for i, label in enumerate(("bad", "good", "good"))

@@ -10,8 +10,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.text.oracle import greedy_oracle
 from longsum_jax.text.sentences import split_sentences
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 TEXT = "Cats sleep all day. It rained. A dog barked at night. Nobody came by. The end was near."
 ROWS = [
     {"id": "a", "document": TEXT, "summary": "A dog barked at night."},

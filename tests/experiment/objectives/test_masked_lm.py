@@ -8,8 +8,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import MaskingOptions
 from longsum_jax.experiment.objectives.masked_lm import masked_lm_scores
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 ROWS = [{"id": f"d{i}", "text": "Once upon a time there was a tale. " * (i + 1)} for i in range(3)]
 PREFIX = "<extra_id_1>"
 

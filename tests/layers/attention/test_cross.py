@@ -16,8 +16,6 @@ from longsum_jax.layers.decoder import Decoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.t5 import T5Config
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
 B, T, L, D, H, K = (
     2,

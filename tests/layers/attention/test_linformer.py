@@ -11,8 +11,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family, max_input_length
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 LIMITS = {
     "linformer_size": 4,
     "linformer_max_length": 70,

@@ -14,7 +14,6 @@ from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.t5 import T5Config
 from longsum_jax.ops.attention.dense import dot_product_attention
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 OPTIONS = {
     "encoder_attention": "lsg",
     "block_size": 4,

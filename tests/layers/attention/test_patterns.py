@@ -20,8 +20,6 @@ from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.training.step import LossOutput
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 SIZES = {
     "encoder_layers": 2,
     "encoder_attention_heads": 2,

@@ -13,8 +13,6 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.t5 import T5Config
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 OPTIONS = {
     "local_radius": 5,
     "global_block_size": 4,

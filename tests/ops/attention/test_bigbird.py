@@ -25,8 +25,6 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
 from longsum_jax.ops.attention.local import local_distances
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def bigbird_counts(length, size, plan):
     """How often query i of head h sees key j, [H, L, L], by the words of the docstring."""

@@ -23,8 +23,6 @@ from longsum_jax.ops.attention.key_sets import (
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, N, C, H, K = 2, 5, 3, 2, 4
 
 

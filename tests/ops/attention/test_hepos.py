@@ -11,7 +11,6 @@ from longsum_jax.ops.attention.hepos import (
     strided_length,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 B, T, D, K = 2, 3, 5, 4
 # Heads, stride, length: equal shares, heads left over, no stride, fewer heads than columns, less
 # text than columns.

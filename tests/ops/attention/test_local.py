@@ -37,9 +37,6 @@ from longsum_jax.ops.attention.local import (
     transient_global_attention,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
-
 # A window
 
 

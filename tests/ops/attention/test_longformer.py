@@ -30,8 +30,6 @@ from longsum_jax.ops.attention.longformer import (
     scatter_positions,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def test_gather_and_scatter_leave_out_absent_positions():
     x, indices = np.arange(1, 11).reshape(2, 5), jnp.array([[3, -1], [-1, 0]])

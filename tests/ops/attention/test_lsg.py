@@ -17,7 +17,6 @@ from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
 GOLDEN = Path(__file__).parents[2] / "golden" / "lsg"
 CASES = json.loads((GOLDEN / "attn_core_cases.json").read_text())
 KINDS = ("norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling")

@@ -8,8 +8,6 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, L, H, K, ROUNDS, C = 2, 19, 2, 4, 3, 4
 LENGTHS = (19, 10)
 MASK = jnp.arange(L) < jnp.array(LENGTHS)[:, None]

@@ -15,8 +15,6 @@ from longsum_jax.ops.attention.patterns import (
     soft_span,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, L, H, K = 2, 21, 3, 4
 MASK = jnp.arange(L) < jnp.array([L, 13])[:, None]
 BLOCK = 4

@@ -8,8 +8,6 @@ import pytest
 from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 B, L, H, K, C, N = 2, 18, 2, 4, 4, 5  # the last block has two tokens
 MASK = jnp.arange(L) < jnp.array([18, 11])[:, None]
 

@@ -24,8 +24,6 @@ from sparse_twins import (
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 
 def staggered_twin(mask, size, stagger):
     """Dense attention where token i sees token j if both lie in one block, the borders half a block

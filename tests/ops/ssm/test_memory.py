@@ -7,6 +7,8 @@ import pytest
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
 
+pytestmark = pytest.mark.usefixtures("optimized_compilation")
+
 GIB = 2**30
 
 
