@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from beartype import BeartypeConf, beartype
 from jaxtyping import install_import_hook
 
 # Modules whose annotated shapes are checked at every call that a test makes: all with arrays in
@@ -28,10 +29,20 @@ CHECKED_MODULES = (
     "longsum_jax.decoding.logits",
     "longsum_jax.decoding.search",
 )
-# An int is a float to annotations, as PEP 484 has it.
-install_import_hook(
-    CHECKED_MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-)
+
+
+def check_types(function):
+    """Checks the annotated types of arguments and result at every call.
+
+    Functions inside of others are left alone: they would be compiled anew whenever the outer one is
+    called, which takes longer than everything else that these tests do.
+    """
+    if "<locals>" in getattr(function, "__qualname__", ""):
+        return function
+    return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)  # an int is a float
+
+
+install_import_hook(CHECKED_MODULES, f"{__name__}.check_types")
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}

@@ -135,9 +135,10 @@ def smaller(path, mode):
     ]
 
 
-# What modes set by the size of their data set.
+# What modes set by the size of their data set, and numbers that change no program.
 LENGTHS_OF_RUNS = [("optimizer", "warmup_steps"), ("optimizer", "total_steps"), ("data", "epochs")]
-LENGTHS_OF_RUNS += [("training", "best_metric")]
+LENGTHS_OF_RUNS += [("training", f"{event}_every") for event in ("eval", "checkpoint", "log")]
+LENGTHS_OF_RUNS += [("training", "best_metric"), ("optimizer", "learning_rate")]
 
 
 def distinct():

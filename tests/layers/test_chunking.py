@@ -10,8 +10,6 @@ from flax.core import meta
 from longsum_jax.layers.chunking import _chunk_length, map_over_length
 from longsum_jax.layers.dense import FeedForward
 
-pytestmark = pytest.mark.usefixtures("optimized_compilation")
-
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
 
 
@@ -48,7 +46,8 @@ def test_map_over_length_equals_all_at_once(chunk):
     run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
     whole, pieces = run(variables, X, Chunked(0)), run(variables, X, Chunked(chunk))
     for x, y in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+        # Sums in another order round by the size of their terms.
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max())
 
 
 def test_dropout_differs_from_piece_to_piece():
