@@ -42,16 +42,21 @@ def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict
     apply, variables = partial(module.apply), variables_of(module)
     states = jax.ShapeDtypeStruct((1, length, config.d_model), config.compute_dtype)
     mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
-    fill = lambda v, states, mask: apply(v, states, mask, beams, summary, method="init_cache")  # noqa: E731
-    cache, filling = (
-        jax.eval_shape(fill, variables, states, mask),
-        compiled(fill, variables, states, mask),
+    read = partial(apply, method="read_source")
+    source = jax.eval_shape(read, variables, states, mask)
+    filling = compiled(read, variables, states, mask)
+    cache = jax.eval_shape(
+        lambda v, source: apply(v, source, beams, summary, method="init_cache"), variables, source
     )
     ids = jax.ShapeDtypeStruct((1, beams), jnp.int32)
     step = compiled(
-        lambda v, ids, cache: apply(v, ids, cache, method="decode_step")[0], variables, ids, cache
+        lambda v, *arguments: apply(v, *arguments, method="decode_step")[0],
+        variables,
+        ids,
+        cache,
+        source,
     )
-    kept = jax.tree.leaves((cache.states, [layer.cross_kv for layer in cache.layers]))
+    kept = jax.tree.leaves((source.states, [layer.cross_kv for layer in source.layers]))
     return {
         "cache_gb": sum(x.size * x.dtype.itemsize for x in kept) / GB,
         "fill_temp_gb": filling.work_bytes / GB,

@@ -4,14 +4,14 @@ alone.
     python benchmarks/million_tokens.py --out=million_tokens.json [--lengths=131072,1048576]
 
 Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
-would take, arguments and results included. "encode" gives the states, "decode" generates a summary
-of ``--new_tokens`` from them, greedily, and "generate" is both in one program, as
-``Model.generate`` runs it. Stride 1 is full cross-attention, others are Hepos. XLA on a CPU
-multiplies in float32, so that programs compiled there hold copies that an accelerator does not
-make.
+would take, arguments and results included. They are those of a loaded model: "encode" gives the
+states; "read" encodes and gives what decoding reads of the document; "search" generates a summary
+of ``--new_tokens`` from that, greedily. ``Model.generate`` runs the last two, one after the other.
+Stride 1 is full cross-attention, others are Hepos. XLA on a CPU multiplies in float32, so that
+programs compiled there hold copies that an accelerator does not make.
 
-``--run=131072`` runs the last of the programs at those lengths, too, once, with random weights, and
-adds its time and the largest memory of the process.
+``--run=131072`` runs both at those lengths, too, once, with random weights, and adds their time and
+the largest memory of the process.
 """
 
 import argparse
@@ -20,7 +20,6 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -30,8 +29,8 @@ from common import print_table, write_report
 from flax.core import meta
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, generate
-from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.locost import PRESETS, LocostConfig
 from longsum_jax.models.t5 import T5
 
@@ -39,70 +38,57 @@ GB = 1e9
 Row = dict[str, Any]
 
 
-class Programs:
-    """The programs of one configuration.
+def search_options(config: LocostConfig, new_tokens: int) -> GenerationOptions:
+    """Greedy search without an end of sequence, so that every token is generated."""
+    start, padding = config.decoder_start_token_id, config.pad_token_id
+    return GenerationOptions(
+        max_new_tokens=new_tokens, decoder_start_token_id=start, pad_token_id=padding
+    )
 
-    Args:
-        config: of the model.
-        new_tokens: of the summary.
-    """
 
-    def __init__(self, config: LocostConfig, new_tokens: int) -> None:
-        self.module = T5(config)
-        # Without an end of sequence, so that every token is generated.
-        start, padding = config.decoder_start_token_id, config.pad_token_id
-        self.options = GenerationOptions(
-            max_new_tokens=new_tokens, decoder_start_token_id=start, pad_token_id=padding
-        )
+def variable_shapes(module: T5) -> Any:
+    """Shapes of the weights, in bfloat16 but for the state-space kernels', as
+    ``load(param_dtype="bfloat16")`` has them."""
+    ids = jnp.zeros((1, 16), jnp.int32)
+    variables = meta.unbox(jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids))
+    kernels = ("log_dt", "inv_A_real", "A_imag", "B", "C", "D")
 
-    def encode(self, variables: Any, ids: jax.Array, mask: jax.Array) -> jax.Array:
-        return self.module.apply(variables, ids, mask, method="encode")
+    def typed(path: Any, x: Any) -> Any:
+        is_kernel = path[-1].key in kernels
+        return x if is_kernel else jax.ShapeDtypeStruct(x.shape, module.config.compute_dtype)
 
-    def decode(self, variables: Any, states: jax.Array, mask: jax.Array) -> jax.Array:
-        apply = partial(self.module.apply, variables)
-        cache = apply(
-            states,
-            mask,
-            self.options.decoder_beams,
-            self.options.max_new_tokens,
-            method="init_cache",
-        )
-        decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
-        return generate(decoder, cache, batch_size=len(states), options=self.options).sequences
+    return jax.tree_util.tree_map_with_path(typed, variables)
 
-    def generate(self, variables: Any, ids: jax.Array, mask: jax.Array) -> jax.Array:
-        return self.decode(variables, self.encode(variables, ids, mask), mask)
 
-    def inputs(self, length: int) -> dict[str, tuple[Any, ...]]:
-        """Shapes of each program's arguments for one document."""
-        config = self.module.config
-        ids = jnp.zeros((1, 16), jnp.int32)
-        variables = meta.unbox(jax.eval_shape(self.module.init, jax.random.key(0), ids, ids, ids))
-        # Weights in bfloat16 but for the state-space kernels', as ``load(param_dtype="bfloat16")``
-        # has them.
-        kernels = ("log_dt", "inv_A_real", "A_imag", "B", "C", "D")
-        variables = jax.tree_util.tree_map_with_path(
-            lambda path, x: (
-                x
-                if path[-1].key in kernels
-                else jax.ShapeDtypeStruct(x.shape, config.compute_dtype)
-            ),
-            variables,
-        )
-        ids, mask = (jax.ShapeDtypeStruct((1, length), dtype) for dtype in (jnp.int32, jnp.bool_))
-        states = jax.ShapeDtypeStruct((1, length, config.d_model), config.compute_dtype)
-        return {
-            name: (variables, states if name == "decode" else ids, mask)
-            for name in ("encode", "decode", "generate")
-        }
+def lowered(config: LocostConfig, length: int, new_tokens: int) -> Iterator[tuple[str, Any]]:
+    """The programs for one document, by name, not compiled yet."""
+    module = T5(config)
+    programs, variables = Programs(module), variable_shapes(module)
+    ids, mask = (jax.ShapeDtypeStruct((1, length), dtype) for dtype in (jnp.int32, jnp.bool_))
+    yield "encode", programs.encode.lower(variables, ids, mask, {})
+    read = programs.read.lower(variables, ids, mask, {})
+    yield "read", read
+    # As ``layer_views`` gives them.
+    is_on_cpu = jax.default_backend() == "cpu"
+    layers = jax.eval_shape(unstacked_layers, variables["params"]["decoder"]) if is_on_cpu else None
+    yield (
+        "search",
+        programs.search.program.lower(
+            variables["params"],
+            layers,
+            read.out_info,
+            None,
+            batch_size=1,
+            options=search_options(config, new_tokens),
+        ),
+    )
 
 
 def memory_rows(config: LocostConfig, length: int, new_tokens: int) -> Iterator[Row]:
     """What each program takes, in GB."""
-    programs = Programs(config, new_tokens)
-    for name, arguments in programs.inputs(length).items():
+    for name, program in lowered(config, length, new_tokens):
         start = time.perf_counter()
-        memory = jax.jit(getattr(programs, name)).lower(*arguments).compile().memory_analysis()
+        memory = program.compile().memory_analysis()
         parts = {
             "arguments_gb": memory.argument_size_in_bytes / GB,
             "results_gb": memory.output_size_in_bytes / GB,
@@ -118,9 +104,8 @@ def memory_rows(config: LocostConfig, length: int, new_tokens: int) -> Iterator[
 
 
 def run_row(config: LocostConfig, length: int, new_tokens: int) -> Row:
-    """Time of one call of the compiled program, with random weights."""
-    programs, rng = Programs(config, new_tokens), np.random.default_rng(0)
-    variables, *_ = programs.inputs(length)["generate"]
+    """Time of one call of both programs, with random weights."""
+    module, rng = T5(config), np.random.default_rng(0)
 
     def draw(path: Any, x: Any) -> jax.Array:
         fixed = {"log_dt": np.log(1e-2), "inv_A_real": np.log(0.5), "scale": 1.0}
@@ -129,14 +114,14 @@ def run_row(config: LocostConfig, length: int, new_tokens: int) -> Row:
             values += 0.02 * rng.standard_normal(x.shape, np.float32)
         return jnp.asarray(values, x.dtype)
 
-    variables = jax.tree_util.tree_map_with_path(draw, variables)
-    ids, mask = (
-        jnp.asarray(rng.integers(2, config.vocab_size, (1, length))),
-        jnp.ones((1, length), bool),
-    )
-    run = jax.jit(programs.generate).lower(variables, ids, mask).compile()
+    variables = jax.tree_util.tree_map_with_path(draw, variable_shapes(module))
+    ids = jnp.asarray(rng.integers(2, config.vocab_size, (1, length)))
+    mask = jnp.ones((1, length), bool)
+    programs = {name: program.compile() for name, program in lowered(config, length, new_tokens)}
+    layers = layer_views(variables["params"]["decoder"])
     start, cpu = time.perf_counter(), time.process_time()
-    jax.block_until_ready(run(variables, ids, mask))
+    source = programs["read"](variables, ids, mask, {})
+    jax.block_until_ready(programs["search"](variables["params"], layers, source, None))
     seconds = time.perf_counter() - start
     row = {"program": "generate, run", "seconds": seconds, "cpu_seconds": time.process_time() - cpu}
     device = jax.devices()[0].memory_stats() or {}

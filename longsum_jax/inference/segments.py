@@ -1,7 +1,7 @@
 """Summaries of documents of any length in constant device memory, segment by segment.
 
-Every segment goes through the same compiled program, ``_summarize_segment``, which gets the memory
-of the segments before it:
+Every segment goes through the same three compiled programs, which get the memory of the segments
+before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
@@ -19,14 +19,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, Generated, generate
+from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import PaddedInputs
+from longsum_jax.inference.programs import Search
 from longsum_jax.inference.summary import Overflow, Request, Summary
-from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.layers.decoder import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import (
@@ -68,11 +68,9 @@ class SegmentSummarizer:
         self._pad = pad
         self._auxiliary = auxiliary
         self._start = jax.jit(partial(_start, module), static_argnums=(1, 2, 3))
-        self._step = jax.jit(
-            partial(_summarize_segment, module),
-            static_argnames="options",
-            donate_argnames="memory",
-        )
+        self._read_segment = jax.jit(partial(_read_segment, module), donate_argnames="memory")
+        self._search = Search(module)
+        self._write_segment = jax.jit(partial(_write_segment, module), donate_argnames="memory")
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
     def summaries(
@@ -150,8 +148,12 @@ class SegmentSummarizer:
         outputs = []
         for segment in segments:
             salient = (vectors, segment["reads"]) if "reads" in segment else None
-            arrays = segment["ids"], segment["mask"], memory, salient, keys
-            out, memory = self._step(params, *arrays, options=generation)
+            mask = segment["mask"]
+            states, memory, source = self._read_segment(
+                params, segment["ids"], mask, memory, salient
+            )
+            out = self._search(params, source, keys, batch_size=batch_size, options=generation)
+            memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
         return [self._summary(document, row, outputs) for row, document in enumerate(documents)]
 
@@ -223,18 +225,15 @@ def _keep(
     return module.apply({"params": params}, vectors, ids, mask, slots, method=store_vectors)
 
 
-def _summarize_segment(
+def _read_segment(
     module: EncoderDecoder,
     params: Params,
     ids: Array,
     mask: Array,
     memory: DocumentMemory,
     salient: tuple[Array, Array] | None,
-    keys: Array | None,
-    *,
-    options: GenerationOptions,
-) -> tuple[Generated, DocumentMemory]:
-    """Summarizes a segment, and adds both to the memory; one program for all segments.
+) -> tuple[Array, DocumentMemory, DecoderSource]:
+    """Encodes a segment.
 
     Args:
         module, params: of the model.
@@ -242,23 +241,35 @@ def _summarize_segment(
         memory: before the segment.
         salient: vectors of important tokens of other segments, and which of them this segment
             reads; None for models without.
-        keys: of sampling, one a row.
-        options: of the search.
+
+    Returns:
+        Encoder states, the memory after reading, and what decoding reads of the segment.
     """
     apply = partial(module.apply, {"params": params})
     inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
-    cache = apply(
-        states, mask, options.decoder_beams, options.max_new_tokens, memory, method="init_cache"
-    )
-    decoder = Decoder(partial(apply, method="decode_step"), DecoderCache.reorder)
-    out = generate(decoder, cache, batch_size=ids.shape[0], options=options, rng=keys)
-    # The decoder runs over the summary once more, which adds it to the memory.
-    is_written = jnp.arange(options.max_new_tokens) < out.lengths[:, None]
+    return states, memory, apply(states, mask, memory, method="read_source")
+
+
+def _write_segment(
+    module: EncoderDecoder,
+    params: Params,
+    out: Generated,
+    states: Array,
+    mask: Array,
+    memory: DocumentMemory,
+) -> DocumentMemory:
+    """Adds a summary to the memory: the decoder runs over it once more."""
+    num_tokens = out.sequences.shape[1] - 1
+    is_written = jnp.arange(num_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
-    _, memory = apply(
-        out.sequences[:, :-1], target_mask, states, mask, memory, method="write_segment"
+    _, memory = module.apply(
+        {"params": params},
+        out.sequences[:, :-1],
+        target_mask,
+        states,
+        mask,
+        memory,
+        method="write_segment",
     )
-    if not jax.sharding.get_abstract_mesh().empty:
-        out = jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
-    return out, memory
+    return memory

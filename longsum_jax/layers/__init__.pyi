@@ -31,8 +31,9 @@ from .chunking import map_over_length as map_over_length
 from .decoder import Decoder as Decoder
 from .decoder import DecoderCache as DecoderCache
 from .decoder import DecoderLayer as DecoderLayer
+from .decoder import DecoderSource as DecoderSource
 from .decoder import KeyValueCache as KeyValueCache
-from .decoder import LayerCache as LayerCache
+from .decoder import LayerSource as LayerSource
 from .dense import FeedForward as FeedForward
 from .dense import LayerNorm as LayerNorm
 from .dense import Linear as Linear

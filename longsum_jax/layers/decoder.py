@@ -1,9 +1,12 @@
 """The transformer decoder: one layer, its cache, and the stack of layers.
 
 Training and scoring run all target positions at once (``Decoder.__call__``), with scanned layers.
-Generation runs one token at a time (``Decoder.init_cache``, ``Decoder.step``), with the layers one
-by one: every array of the cache belongs to one layer, parameters included, because slices of
-stacked arrays would be copied at every step.
+Generation runs one token at a time, with the layers one by one: every array belongs to one layer,
+parameters included, because slices of stacked arrays would be copied at every step.
+
+    source = read_source(encoder states)        once: keys and values of the document
+    cache = init_cache(source)                  empty: keys and values of decoded tokens
+    states, cache = step(newest tokens, cache, source)      for every token
 """
 
 from collections.abc import Iterator
@@ -19,12 +22,12 @@ from longsum_jax.layers.attention.cross import CrossAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
 from longsum_jax.layers.attention.registry import get_cross_attention
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
-from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_groups
+from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_groups, unstacked_layers
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.blockwise import KeySet, attend_key_sets
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
 from longsum_jax.typing import AnyArray
 
 # Above this size, keys and values of the encoder are not stored: every step attends to the encoder
@@ -59,79 +62,108 @@ class KeyValueCache(NamedTuple):
 
     def write(
         self,
-        k: Float[AnyArray, "*batch heads head_dim"],
-        v: Float[AnyArray, "*batch heads head_dim"],
-        position: Int[AnyArray, ""],
+        k: Float[AnyArray, "*batch num_new heads head_dim"],
+        v: Float[AnyArray, "*batch num_new heads head_dim"],
+        start: Int[AnyArray, ""],
     ) -> "KeyValueCache":
-        """Returns a cache with the key and value of ``position`` replaced."""
+        """Returns a cache with keys and values replaced from index ``start`` on."""
 
         def write_one(cached: AnyArray, new: AnyArray) -> Array:
-            return lax.dynamic_update_slice_in_dim(cached, new[..., None], position, new.ndim)
+            new = jnp.moveaxis(new, -3, -1)
+            return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
         return KeyValueCache(write_one(self.k, k), write_one(self.v, v))
 
 
 # Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
 # slots]; () without a memory.
-MemoryCache = tuple[KeyValueCache, Array] | tuple[()]
+MemorySource = tuple[KeyValueCache, Array] | tuple[()]
 
 
-class LayerCache(NamedTuple):
-    """The cache of one layer while decoding several beams per row.
+class LayerSource(NamedTuple):
+    """What one layer reads of a document, shared by all beams.
 
     Attributes:
-        params: the layer's parameters.
-        self_kv: [batch, beams, ...], of the tokens decoded so far; room for all.
-        cross_kv: [batch, ...], of the encoder states, shared by all beams; None where steps attend
-            to the states themselves.
-        memory_kv: of the layer's memory, shared by all beams.
+        cross_kv: [batch, ...], of the encoder states; None where steps attend to the states
+            themselves.
+        memory_kv: of the layer's memory.
     """
 
-    params: Any
-    self_kv: KeyValueCache
     cross_kv: KeyValueCache | None
-    memory_kv: MemoryCache
+    memory_kv: MemorySource
 
 
-class DecoderCache(NamedTuple):
-    """The cache of a decoder, made by ``Decoder.init_cache``.
+class DecoderSource(NamedTuple):
+    """What a decoder reads of a document, made by ``Decoder.read_source``; no step changes it.
 
-    The source is stored as keys and values of every layer or, where those would take more than
+    The document is stored as keys and values of every layer or, where those would take more than
     MAX_CROSS_CACHE_BYTES, as its encoder states alone. The number of keys of a head may be smaller
     than the source, see ``layers.attention.cross``.
 
     Attributes:
-        position: number of tokens decoded so far.
-        layers: the cache of each layer.
+        layers: what each layer reads.
         states: encoder states, None where keys and values are stored.
-        mask: keys of the source that may be read.
+        mask: keys of the document that may be read.
+    """
+
+    layers: tuple[LayerSource, ...]
+    states: Float[AnyArray, "batch length d_model"] | None
+    mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
+
+
+class DecoderCache(NamedTuple):
+    """What a decoder keeps of the tokens decoded so far, made by ``Decoder.init_cache``.
+
+    Keys and values stay where they are written while beams are replaced by copies of others:
+    ``sources`` says for every beam where its tokens are. Three beams whose last two continue the
+    first one after two tokens, at the third:
+
+        column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
+        token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
+        written by beams 0, 1, 2 at each position               0 0 2
+
+    Attributes:
+        position: number of tokens decoded so far.
+        layers: keys and values of each layer [batch, ...], with room for all tokens of all beams;
+            column p * beams + r was written by beam r at position p. A batch of one has no axis of
+            its own: XLA would drop it in products, keep the cache in both shapes, and copy one to
+            the other at every step.
+        sources: the beam that wrote what each beam reads at each position.
     """
 
     position: Int[Array, ""]
-    layers: tuple[LayerCache, ...]
-    states: Float[AnyArray, "batch length d_model"] | None
-    mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
+    layers: tuple[KeyValueCache, ...]
+    sources: Int[Array, "batch beams length"]
 
     @property
     def length(self) -> int:
         """Number of tokens that there is room for."""
-        return self.layers[0].self_kv.k.shape[-1]
+        return self.sources.shape[-1]
 
     def reorder(self, beams: Int[AnyArray, "rows beams"]) -> "DecoderCache":
         """Continues other beams: beam r of row b continues the old beam ``beams[b, r]``.
 
         The cache may have several rows (pages) for each row of ``beams``.
         """
-        pages = len(self.mask) // len(beams)
-        index = jnp.repeat(beams, pages, 0)[:, :, None, None, None]
+        pages = len(self.sources) // len(beams)
+        index = jnp.repeat(beams, pages, 0)[:, :, None]
+        sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
+        return self._replace(sources=sources)
 
-        def take(x: AnyArray) -> Array:
-            return jnp.take_along_axis(x, index, axis=1, mode="promise_in_bounds")
+    def started(self) -> "DecoderCache":
+        """Returns the cache whose beams read what they write at the current position."""
+        own = jnp.arange(self.sources.shape[1])[:, None]
+        own = jnp.broadcast_to(own, (*self.sources.shape[:2], 1)).astype(jnp.int32)
+        return self._replace(
+            sources=lax.dynamic_update_slice_in_dim(self.sources, own, self.position, 2)
+        )
 
-        layers = []
-        for layer in self.layers:
-            layers.append(layer._replace(self_kv=jax.tree.map(take, layer.self_kv)))
-        return self._replace(layers=tuple(layers))
+    def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
+        """Returns which columns each beam reads, up to the current position."""
+        batch, beams, length = self.sources.shape
+        is_source = self.sources[..., None] == jnp.arange(beams)
+        is_decoded = jnp.arange(length) <= self.position
+        return (is_source & is_decoded[:, None]).reshape(batch, 1, beams, length * beams)
 
 
 class DecoderLayer(Layer):
@@ -195,29 +227,23 @@ class DecoderLayer(Layer):
         x = self.add_residual(self.ff_norm, x, y, deterministic)
         return constrain(x, "batch", "length", "act_embed"), state
 
-    def empty_cache(
+    def read_source(
         self,
         encoder_states: Float[AnyArray, "batch length d_model"] | None,
-        size: tuple[int, int, int],
         memory: MemoryState | tuple[()],
-    ) -> tuple[KeyValueCache, KeyValueCache | None, MemoryCache]:
-        """Returns the fields of ``LayerCache`` after ``params``, before the first token.
+    ) -> LayerSource:
+        """Returns what the layer reads of a document.
 
         Args:
-            encoder_states: None to store no keys and values of the source.
-            size: batch, beams, and tokens to make room for.
+            encoder_states: None to store no keys and values of them.
             memory: the memory's state, () without a memory.
         """
-        stack = self.stack
-        empty = jnp.zeros((*size, stack.num_heads, stack.d_kv), stack.dtype)
         cross_kv = None
         if encoder_states is not None:
             cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
-        self_kv = KeyValueCache.of(empty, empty)
-        memory_kv = self._memory_cache(memory) if memory else ()
-        return self_kv, cross_kv, memory_kv
+        return LayerSource(cross_kv, self._memory_source(memory) if memory else ())
 
-    def _memory_cache(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
+    def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
         if extra is None:
@@ -229,23 +255,25 @@ class DecoderLayer(Layer):
     def step(
         self,
         x: Float[AnyArray, "batch beams d_model"],
-        cache: LayerCache,
+        self_kv: KeyValueCache,
+        source: LayerSource,
         states: Float[AnyArray, "batch length d_model"] | None,
-        bias: Float[AnyArray, "1 heads 1 target_length"] | None,
-        mask: Bool[AnyArray, "1 1 1 target_length"],
+        bias: Float[AnyArray, "1 heads 1 num_columns"] | None,
+        mask: Bool[AnyArray, "batch 1 beams num_columns"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
-        position: Int[AnyArray, ""],
+        column: Int[AnyArray, ""],
     ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
         """Applies the layer to one token of every beam.
 
         Args:
             x: states of the tokens.
-            cache: the layer's cache.
-            states: encoder states, where the cache has no keys and values of them.
+            self_kv: keys and values of the tokens decoded so far, see ``DecoderCache``.
+            source: what the layer reads of the document.
+            states: encoder states, where the source has no keys and values of them.
             bias: added to the scores of self-attention.
-            mask: decoded positions, this one included.
+            mask: columns of ``self_kv`` that each beam reads, its new one included.
             cross_mask: keys of the source that may be read.
-            position: position of the tokens.
+            column: of ``self_kv``, where the first of these tokens is written.
 
         Returns:
             The states after the layer; the keys and values of self-attention with these tokens'.
@@ -253,23 +281,26 @@ class DecoderLayer(Layer):
         # No operation here may copy a weight or the keys of the source; a test reads the compiled
         # program for it.
         u = self.sublayer_input(self.self_norm, x)
-        self_kv = cache.self_kv.write(*self.self_attention.project_kv(u), position)
+        k, v = self.self_attention.project_kv(u)
+        if self_kv.k.ndim == 3:
+            k, v = k[0], v[0]
+        self_kv = self_kv.write(k, v, column)
+        # Beams take the place of target positions: they share one set of keys, of all beams'
+        # tokens, of the memory and of the encoder.
         is_compressive = self.stack.memory.memory == "compressive"
-        extra = cache.memory_kv if is_compressive else ()
+        extra = source.memory_kv if is_compressive else ()
         y = self._attend_beams(u, self_kv, mask, bias, extra)
         x = self.add_residual(self.self_norm, x, y)
-        # Beams take the place of target positions from here on: they share one set of keys, of the
-        # memory and of the encoder.
-        if cache.memory_kv and not is_compressive:
-            memory_kv, _ = cache.memory_kv
+        if source.memory_kv and not is_compressive:
+            memory_kv, _ = source.memory_kv
             u = self.sublayer_input(self.memory_norm, x)
             y = self.memory.attention.attend(u, *memory_kv.read())
             x = self.add_residual(self.memory_norm, x, y)
         u = self.sublayer_input(self.cross_norm, x)
-        if cache.cross_kv is None:
+        if source.cross_kv is None:
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
         else:
-            y = self.cross_attention.attend(u, *cache.cross_kv.read(), mask=cross_mask)
+            y = self.cross_attention.attend(u, *source.cross_kv.read(), mask=cross_mask)
         x = self.add_residual(self.cross_norm, x, y)
         y = self.feed_forward(self.sublayer_input(self.ff_norm, x))
         return self.add_residual(self.ff_norm, x, y), self_kv
@@ -280,24 +311,16 @@ class DecoderLayer(Layer):
         self_kv: KeyValueCache,
         mask: AnyArray,
         bias: AnyArray | None,
-        memory: MemoryCache,
+        memory: MemorySource,
     ) -> Array:
         """Self-attention of every beam to its own tokens, and of all beams to a memory."""
-        batch, beams, d_model = u.shape
         attention = self.self_attention
+        k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
         if not memory:
-            merged = jax.tree.map(lambda y: y.reshape(batch * beams, *y.shape[2:]), self_kv)
-            k, v = merged.read()
-            u = u.reshape(batch * beams, 1, d_model)
-            y = attention.attend(u, k, v, mask=mask, bias=bias)
-            return y.reshape(batch, beams, d_model)
+            return attention.attend(u, k, v, mask=mask, bias=bias)
         memory_kv, valid = memory
-        k, v = self_kv.read()
-        tokens = KeySet(k, v, mask[:, None], None if bias is None else bias[:, None])
-        sets = [KeySet(*memory_kv.read(), valid[:, None, None, None]), tokens]
-        q = attention.q(u)[:, :, None]
-        y = attend_key_sets(q, sets, scale=attention.scale)
-        return attention.o(y[:, :, 0])
+        sets = [KeySet(*memory_kv.read(), valid[:, None, None]), KeySet(k, v, mask, bias)]
+        return attention.o(attend_jointly(attention.q(u), sets, scale=attention.scale))
 
 
 class Decoder(nn.Module):
@@ -421,21 +444,21 @@ class Decoder(nn.Module):
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)
         return x, tuple(next_memory)
 
-    def init_cache(
+    def _unstacked(self) -> tuple[Any, ...]:
+        """Returns the parameters of every layer by itself."""
+        return unstacked_layers(nn.meta.unbox(self.variables["params"]))
+
+    def read_source(
         self,
         encoder_states: Float[AnyArray, "batch length d_model"],
         encoder_mask: Bool[AnyArray, "batch length"],
-        beams: int,
-        length: int,
         memory: StackMemory | None = None,
-    ) -> DecoderCache:
-        """Makes the cache for decoding.
+    ) -> DecoderSource:
+        """Returns what decoding reads of a document.
 
         Args:
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
-            beams: beams per row.
-            length: tokens to make room for.
             memory: memories after the segment before, shared by all beams.
         """
         stack = self.stack
@@ -446,52 +469,79 @@ class Decoder(nn.Module):
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
         to_project, to_store = (None, encoder_states) if is_large else (encoder_states, None)
         memory = self.empty_memory(batch, 0) if memory is None else memory
-        layers = []
-        for layer, (params, state) in zip(self._single_layers, self._by_layer(memory), strict=True):
-            fields = layer.apply(
-                {"params": params}, to_project, (batch, beams, length), state, method="empty_cache"
-            )
-            layers.append(LayerCache(params, *fields))
-        return DecoderCache(jnp.zeros((), jnp.int32), tuple(layers), to_store, mask)
+        rows = zip(self._single_layers, self._unstacked(), self._by_layer(memory), strict=True)
+        layers = tuple(
+            layer.apply({"params": params}, to_project, state, method="read_source")
+            for layer, params, state in rows
+        )
+        return DecoderSource(layers, to_store, mask)
 
-    def _by_layer(self, memory: StackMemory) -> Iterator[tuple[Any, MemoryState | tuple[()]]]:
-        """Yields parameters and memory of every layer."""
+    def _by_layer(self, memory: StackMemory) -> Iterator[MemoryState | tuple[()]]:
+        """Yields the memory of every layer."""
         for group, state in zip(self.groups, memory, strict=True):
-            stacked = nn.meta.unbox(self.variables["params"][group.name]), state
             for i in range(group.size):
-                yield jax.tree.map(lambda x: x[i], stacked)  # noqa: B023
+                yield jax.tree.map(lambda x: x[i], state)  # noqa: B023
+
+    def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
+        """Returns an empty cache.
+
+        Args:
+            source: of the documents to decode.
+            beams: beams per row.
+            length: tokens to make room for.
+        """
+        stack = self.stack
+        batch = len(source.mask)
+        leading = (batch,) if batch > 1 else ()
+        shape = (*leading, length * beams, stack.num_heads, stack.d_kv)
+        empty = jnp.zeros(shape, stack.dtype)
+        layers = (KeyValueCache.of(empty, empty),) * stack.num_layers
+        sources = jnp.zeros((batch, beams, length), jnp.int32)
+        return DecoderCache(jnp.zeros((), jnp.int32), layers, sources)
 
     def step(
-        self, x: Float[AnyArray, "batch beams d_model"], cache: DecoderCache
+        self,
+        x: Float[AnyArray, "batch beams d_model"],
+        cache: DecoderCache,
+        source: DecoderSource,
+        layers: tuple[Any, ...] | None = None,
     ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache]:
         """Decodes one token of every beam.
 
         Args:
             x: embeddings of the newest tokens.
             cache: the cache before these tokens.
+            source: what is read of the documents.
+            layers: parameters of every layer (``layer_groups.unstacked_layers``), for programs that
+                take steps in a loop; by default slices of this module's.
 
         Returns:
             The states of the tokens; the cache with them.
         """
-        positions = jnp.arange(cache.length)
-        bias = self._bias(cache.position[None], positions)
-        decoded = (positions <= cache.position)[None, None, None]
-        layers = []
-        for layer, layer_cache in zip(self._single_layers, cache.layers, strict=True):
+        beams = x.shape[1]
+        cache = cache.started()
+        mask, column = cache.mask(), cache.position * beams
+        bias = self._bias(cache.position[None], jnp.arange(cache.length))
+        bias = None if bias is None else jnp.repeat(bias, beams, -1)
+        layers = self._unstacked() if layers is None else layers
+        rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
+        kept = []
+        for layer, params, self_kv, layer_source in rows:
             x, self_kv = layer.apply(
-                {"params": layer_cache.params},
+                {"params": params},
                 x,
-                layer_cache,
-                cache.states,
+                self_kv,
+                layer_source,
+                source.states,
                 bias,
-                decoded,
-                cache.mask,
-                cache.position,
+                mask,
+                source.mask,
+                column,
                 method="step",
             )
-            layers.append(layer_cache._replace(self_kv=self_kv))
-        x = self._normalize(x)
-        return x, cache._replace(position=cache.position + 1, layers=tuple(layers))
+            kept.append(self_kv)
+        cache = cache._replace(position=cache.position + 1, layers=tuple(kept))
+        return self._normalize(x), cache
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:

@@ -143,6 +143,11 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
     raise IndexError(f"no layer {layer} among the parameters {', '.join(params)}")
 
 
+def unstacked_layers(params: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns ``layer_params`` of every layer; slices of numpy arrays are views, not copies."""
+    return tuple(layer_params(params, layer) for layer in range(num_layers(params)))
+
+
 def _group_leaves(params: Mapping[str, Any]) -> list[list[Any]]:
     return [jax.tree.leaves(group) for name, group in params.items() if _GROUP.fullmatch(name)]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.layers.decoder import DecoderCache, DecoderSource
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
@@ -209,38 +209,49 @@ class EncoderDecoder(nn.Module):
         x = self.decoder(x, states, mask, deterministic)
         return self.output_logits(self._mix_pages(x, page_mask))
 
-    def init_cache(
+    def read_source(
         self,
         encoder_states: Float[AnyArray, "batch states_length d_model"],
         attention_mask: Shaped[AnyArray, "batch length"],
-        beams: int,
-        length: int,
         memory: DocumentMemory | None = None,
-    ) -> DecoderCache:
-        """Returns an empty cache for ``decode_step``.
+    ) -> DecoderSource:
+        """Returns what decoding reads of a document.
 
         Args:
-            beams: sequences for each row of the batch.
-            length: tokens that the cache has room for.
             memory: read by the decoder and not changed.
         """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        return self.decoder.init_cache(
-            encoder_states, mask, beams, length, memory and memory.decoder
-        )
+        return self.decoder.read_source(encoder_states, mask, memory and memory.decoder)
+
+    def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
+        """Returns an empty cache for ``decode_step``.
+
+        Args:
+            beams: sequences for each row of the batch.
+            length: tokens that the cache has room for.
+        """
+        return self.decoder.init_cache(source, beams, length)
 
     def decode_step(
-        self, ids: Int[AnyArray, "batch beams"], cache: DecoderCache
+        self,
+        ids: Int[AnyArray, "batch beams"],
+        cache: DecoderCache,
+        source: DecoderSource,
+        layers: tuple[Any, ...] | None = None,
     ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache]:
-        """Returns float32 logits of the next token, and the cache with the newest ids ``ids``."""
+        """Returns float32 logits of the next token, and the cache with the newest ids ``ids``.
+
+        Args:
+            layers: parameters of every layer of the decoder, see ``layers.decoder.Decoder.step``.
+        """
         x = self.embed_target(ids, cache.position)
         if not self.config.page_decoding:
-            x, cache = self.decoder.step(x, cache)
+            x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache
-        page_mask = cache.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
-        x, cache = self.decoder.step(jnp.repeat(x, page_mask.shape[1], 0), cache)
+        page_mask = source.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
+        x, cache = self.decoder.step(jnp.repeat(x, page_mask.shape[1], 0), cache, source, layers)
         return self.output_logits(self._mix_pages(x, page_mask)), cache
 
     def _states_mask(

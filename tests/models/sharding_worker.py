@@ -190,19 +190,20 @@ def check_decoding(cross_attention, cache_bytes):
     ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
     mask = jnp.arange(64) < jnp.array([[64], [37]])
 
-    def cached(ids, mask):
-        return apply(apply(ids, mask, method="encode"), mask, 2, 3, method="init_cache")
+    def read(ids, mask):
+        return apply(apply(ids, mask, method="encode"), mask, method="read_source")
 
-    def step(ids, cache):
-        return apply(ids, cache, method="decode_step")[0]
+    def step(ids, source):
+        cache = apply(source, 2, 3, method="init_cache")
+        return apply(ids, cache, source, method="decode_step")[0]
 
-    wanted = jax.jit(step)(ids[:, :2], jax.jit(cached)(ids, mask))
+    wanted = jax.jit(step)(ids[:, :2], jax.jit(read)(ids, mask))
     with activate(mesh, LONG.rules):
         batch = put_batch({"ids": ids, "mask": mask}, mesh)
-        cache = jax.jit(cached)(batch["ids"], batch["mask"])
-        compiled = jax.jit(step).lower(batch["ids"][:, :2], cache).compile()
-        found = compiled(batch["ids"][:, :2], cache)
-    kept = cache.layers[0].cross_kv.k.swapaxes(1, -1) if cache.states is None else cache.states
+        source = jax.jit(read)(batch["ids"], batch["mask"])
+        compiled = jax.jit(step).lower(batch["ids"][:, :2], source).compile()
+        found = compiled(batch["ids"][:, :2], source)
+    kept = source.layers[0].cross_kv.k.swapaxes(1, -1) if source.states is None else source.states
     return {
         "difference": largest_difference(found, wanted),
         "gathered": collectives(compiled)["all-gather"],

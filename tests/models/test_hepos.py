@@ -36,21 +36,21 @@ def ids(golden):
 def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     seen = []
 
-    def spy(decoder, cache, **arguments):
-        seen.append(cache)
-        return search(decoder, cache, **arguments)
+    def spy(search, params, source, *arguments, **options):
+        seen.append(source)
+        return call(search, params, source, *arguments, **options)
 
-    search = programs.generate
-    monkeypatch.setattr(programs, "generate", spy)
+    call = programs.Search.__call__
+    monkeypatch.setattr(programs.Search, "__call__", spy)
     hepos = model.with_cross_attention("hepos", hepos_stride=3)
     found = hepos.generate(*ids, **options)
-    (cache,) = seen
+    (source,) = seen
     # 70 tokens go in at a padded length of 128.
-    assert [(layer.cross_kv.k.shape, layer.cross_kv.v.shape) for layer in cache.layers] == [
+    assert [(layer.cross_kv.k.shape, layer.cross_kv.v.shape) for layer in source.layers] == [
         ((3, 4, 8, 43),) * 2
     ] * 2
-    assert cache.mask.shape == (3, 4, 1, 43)
-    assert cache.states is None
+    assert source.mask.shape == (3, 4, 1, 43)
+    assert source.states is None
     alone = hepos.generate(ids[0][1:2, :41], ids[1][1:2, :41], **options)[0]  # padded to 64
     np.testing.assert_array_equal(alone, found[1][: len(alone)])
 

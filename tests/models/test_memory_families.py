@@ -54,11 +54,12 @@ def two_segments(module, length, salient):
             before = memory
             inputs = {"salient": kept} if salient else {}
             states, memory = apply(ids[i], mask[i], memory, method="read_segment", **inputs)
-            cache = apply(states, mask[i], BEAMS, T, memory, method="init_cache")
+            source = apply(states, mask[i], memory, method="read_source")
             logits, memory = apply(
                 targets[i], valid[i], states, mask[i], memory, method="write_segment"
             )
-        step = lambda cache, token: apply(token, cache, method="decode_step")[::-1]  # noqa: E731
+        step = lambda cache, token: apply(token, cache, source, method="decode_step")[::-1]  # noqa: E731
+        cache = apply(source, BEAMS, T, method="init_cache")
         tokens = jnp.broadcast_to(targets[1].T[:, :, None], (T, B, BEAMS))
         _, stepped = jax.lax.scan(step, cache, tokens)
         return states, logits, jnp.moveaxis(stepped, 0, 2), memory, before

@@ -69,12 +69,13 @@ def all_at_once_and_by_steps(module, params, beams=2):
 
     def run(params):
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
-        cache = apply(apply(IDS, MASK, method="encode"), MASK, beams, T, method="init_cache")
+        source = apply(apply(IDS, MASK, method="encode"), MASK, method="read_source")
+        cache = apply(source, beams, T, method="init_cache")
         swap = jnp.broadcast_to(jnp.arange(beams)[::-1], (B, beams))
 
         def step(cache, token):
             logits, cache = apply(
-                jnp.broadcast_to(token[:, None], (B, beams)), cache, method="decode_step"
+                jnp.broadcast_to(token[:, None], (B, beams)), cache, source, method="decode_step"
             )
             return DecoderCache.reorder(cache, swap), logits
 

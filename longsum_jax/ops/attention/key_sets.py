@@ -132,6 +132,31 @@ def softmax_of_values(
     return PartialSoftmax(out / total, log_or_sum)
 
 
+def attend_jointly(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    key_sets: Sequence[KeySet],
+    *,
+    scale: float = 1.0,
+) -> Float[Array, "batch query_length heads head_dim"]:
+    """Attends to the keys of all sets under one softmax, without putting them into one array.
+
+    Args:
+        q: queries, not in blocks.
+        key_sets: keys [batch, num_keys, heads, head_dim]; masks and biases broadcast to [batch,
+            heads, query_length, num_keys].
+        scale: factor of the products.
+    """
+    scores = []
+    for x in key_sets:
+        products = jnp.einsum("bthk,blhk->bhtl", q, x.k, preferred_element_type=jnp.float32)
+        scores.append(products * scale if x.bias is None else products * scale + x.bias)
+
+    def mix(weights: AnyArray, v: Array) -> Array:
+        return jnp.einsum("bhtl,blhk->bhtk", weights, v)
+
+    return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
+
+
 def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Array:
     """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
 

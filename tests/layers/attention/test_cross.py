@@ -54,15 +54,17 @@ def make(draw_params):
 
 
 def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
-    """The cache of the start, and outputs [B, T, D] of one beam when X is given token by token."""
-    init = jax.jit(decoder.apply, static_argnums=(3, 4), static_argnames="method")
-    cache = start = init(variables, states, mask, beams, T, method="init_cache")
-    step = jax.jit(lambda x, cache: decoder.apply(variables, x, cache, method="step"))
+    """What is read of the source, and outputs [B, T, D] of one beam when X is given token by
+    token."""
+    apply = jax.jit(decoder.apply, static_argnames="method")
+    source = apply(variables, states, mask, method="read_source")
+    cache = decoder.apply(variables, source, beams, T, method="init_cache")
+    step = jax.jit(lambda x, cache: decoder.apply(variables, x, cache, source, method="step"))
     out = []
     for t in range(T):
         y, cache = step(jnp.repeat(X[:, t : t + 1], beams, 1), cache)
         out.append(y[:, -1])
-    return start, jnp.stack(out, 1)
+    return source, jnp.stack(out, 1)
 
 
 @CONFIGS
@@ -86,9 +88,9 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     mask = MASK.at[1, 1:].set(False)  # some heads read padding alone
     _, wanted = steps(decoder, variables, mask=mask)
     monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
-    cache, found = steps(decoder, variables, mask=mask)
-    assert all(layer.cross_kv is None for layer in cache.layers)
-    assert cache.states.shape == STATES.shape
+    source, found = steps(decoder, variables, mask=mask)
+    assert all(layer.cross_kv is None for layer in source.layers)
+    assert source.states.shape == STATES.shape
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
@@ -100,15 +102,18 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
     stack = dataclasses.replace(T5, cross_attention=kind).decoder_stack
     decoder, variables = make(T5, kind)
     shapes = lambda: jax.eval_shape(  # noqa: E731
-        lambda v: decoder.apply(v, STATES, MASK, beams, T, method="init_cache"), variables
+        lambda v: decoder.apply(v, STATES, MASK, method="read_source"), variables
     )
-    cache = shapes()
-    assert len(cache.layers) == 2
-    for layer in cache.layers:
+    source = shapes()
+    cache = jax.eval_shape(
+        lambda v, source: decoder.apply(v, source, beams, T, method="init_cache"), variables, source
+    )
+    assert len(source.layers) == len(cache.layers) == 2
+    for layer, self_kv in zip(source.layers, cache.layers, strict=True):
         assert (layer.cross_kv.k.shape, layer.cross_kv.v.shape) == ((B, H, K, keys),) * 2
-        assert (layer.self_kv.k.shape, layer.self_kv.v.shape) == ((B, beams, H, K, T),) * 2
+        assert (self_kv.k.shape, self_kv.v.shape) == ((B, H, K, beams * T),) * 2
     assert get_cross_attention(stack.cross, H).num_keys(stack, L) == keys
-    size = 2 * cache.layers[0].cross_kv.k.size * 2 * 4
+    size = 2 * source.layers[0].cross_kv.k.size * 2 * 4
     monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size)
     assert shapes().layers[0].cross_kv is not None
     monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", size - 1)

@@ -1,0 +1,141 @@
+"""The compiled programs that ``generate`` runs: what a step of decoding copies, and whose memory it
+reads."""
+
+import math
+import re
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.layers.layer_groups import unstacked_layers
+from longsum_jax.models.registry import get_family
+
+# As users compile: tests are compiled with less care.
+OPTIMIZED = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_use_fusion_emitters": True,
+}
+VOCABULARY, WIDTH, NEW_TOKENS = 96, 64, 4
+T5_SIZES = {"d_model": WIDTH, "num_heads": 4, "d_kv": 16, "d_ff": 128, "num_layers": 2}
+BART_SIZES = {
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "max_position_embeddings": 1024,
+}
+PEGASUS_X_SIZES = {"num_global_tokens": 8, "block_size": 32}
+FAMILIES = {
+    "t5": ("t5", T5_SIZES),
+    "longt5": ("longt5", T5_SIZES),
+    "locost": ("locost", T5_SIZES | {"d_state": 8}),
+    "bart": ("bart", BART_SIZES),
+    "pegasus": ("pegasus", BART_SIZES),
+    "pegasus_x": ("pegasus_x", BART_SIZES | PEGASUS_X_SIZES),
+    "bigbird_pegasus": ("bigbird_pegasus", BART_SIZES | {"block_size": 16}),
+    "led": ("led", BART_SIZES | {"attention_window": [64, 64]}),
+    "bart, LSG": ("bart", BART_SIZES | {"encoder_attention": "lsg", "block_size": 32}),
+    "bart, attentive memory": ("bart", BART_SIZES | {"memory": "attentive", "memory_size": 64}),
+    "bart, compressive memory": ("bart", BART_SIZES | {"memory": "compressive", "memory_size": 64}),
+    "bart, pages": ("bart", BART_SIZES | {"page_length": 128, "page_decoding": True}),
+    "t5, Hepos": ("t5", T5_SIZES | {"cross_attention": "hepos", "hepos_stride": 2}),
+    "t5, Linformer": ("t5", T5_SIZES | {"cross_attention": "linformer"}),
+    "t5, nearest": ("t5", T5_SIZES | {"cross_attention": "nearest", "cross_nearest": 16}),
+}
+SHAPE = re.compile(r"\b(?:f32|bf16|s32|pred|s8|u8|u32)\[([\d,]*)\]")
+
+
+def make(name):
+    family, options = FAMILIES[name]
+    family = get_family(family)
+    config = family.config({"vocab_size": VOCABULARY} | options)
+    return family, config
+
+
+def search_program(name, length, beams, batch):
+    """The compiled search, and the shapes of what it reads: parameters, and keys of documents."""
+    family, config = make(name)
+    programs = Programs(family.module_class(config))
+    params = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    ids = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    mask = jax.ShapeDtypeStruct((batch, length), bool)
+    source = jax.eval_shape(programs.read, {"params": params}, ids, mask, {})
+    layers = jax.eval_shape(unstacked_layers, params["decoder"])
+    options = Model(family, config, None).generation_options(
+        num_beams=beams, max_new_tokens=NEW_TOKENS, do_sample=False
+    )
+    lowered = programs.search.program.lower(
+        params, layers, source, None, batch_size=batch, options=options
+    )
+    return lowered.compile(compiler_options=OPTIMIZED).as_text(), params, source
+
+
+def moves_in_loops(text):
+    """Shapes of all copies and transposes in the bodies of a program's loops, without ones."""
+    found, computation = [], ""
+    bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
+    assert bodies
+    for line in text.splitlines():
+        if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
+            computation = header[1]
+        if not (match := re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\(", line)):
+            continue
+        name, shape, operation = match.groups()
+        moves = operation in ("copy", "transpose") or re.search("copy|transpose", name)
+        if computation in bodies and moves:
+            found += [
+                _without_ones(int(n) for n in dims.split(",") if n) for dims in SHAPE.findall(shape)
+            ]
+    return found
+
+
+def _without_ones(shape):
+    return sorted(size for size in shape if size > 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("length", [256, 512])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_step_copies_keys_values_or_weights(name, length, beams, batch):
+    """Decoding is as fast as memory is read."""
+    text, params, source = search_program(name, length, beams, batch)
+    weights = jax.tree.leaves(unstacked_layers(params["decoder"]))
+    weights = [_without_ones(x.shape) for x in weights if x.size >= WIDTH * WIDTH]
+    keys = [x.size for x in jax.tree.leaves(source.layers) if x.ndim == 4]
+    assert len(weights) >= 20
+    assert min(keys) >= WIDTH * WIDTH
+    moves = moves_in_loops(text)
+    assert [shape for shape in moves if math.prod(shape) >= min(keys) or shape in weights] == []
+
+
+def test_copies_are_found():
+    """The reader of programs sees what the test above forbids."""
+
+    def step(state):
+        x, big = state
+        return x + 1, jnp.roll(big, 1, 0).T
+
+    start = jnp.int32(0), jnp.zeros((64, 64))
+    run = jax.jit(lambda start: jax.lax.while_loop(lambda state: state[0] < 9, step, start))
+    assert [64, 64] in moves_in_loops(run.lower(start).compile().as_text())
+
+
+def test_weights_of_the_decoder_are_held_once():
+    family, config = make("bart")
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))["decoder"]
+    kernel = params["layers"]["feed_forward"]["wo"]["kernel"]
+    for layer, views in enumerate(layer_views(params)):
+        view = views["feed_forward"]["wo"]["kernel"]
+        offset = view.unsafe_buffer_pointer() - kernel.unsafe_buffer_pointer()
+        assert offset == layer * view.nbytes
+        np.testing.assert_array_equal(view, kernel[layer])
