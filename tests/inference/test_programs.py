@@ -2,6 +2,7 @@
 reads."""
 
 import math
+import os
 import re
 
 import flax.linen as nn
@@ -15,18 +16,14 @@ from longsum_jax.inference.programs import Programs, layer_views
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
 
-# As users compile: tests are compiled with less care.
-OPTIMIZED = {
-    "xla_backend_optimization_level": 3,
-    "xla_llvm_disable_expensive_passes": False,
-    "xla_cpu_use_fusion_emitters": True,
-}
+# The instructions are then those that users get: what tests do without comes after them.
+OPTIONS = {"xla_cpu_use_fusion_emitters": True} if "XLA_FLAGS" in os.environ else {}
 VOCABULARY, WIDTH, NEW_TOKENS = 96, 64, 4
-T5_SIZES = {"d_model": WIDTH, "num_heads": 4, "d_kv": 16, "d_ff": 128, "num_layers": 2}
+T5_SIZES = {"d_model": WIDTH, "num_heads": 4, "d_kv": 16, "d_ff": 128, "num_layers": 1}
 BART_SIZES = {
     "d_model": WIDTH,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
     "encoder_attention_heads": 4,
@@ -42,10 +39,13 @@ FAMILIES = {
     "pegasus": ("pegasus", BART_SIZES),
     "pegasus_x": ("pegasus_x", BART_SIZES | PEGASUS_X_SIZES),
     "bigbird_pegasus": ("bigbird_pegasus", BART_SIZES | {"block_size": 16}),
-    "led": ("led", BART_SIZES | {"attention_window": [64, 64]}),
+    "led": ("led", BART_SIZES | {"attention_window": [64]}),
     "bart, LSG": ("bart", BART_SIZES | {"encoder_attention": "lsg", "block_size": 32}),
-    "bart, attentive memory": ("bart", BART_SIZES | {"memory": "attentive", "memory_size": 64}),
-    "bart, compressive memory": ("bart", BART_SIZES | {"memory": "compressive", "memory_size": 64}),
+    "bart, attentive memory": ("bart", BART_SIZES | {"memory": "attentive", "memory_size": 256}),
+    "bart, compressive memory": (
+        "bart",
+        BART_SIZES | {"memory": "compressive", "memory_size": 256},
+    ),
     "bart, pages": ("bart", BART_SIZES | {"page_length": 128, "page_decoding": True}),
     "t5, Hepos": ("t5", T5_SIZES | {"cross_attention": "hepos", "hepos_stride": 2}),
     "t5, Linformer": ("t5", T5_SIZES | {"cross_attention": "linformer"}),
@@ -54,11 +54,10 @@ FAMILIES = {
 SHAPE = re.compile(r"\b(?:f32|bf16|s32|pred|s8|u8|u32)\[([\d,]*)\]")
 
 
-def make(name):
+def make(name, **more):
     family, options = FAMILIES[name]
     family = get_family(family)
-    config = family.config({"vocab_size": VOCABULARY} | options)
-    return family, config
+    return family, family.config({"vocab_size": VOCABULARY} | options | more)
 
 
 def search_program(name, length, beams, batch):
@@ -76,7 +75,7 @@ def search_program(name, length, beams, batch):
     lowered = programs.search.program.lower(
         params, layers, source, None, batch_size=batch, options=options
     )
-    return lowered.compile(compiler_options=OPTIMIZED).as_text(), params, source
+    return lowered.compile(compiler_options=OPTIONS).as_text(), layers, source
 
 
 def moves_in_loops(text):
@@ -102,17 +101,17 @@ def _without_ones(shape):
     return sorted(size for size in shape if size > 1)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("length", [256, 512])
+@pytest.mark.parametrize(
+    ("length", "beams", "batch"), [(256, 1, 1), (256, 3, 2), (512, 1, 2), (512, 3, 1)]
+)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_step_copies_keys_values_or_weights(name, length, beams, batch):
     """Decoding is as fast as memory is read."""
-    text, params, source = search_program(name, length, beams, batch)
-    weights = jax.tree.leaves(unstacked_layers(params["decoder"]))
+    text, layers, source = search_program(name, length, beams, batch)
+    weights = jax.tree.leaves(layers)
     weights = [_without_ones(x.shape) for x in weights if x.size >= WIDTH * WIDTH]
     keys = [x.size for x in jax.tree.leaves(source.layers) if x.ndim == 4]
-    assert len(weights) >= 20
+    assert len(weights) >= 10
     assert min(keys) >= WIDTH * WIDTH
     moves = moves_in_loops(text)
     assert [shape for shape in moves if math.prod(shape) >= min(keys) or shape in weights] == []
@@ -131,7 +130,7 @@ def test_copies_are_found():
 
 
 def test_weights_of_the_decoder_are_held_once():
-    family, config = make("bart")
+    family, config = make("bart", decoder_layers=2)
     params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))["decoder"]
     kernel = params["layers"]["feed_forward"]["wo"]["kernel"]
     for layer, views in enumerate(layer_views(params)):

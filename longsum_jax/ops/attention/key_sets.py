@@ -152,7 +152,9 @@ def attend_jointly(
         scores.append(products * scale if x.bias is None else products * scale + x.bias)
 
     def mix(weights: AnyArray, v: Array) -> Array:
-        return jnp.einsum("bhtl,blhk->bhtk", weights, v)
+        # In the order of axes of ``dot_product_attention``: XLA on CPUs would transpose the values
+        # of a decoder's cache for the order that is wanted here.
+        return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)
 
     return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
 
