@@ -135,11 +135,11 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert counts[0] > 2 < counts[1]
     assert counts[2] == 1
     # Three programs for documents of every length.
-    by_segments = model._by_segments
-    for program in (by_segments._read_segment, by_segments._search, by_segments._write_segment):
-        assert getattr(program, "program", program)._cache_size() == 1
+    by = model._by_segments
+    programs = by._read_segment, by._search.program, by._write_segment
+    assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
-    assert model._by_segments._step._cache_size() == 1
+    assert [program._cache_size() for program in programs] == [1, 1, 1]
 
 
 def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
