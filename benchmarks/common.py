@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -25,8 +26,8 @@ PACKAGES = (
     "torch",
     "transformers",
 )
-
-
+# Instruction sets of x86 and of Arm for vectors and matrices, as Linux names them.
+INSTRUCTION_SETS = re.compile(r"(avx|fma|f16c|amx|asimd|sve|sme2?$|bf16|i8mm)")
 GIB = 2**30
 
 
@@ -115,9 +116,11 @@ def numbers(text: str) -> list[int]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Returns processor, usable cores, memory, accelerators in use, Python and package versions."""
+    """Returns processor and its instruction sets, usable cores, memory, accelerators in use, Python
+    and package versions."""
     return {
-        "cpu": _cpu_model(),
+        "cpu": _cpu_field("model name") or platform.processor() or platform.machine(),
+        "instruction_sets": _instruction_sets(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
@@ -181,13 +184,20 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _cpu_model() -> str:
+def _cpu_field(*names: str) -> str:
+    """A field of the first processor as Linux describes it, "" without one."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+        return ""
+    values = [line.split(":", 1)[1].strip() for line in lines if line.startswith(names)]
+    return values[0] if values else ""
+
+
+def _instruction_sets() -> list[str]:
+    """Those for vectors and matrices, on which the speed of products depends."""
+    flags = _cpu_field("flags", "Features").split()
+    return sorted(filter(INSTRUCTION_SETS.match, flags))
 
 
 def _memory_gib() -> float | None:

@@ -42,11 +42,15 @@ def main(argv: Sequence[str]) -> None:
     )
     args = parser.parse_args(argv)
 
-    from longsum_jax.inference.loading import load
+    from longsum_jax.checkpoints.hub import local_directory
     from longsum_jax.text.documents import read_text_file
 
     documents = [(name, read_text_file(name)) for name in args.files or ["-"]]
-    model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
+    directory = local_directory(args.model)
+    # Here, because jax takes a second to import, and a missing file should be told at once.
+    from longsum_jax.inference.loading import load
+
+    model = load(directory, dtype=args.dtype, tokenizer=args.tokenizer)
     for name, text in documents:
         title = "standard input" if name == "-" else name
         began = time.perf_counter()

@@ -53,3 +53,12 @@ def test_the_command_of_a_report_has_no_folders_of_this_machine(scripts, monkeyp
     assert report["rows"] == [{"n": 1}]
     assert report["extra"] == 2
     assert report["machine"]["packages"]["numpy"]
+
+
+def test_a_report_names_the_instruction_sets_that_speed_depends_on(scripts, monkeypatch):
+    common = scripts("common")
+    fields = {"model name": "Some CPU", "flags": "fpu avx2 smep avx512f amx_bf16 sse4_2 fma"}
+    monkeypatch.setattr(common, "_cpu_field", lambda *names: fields[names[0]])
+    machine = common.describe_machine()
+    assert machine["cpu"] == "Some CPU"
+    assert machine["instruction_sets"] == ["amx_bf16", "avx2", "avx512f", "fma"]

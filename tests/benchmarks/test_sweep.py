@@ -159,3 +159,15 @@ def test_attentions_by_length(report):
     assert row["forward_seconds"] > 0
     assert row["training_seconds"] is None
     assert row["training_mib"] > row["forward_mib"] > 0
+
+
+@pytest.mark.slow
+def test_a_first_summary_beside_transformers(report):
+    flags = "--models=t5", "--words=40", "--new_tokens=2"
+    rows = {row["what"]: row for row in report("first_summary", *TINY, *flags)["rows"]}
+    assert list(rows)[3:] == ["cold", "warm", "transformers", "where, cold", "where, warm"]
+    for what in ("cold", "warm"):
+        seconds = rows[what]["seconds"]
+        assert rows[what]["ratio"] == pytest.approx(seconds / rows["transformers"]["seconds"])
+        assert sum(rows[f"where, {what}"][stage] for stage in ("import", "read")) < 60
+    assert 0 < rows["--help"]["seconds"] < rows["cold"]["seconds"]

@@ -580,6 +580,16 @@ def test_summarize_refuses_what_expands_beyond_the_cap(refused, small_model, tmp
     assert "bomb.txt.gz: the file holds or expands to more than 1000 bytes" in message
 
 
+def test_summarize_says_at_once_that_there_is_no_model(text):
+    """Before jax is imported, which takes a second."""
+    script = (
+        "import sys; from longsum_jax.commands import summarize; "
+        f"sys.modules['jax'] = None; summarize.main(['--model=no-model', {str(text)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert "InputError: no-model: no such directory" in done.stderr.splitlines()[-1]
+
+
 def test_summarize_stops_at_overflow(refused, small_model, text):
     message = refused(
         "summarize", f"--model={small_model}", "--on_overflow=error", "--max_source_length=9", text
