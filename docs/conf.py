@@ -51,6 +51,7 @@ napoleon_use_rtype = False
 ROOMS = {
     "ops": "Pure functions of arrays.",
     "tokenizers": "Tokenizers of all families, and training of new ones.",
+    "decoding": "Greedy, beam and sampled search, and their options.",
     "layers": "Flax modules: attentions, state-space layers, encoder and decoder stacks.",
     "text": "Sentences, segments, gap sentences and important sentences, in plain Python.",
     "models": "Model families: configs, modules and names in checkpoints.",

@@ -27,14 +27,9 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
-from longsum_jax.ops.attention.blockwise import (
-    Dropout,
-    KeySet,
-    attend_all,
-    attend_key_sets,
-    max_score_bytes,
-)
+from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
