@@ -16,6 +16,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate
 from longsum_jax.layers.decoder import DecoderCache, DecoderSource
 from longsum_jax.layers.layer_groups import unstacked_layers
+from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -98,7 +99,7 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
 
 def _is_on_one_cpu(leaf: Any) -> bool:
     if isinstance(leaf, np.ndarray):
-        return jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
+        return is_on_one_cpu()
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
     devices = leaf.sharding.device_set
