@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from beartype import BeartypeConf, beartype
+from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 # Modules whose annotated shapes are checked at every call that a test makes: all with arrays in
@@ -44,6 +46,18 @@ def check_types(function):
 
 install_import_hook(CHECKED_MODULES, f"{__name__}.check_types")
 
+TESTS = Path(__file__).parent
+# Rooms whose own tests check the types. Others call the same functions with the same shapes, and
+# the check is a tenth of their time.
+CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "decoding"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def types_are_checked_in_their_rooms(request):
+    elsewhere = not any(map(request.path.is_relative_to, CHECKED_ROOMS))
+    jaxtyping_config.update("jaxtyping_disable", elsewhere)
+
+
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
 
@@ -76,12 +90,31 @@ def _is_known(flag):
     return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode == 0
 
 
+# Rooms whose tests compile a program for every case.
+COMPILED_ROOMS = ["benchmarks", "experiment", "inference", "layers", "models", "ops", "parity"]
+
+
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of what is not at hand: no run reports skipped tests."""
+    """Leaves the quick half one case of a test that compiles; deselects tests of what is not at
+    hand (no run reports skipped tests); files that take long come first, so that processes end
+    together."""
+    _mark_further_cases_slow(items)
     missing = [marker for marker, variable in VARIABLES.items() if variable not in os.environ]
     deselected = [item for item in items if any(map(item.get_closest_marker, missing))]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: slow[item.path] == 0)
+
+
+def _mark_further_cases_slow(items):
+    seen = set()
+    for item in items:
+        room = item.path.relative_to(TESTS).parts[0]
+        test = (item.path, item.originalname)
+        if room in COMPILED_ROOMS and test in seen:
+            item.add_marker(pytest.mark.slow)
+        seen.add(test)
 
 
 @pytest.fixture(scope="session")

@@ -264,6 +264,7 @@ def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
     assert trained.generation_config["max_new_tokens"] == 6  # the checkpoint's
 
 
+@pytest.mark.slow
 def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     small = [
         *(f"model.{key}={value}" for key, value in SMALL_MODELS["bert"].items()),

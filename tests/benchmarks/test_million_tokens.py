@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("optimized_compilation")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimized_compilation")]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,6 @@ def totals(scripts):
     return {length: at(length) for length in (32_768, 65_536)}
 
 
-@pytest.mark.slow
 def test_memory_grows_with_the_length_and_no_faster(totals):
     short, long = totals.values()
     for program, total in long.items():

@@ -197,6 +197,7 @@ def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_corrected_command_takes_a_failed_start_over(run, tiny_run, tmp_path):
     workdir = tmp_path / "run"
     (workdir / "model").mkdir(parents=True)
@@ -321,6 +322,7 @@ def evaluated(run, small_model, data, tmp_path):
     return evaluated
 
 
+@pytest.mark.slow
 def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
     code, out, _ = evaluated("--batch_size=3", "--stemmer", "--max_source_length=20")
     assert code == 0

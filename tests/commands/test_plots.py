@@ -162,6 +162,7 @@ def test_an_output_that_is_a_directory(tmp_path, workdir):
         plots.main(["curves", workdir, f"--out={tmp_path / 'c.png'}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kernels"),
     [

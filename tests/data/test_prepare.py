@@ -101,6 +101,7 @@ def test_a_bad_line_is_named_by_file_and_line(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["a.jsonl"]
 
 
+@pytest.mark.slow
 def test_as_a_command_with_several_workers(tmp_path, reports):
     command = [
         sys.executable,

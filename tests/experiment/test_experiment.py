@@ -310,6 +310,7 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     assert found == experiment.setup.make_model(None).summary_options()
 
 
+@pytest.mark.slow
 def test_a_head_that_the_start_lacks_is_new(tmp_path):
     sizes = {
         "hidden_size": 16,

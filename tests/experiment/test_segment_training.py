@@ -84,6 +84,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path):
         run(tmp_path / "run", "model.memory_size=32")
 
 
+@pytest.mark.slow
 def test_commands_read_segment_by_segment(workdir, tmp_path, capsys):
     rows = [
         {

@@ -82,6 +82,7 @@ assert counts.is_fully_replicated
 """
 
 
+@pytest.mark.slow
 def test_every_host_can_read_the_counts_of_masked_tokens():
     """On two devices; the counts would be spread over them like the rows of the batch."""
     environment = os.environ | {

@@ -60,6 +60,7 @@ def test_kept_kernels_change_no_states(make, options):
     assert (kept(model), kept(twin)) == ([128], [])
 
 
+@pytest.mark.slow
 def test_kept_kernels_change_no_outputs(make):
     model = make()
     twin = without(model)

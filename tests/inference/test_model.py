@@ -84,6 +84,7 @@ def test_none_switches_an_option_off(published, ids, golden):
     np.testing.assert_array_equal(model.generate(*ids, forced_bos_token_id=None), expected)
 
 
+@pytest.mark.slow
 def test_computing_in_bfloat16_keeps_the_parameters(published, fitted, ids):
     half = longsum_jax.load(published("e_greedy"), dtype="bfloat16")
     assert half.fingerprint == fitted.fingerprint

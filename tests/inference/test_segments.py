@@ -142,6 +142,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert [program._cache_size() for program in programs] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
     found = model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
     assert found != model("attentive").summarize(texts[0])
@@ -178,6 +179,7 @@ def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypa
     assert model.summaries(texts[0]) != before
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
     model = model("compressive")
     model.save(tmp_path / "model")

@@ -63,6 +63,7 @@ def test_sentence_vectors_are_means_of_states(make):
     assert "".join(document.segment_text(i) for i in range(len(document.segments))) == text
 
 
+@pytest.mark.slow
 def test_extract_is_what_the_module_scores(extractor, tmp_path):
     text = " ".join(SENTENCES)
     assert split_sentences(text) == SENTENCES

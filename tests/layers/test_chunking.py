@@ -50,6 +50,7 @@ def test_map_over_length_equals_all_at_once(chunk):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max())
 
 
+@pytest.mark.slow
 def test_dropout_differs_from_piece_to_piece():
     ones = jnp.ones((1, 12, 6))
     module = Chunked(4, dropout_rate=0.5)

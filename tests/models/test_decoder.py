@@ -83,6 +83,7 @@ def test_attending_to_the_states_themselves_changes_nothing(
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_reordered_beams_continue_the_chosen_ones(config, states, source, decode_step, decode):
     variables, encoder_states, mask = states
     rng = np.random.default_rng(1)

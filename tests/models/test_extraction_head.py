@@ -82,6 +82,7 @@ def test_scores_equal_the_slow_twin(extractor, batch, positions):
     assert scores.std() > 0.1
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing(extractor, batch):
     config, params = extractor
 

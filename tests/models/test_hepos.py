@@ -32,6 +32,7 @@ def ids(golden):
     return arrays["input_ids"], arrays["attention_mask"].astype(bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=["greedy", "beam"])
 def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     seen = []
@@ -55,6 +56,7 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     np.testing.assert_array_equal(alone, found[1][: len(alone)])
 
 
+@pytest.mark.slow
 def test_the_parameters_stay_and_stride_1_is_the_model_itself(model, ids):
     assert model.with_cross_attention("hepos").config.hepos_stride == 4
     same = model.with_cross_attention("hepos", hepos_stride=1)

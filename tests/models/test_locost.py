@@ -61,6 +61,7 @@ def test_golden_encoder_states(config, published):
     )
 
 
+@pytest.mark.slow
 def test_golden_logits_loss_and_every_gradient(config, published, golden):
     params, arrays = published
     (loss, logits), gradients = golden_losses_and_gradients(config, params, batch_of(arrays))
@@ -128,6 +129,7 @@ def test_logits_do_not_depend_on_batch_mates_and_padding(config, published):
     np.testing.assert_allclose(again[0], logits[1], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"remat": True}, {"length_chunk": 16}])
 def test_how_it_is_computed_changes_nothing(config, published, options):
     params, arrays = published
@@ -139,6 +141,7 @@ def test_how_it_is_computed_changes_nothing(config, published, options):
         np.testing.assert_allclose(x, y, rtol=0, atol=2e-6 * max(1.0, np.abs(y).max()))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_close(config, published):
     params, arrays = published
     narrow = dataclasses.replace(config, dtype="bfloat16")
@@ -153,6 +156,7 @@ def test_bfloat16_is_close(config, published):
     assert difference < 0.1 * global_norm(exact_gradients)
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_for_every_layer_piece_and_key(config, published):
     params, arrays = published
     model = T5(dataclasses.replace(config, dropout_rate=0.5, length_chunk=35))

@@ -141,6 +141,7 @@ def test_bert_as_published(length, step, chosen, published):
     check_bert(published("bert"), length, step, chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [40, 200])
 def test_bart_as_published(length, published):
     check_bart(published("bart"), length)

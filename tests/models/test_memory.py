@@ -276,6 +276,7 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
         np.testing.assert_allclose(b - c, 0.5 * a, atol=2e-5, rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_count_the_error_of_compression():
     config, module, params = make(memory="compressive", memory_reconstruction=0.5)
     loss = segment_loss_fn(module, config, deterministic=True)

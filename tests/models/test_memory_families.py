@@ -171,6 +171,7 @@ def test_options_that_make_no_memory(options, problem):
     assert str(caught.value).startswith(problem)
 
 
+@pytest.mark.slow
 def test_a_memory_goes_where_its_layers_read_it():
     attention = {"encoder_attention": "window,full", "attention_window": (4,)}
     config = get_family("bart").config(

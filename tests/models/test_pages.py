@@ -109,6 +109,7 @@ def test_outputs_of_pages_are_averaged():
         np.testing.assert_allclose(logits[row], mixed @ params["shared"].T, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_nearest_positions_are_those_of_the_largest_scores():
     _, module, params = make(
         page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5

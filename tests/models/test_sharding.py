@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 WORKER = Path(__file__).with_name("sharding_worker.py")
 
 
@@ -21,7 +23,6 @@ def report():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batch", "channels", "length"])
 def test_sharded_operation_equals_the_unsharded_one(report, layout):
     found = report[f"operation over {layout}"]

@@ -105,6 +105,7 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
         assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [(0, 0, 0), (5, 1, 2)], ids=["none", "several"])
 def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     theirs, ours = saved("led")[0], loaded("led")

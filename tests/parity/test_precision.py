@@ -32,6 +32,7 @@ def test_bfloat16_is_close_to_float32(name, saved, loaded):
     assert (found.argmax(-1) == wanted.argmax(-1)).mean() > 0.8
 
 
+@pytest.mark.slow
 def test_activations_beyond_half_precision_stay_finite(saved, tmp_path):
     """T5's feed-forwards grow beyond 65,504; bfloat16 has the range of float32."""
     from safetensors.torch import load_file, save_file

@@ -98,6 +98,7 @@ def test_sentences_beyond_the_limit_are_left_out(run):
     assert store.counts.dropped_source_tokens > len("The end was near.")
 
 
+@pytest.mark.slow
 def test_loss_and_evaluation(run):
     experiment = run()
     batch = next(experiment.batches())

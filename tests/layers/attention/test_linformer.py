@@ -56,6 +56,7 @@ def test_the_longest_source_is_at_most_the_table_of_positions():
     assert max_input_length(get_family("bert").presets["tiny"]) == 512
 
 
+@pytest.mark.slow
 def test_padding_does_not_make_an_input_too_long():
     """66 tokens would be padded to 128."""
     model = make(encoder_attention="linformer", cross_attention="linformer")

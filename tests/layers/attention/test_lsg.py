@@ -37,6 +37,7 @@ def states(options, variables=None, x=X, mask=MASK, **inputs):
     return np.asarray(jax.jit(lambda v: encoder.apply(v, x, mask, **inputs))(variables or own))
 
 
+@pytest.mark.slow
 def test_globals_come_first_or_stay_behind():
     """Passed on they stand in front of the same states; else the first may stand in for the first
     token."""
@@ -49,6 +50,7 @@ def test_globals_come_first_or_stay_behind():
     np.testing.assert_allclose(pooled[:, 0], with_globals[:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_hidden_first_token_is_seen_by_nobody():
     options = {"mask_first_token": True}
     changed = states(options, x=X.at[:, 0].add(1.0))
@@ -61,6 +63,7 @@ def test_a_hidden_first_token_is_seen_by_nobody():
     np.testing.assert_allclose(pooled[:, 0], found[:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_more_global_tokens_are_further_rows_of_one_table():
     """512 rows, whatever the number in use; the rows beyond it change nothing."""
     _, variables = make()
@@ -112,6 +115,7 @@ def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
     assert 0.2 < np.mean(np.asarray(dropped) == 0) < 0.8
 
 
+@pytest.mark.slow
 def test_t5_has_its_bias_inside_the_window_alone():
     """One layer against dense attention: blocks of 4, no sparse keys, a bias for tokens, none for
     globals."""
@@ -159,6 +163,7 @@ def test_a_short_text_is_the_same_in_a_long_array():
         np.testing.assert_allclose(long[row, : 3 + count], short[row, : 3 + count], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_clusters_are_drawn_anew_in_training_alone():
     options = {"sparsity_type": "lsh", "sparsity_factor": 2}
     encoder, variables = make(**options)

@@ -117,6 +117,7 @@ def test_values_and_gradients_equal_a_dense_mask(name):
         np.testing.assert_allclose(a, b, rtol=0, atol=5e-6 * max(1.0, float(np.abs(b).max())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["window+stride", "window+global+stride+random"])
 def test_few_scores_at_a_time_change_nothing(name, monkeypatch):
     wanted = run_sparse(name)

@@ -78,6 +78,7 @@ def test_the_order_is_sinkhorns(noisy):
     assert found[1, :, 3:].max() == found[1, :, :, 3:].max() == 0
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_and_pass_through_the_order():
     q, k, v = arrays()
 

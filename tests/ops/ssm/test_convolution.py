@@ -172,6 +172,7 @@ def test_a_spectrum_of_another_length_is_refused(make_ssm):
         jax.eval_shape(ssm_conv.convolve_with_spectrum, u, spectrum)
 
 
+@pytest.mark.slow
 def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
     u, ssm, D, _ = inputs(make_ssm, LONGEST)
     exact = ssm_convolution(u, ssm, D)
@@ -220,6 +221,7 @@ def test_the_future_does_not_reach_causal_outputs(make_ssm):
     np.testing.assert_allclose(past, changed, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error, backend):
     length = 65536
@@ -234,6 +236,7 @@ def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error
     assert relative_error(convolve(u, ssm, D), expected) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 def test_a_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64, backend):
     length = MAX_LENGTH

@@ -88,6 +88,7 @@ def test_golden_causal_kernel(golden):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("decay", "tolerance"), [(0.5, 1e-6), (0.02, 2e-6)])
 def test_error_of_kernel_at_full_state_size(
     make_ssm, kernel_float64, relative_error, decay, tolerance

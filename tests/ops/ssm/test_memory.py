@@ -7,7 +7,7 @@ import pytest
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
 
-pytestmark = pytest.mark.usefixtures("optimized_compilation")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optimized_compilation")]
 
 GIB = 2**30
 
