@@ -21,7 +21,7 @@ blocks, and no scores outlive their piece:
     piece 0   blocks 0 1   ->   scores, softmax, product with the values   ->   out of blocks 0 1
     piece 1   blocks 2 3   ->   scores, softmax, product with the values   ->   out of blocks 2 3
 
-On CPUs a piece is one block of one sequence, and its heads follow one another, too.
+On CPUs a piece is one block of one head of one sequence.
 
 Gradients. The forward pass saves two things for each query: its result, and ``log_total``, the log
 of its sum of exponentials. The backward pass computes the scores again, piece by piece, and has the
@@ -34,7 +34,7 @@ or rounds of hashing, cannot share scores. ``attend_partially`` attends to each 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ from longsum_jax.typing import AnyArray
 MAX_SCORE_BYTES = 2**28  # float32 scores in memory at once
 # Scores that stay in the cache of a CPU take half the time, gradients included.
 MAX_SCORE_BYTES_CPU = 2**23
-FULL_BLOCK = 128  # queries of a block in ``full_attention``
+FULL_BLOCK = 256  # queries of a block in ``full_attention``
 
 
 def max_score_bytes() -> int:
@@ -212,9 +212,7 @@ def _attend(
         arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
         if num_pieces == 1:
             return _attend_at_once(*arguments)
-        if _on_cpu():
-            return _attend_on_cpu(*arguments)
-        return _attend_in_pieces(_attend_at_once, num_pieces, *arguments)
+        return _attend_piece_by_piece(num_pieces, q.shape[1])(*arguments)
 
     def forward(
         q: AnyArray, arrays: Sequence[Any], rng: Array | None
@@ -282,11 +280,12 @@ def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any])
 def _prepare(key_set: KeySet) -> KeySet:
     """Brings the arrays into the layouts of the functions below, once for all pieces.
 
-    Masks and biases get all five axes, shared keys and values [batch, heads, num_keys, head_dim].
+    Masks and biases get all five axes. Shared keys become [batch, heads, head_dim, num_keys], the
+    form of which products are fastest on CPUs, their values [batch, heads, num_keys, head_dim].
     """
     k, v, mask, bias = key_set
     if k.ndim == 4:
-        k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+        k, v = jnp.transpose(k, (0, 2, 3, 1)), jnp.swapaxes(v, 1, 2)
     return KeySet(k, v, _with_five_axes(mask), _with_five_axes(bias))
 
 
@@ -326,7 +325,7 @@ def _attend_at_once(
 
 def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
     """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
-    keys = "bnwhk" if key_set.k.ndim == 5 else "bhwk"
+    keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
     products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
     scores = products * scale
     bias = _evaluate_bias(key_set)
@@ -340,6 +339,24 @@ def _evaluate_bias(key_set: KeySet) -> Any:
 # In pieces
 
 
+class _Axis(NamedTuple):
+    """Where an axis stands in each of the arrays that have it; None in those that never do."""
+
+    queries: int  # [batch, num_blocks, block_size, heads, ...]
+    shared_keys: int | None  # [batch, heads, ...]
+    own_keys: int  # [batch, num_blocks, num_keys, heads, head_dim]
+    scores: int  # masks and biases [batch, num_blocks, heads, block_size, num_keys]
+    bias_arrays: int | None  # arrays of a LazyBias, [heads, ...]
+
+
+_BATCH = _Axis(0, 0, 0, 0, None)
+_BLOCKS = _Axis(1, None, 1, 1, None)
+_HEADS = _Axis(3, 1, 3, 2, 0)
+
+# Computes attention from queries, prepared key sets, log_total, scale and dropout.
+_Attend = Callable[..., PartialSoftmax]
+
+
 def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
     """Returns the number of pieces that keeps the scores of each below ``max_score_bytes``."""
     batch, num_blocks, size, heads, _ = q.shape
@@ -348,157 +365,143 @@ def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
     return max(1, min(num_blocks, -(-score_bytes // max_score_bytes())))
 
 
-def _attend_in_pieces(
-    attend: Callable[..., PartialSoftmax],
-    num_pieces: int,
-    q: AnyArray,
-    key_sets: Sequence[KeySet],
-    log_total: AnyArray | None,
-    scale: float,
-    dropout: Dropout | None,
-) -> PartialSoftmax:
-    """Calls ``attend`` for some blocks after others; gradients compute each piece again.
+def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = False) -> _Attend:
+    """Returns ``attend`` in a loop over an axis, for ``size`` entries at a time.
 
-    Args:
-        attend: a function such as ``_attend_at_once``.
-        num_pieces: pieces of equal numbers of blocks.
-        q, key_sets, log_total, scale, dropout: arguments of ``attend``, for all blocks.
+    With ``recompute`` gradients compute each piece again, and save nothing of it.
     """
-    num_blocks = q.shape[1]
-    size = -(-num_blocks // num_pieces)
 
-    def attend_piece(piece: Any) -> PartialSoftmax:
-        number, q, log_total, arrays = piece
-        sets = _with_looped_arrays(key_sets, 1, num_blocks, arrays)
-        return attend(q, sets, log_total, scale, dropout and dropout.fold(number))
+    def attend_in_pieces(
+        q: AnyArray,
+        key_sets: Sequence[KeySet],
+        log_total: AnyArray | None,
+        scale: float,
+        dropout: Dropout | None,
+    ) -> PartialSoftmax:
+        length = q.shape[axis.queries]
+        if length <= size:
+            return attend(q, key_sets, log_total, scale, dropout)
 
-    def split(x: AnyArray) -> Array:
-        return to_blocks(x, size).swapaxes(0, 1)
+        def attend_piece(piece: Any) -> PartialSoftmax:
+            number, q, log_total, arrays = piece
+            q = _from_front(q, axis.queries)
+            log_total = None if log_total is None else _from_front(log_total, axis.queries)
+            sets = _with_looped_arrays(key_sets, axis, length, arrays)
+            softmax = attend(q, sets, log_total, scale, dropout and dropout.fold(number))
+            return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
 
-    def join(x: AnyArray) -> Array:
-        return from_blocks(x.swapaxes(0, 1), num_blocks)
+        if recompute:
+            # The loop itself keeps XLA from merging a piece with its second computation.
+            attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
 
-    arrays = (q, log_total, _looped_arrays(key_sets, 1, num_blocks))
-    pieces = jax.tree.map(split, arrays)
-    numbers = jnp.arange(pieces[0].shape[0])
-    # The loop itself keeps XLA from merging a piece with its second computation (prevent_cse).
-    attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
-    return jax.tree.map(join, lax.map(attend_piece, (numbers, *pieces)))
+        def split(x: AnyArray, place: int) -> Array:
+            x = jnp.moveaxis(x, place, 0)
+            return to_blocks(x[None], size)[0]
+
+        def join(x: AnyArray) -> Array:
+            return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
+
+        arrays = [split(*x) for x in _looped_arrays(key_sets, axis, length)]
+        totals = None if log_total is None else split(log_total, axis.queries)
+        queries = split(q, axis.queries)
+        pieces = (jnp.arange(len(queries)), queries, totals, arrays)
+        return jax.tree.map(join, lax.map(attend_piece, pieces))
+
+    return attend_in_pieces
 
 
-def _looped_arrays(key_sets: Sequence[KeySet], axis: int, size: int) -> list[Any]:
-    """Returns the arrays that a loop over sequences (axis 0) or blocks (axis 1) must slice.
+def _from_front(x: AnyArray, place: int) -> Array:
+    return jnp.moveaxis(x, 0, place)
 
-    They have ``size`` entries along the axis; others have one for all, or are shared by all blocks.
+
+def _looped_arrays(
+    key_sets: Sequence[KeySet], axis: _Axis, length: int
+) -> list[tuple[AnyArray, int]]:
+    """Returns the arrays that a loop must slice, and where each has the axis.
+
+    They have ``length`` entries along it; others have one for all, or do not have the axis.
     """
-    arrays: list[Any] = []
+    arrays: list[tuple[AnyArray, int]] = []
+
+    def note(x: AnyArray, place: int) -> None:
+        arrays.append((x, place))
+
     for key_set in key_sets:
-        _map_looped(arrays.append, key_set, axis, size)
+        _map_looped(note, key_set, axis, length)
     return arrays
 
 
 def _with_looped_arrays(
-    key_sets: Sequence[KeySet], axis: int, size: int, arrays: Sequence[Any]
+    key_sets: Sequence[KeySet], axis: _Axis, length: int, arrays: Sequence[AnyArray]
 ) -> list[KeySet]:
-    """Returns ``key_sets`` with ``arrays`` in place of ``_looped_arrays``."""
+    """Returns ``key_sets`` with ``arrays``, the axis in front, for the ``_looped_arrays``."""
     values = iter(arrays)
 
-    def replace(_: Any) -> Any:
-        return next(values)
+    def replace(_: AnyArray, place: int) -> Array:
+        return _from_front(next(values), place)
 
-    return [_map_looped(replace, key_set, axis, size) for key_set in key_sets]
+    return [_map_looped(replace, key_set, axis, length) for key_set in key_sets]
 
 
 def _map_looped(
-    function: Callable[[AnyArray], Any], key_set: KeySet, axis: int, size: int
+    function: Callable[[AnyArray, int], Any], key_set: KeySet, axis: _Axis, length: int
 ) -> KeySet:
-    def visit(x: Any) -> Any:
-        if isinstance(x, LazyBias):
-            return x._replace(blocks=visit(x.blocks))
-        is_shared_by_blocks = isinstance(x, tuple) or (axis == 1 and x is not None and x.ndim == 4)
-        if x is None or is_shared_by_blocks:
+    def visit(x: AnyArray | None, place: int | None) -> Any:
+        if x is None or place is None or x.ndim <= place or x.shape[place] != length:
             return x
-        return function(x) if x.shape[axis] == size else x
-
-    return KeySet(*map(visit, key_set))
-
-
-# On CPUs
-
-
-def _attend_on_cpu(
-    q: AnyArray,
-    key_sets: Sequence[KeySet],
-    log_total: AnyArray | None,
-    scale: float,
-    dropout: Dropout | None,
-) -> PartialSoftmax:
-    """Computes ``_attend_at_once`` for one sequence, one block and one head after another.
-
-    These are plain matrix products, which XLA spreads over all cores of a CPU. Products with batch
-    dimensions inside a loop stay on one core, and take twice the time.
-    """
-    batch = q.shape[0]
-
-    def attend_sequence(row: Any) -> PartialSoftmax:
-        number, *arrays = row
-        q, log_total, arrays = jax.tree.map(lambda x: x[None], arrays)
-        sets = _with_looped_arrays(key_sets, 0, batch, arrays)
-        sets = [_split_heads(key_set) for key_set in sets]  # once, not in every block
-        folded = dropout and dropout.fold(number)
-        softmax = _attend_in_pieces(_attend_by_heads, q.shape[1], q, sets, log_total, scale, folded)
-        return jax.tree.map(lambda x: x[0], softmax)
-
-    rows = (jnp.arange(batch), q, log_total, _looped_arrays(key_sets, 0, batch))
-    if batch > 1:
-        return lax.map(attend_sequence, rows)
-    softmax = attend_sequence(jax.tree.map(lambda x: x[0], rows))
-    return jax.tree.map(lambda x: x[None], softmax)
-
-
-def _attend_by_heads(
-    q: AnyArray,
-    key_sets: Sequence[KeySet],
-    log_total: AnyArray | None,
-    scale: float,
-    dropout: Dropout | None,
-) -> PartialSoftmax:
-    """Computes ``_attend_at_once`` for a single block, head by head without batch dimensions.
-
-    Args:
-        q: [1, 1, block_size, heads, head_dim].
-    """
-    dot = partial(jnp.dot, preferred_element_type=jnp.float32)
-    key_sets = [key_set._replace(bias=_evaluate_bias(key_set)) for key_set in key_sets]
-    heads = []
-    for h in range(q.shape[3]):
-        sets = [_select_head(key_set, h) for key_set in key_sets]
-        products = [dot(q[0, 0, :, h], s.k.T) * scale for s in sets]
-        scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
-        head_total = None if log_total is None else log_total[0, 0, :, h]
-        folded = dropout and dropout.fold(h)
-        heads.append(softmax_of_values(scores, sets, head_total, folded, dot))
-    return jax.tree.map(lambda *x: jnp.stack(x, 1)[None, None], *heads)
-
-
-def _split_heads(key_set: KeySet) -> KeySet:
-    """Turns shared keys and values [1, heads, num_keys, head_dim] into tuples, an array a head."""
-    if key_set.k.ndim == 5:
-        return key_set
-    return key_set._replace(k=tuple(key_set.k[0]), v=tuple(key_set.v[0]))
-
-
-def _select_head(key_set: KeySet, head: int) -> KeySet:
-    """Returns the arrays of one head of one block.
-
-    They are k and v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
-    """
-
-    def select_keys(x: AnyArray | tuple[AnyArray, ...]) -> Array:
-        return x[head] if isinstance(x, tuple) else x[0, 0, :, head]
-
-    def select_scores(x: Any) -> Any:
-        return x if x is None else x[0, 0, head if x.shape[2] > 1 else 0]
+        return function(x, place)
 
     k, v, mask, bias = key_set
-    return KeySet(select_keys(k), select_keys(v), select_scores(mask), select_scores(bias))
+    keys_place = axis.own_keys if k.ndim == 5 else axis.shared_keys
+    k, v, mask = visit(k, keys_place), visit(v, keys_place), visit(mask, axis.scores)
+    if not isinstance(bias, LazyBias):
+        return KeySet(k, v, mask, visit(bias, axis.scores))
+    arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)
+    return KeySet(k, v, mask, LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays))
+
+
+def _attend_piece_by_piece(num_pieces: int, num_blocks: int) -> _Attend:
+    """Returns ``_attend_at_once`` for some blocks after others.
+
+    On CPUs one sequence, one head and one block follow the other. Their plain matrix products are
+    spread over all cores, where products with batch dimensions inside a loop stay on one core and
+    take twice the time; and the keys of a head stay in the cache while its blocks follow.
+    """
+    if _on_cpu():
+        attend_head = _loop(_attend_one_block, _BLOCKS, recompute=True)
+        return _loop(_loop(attend_head, _HEADS), _BATCH)
+    size = -(-num_blocks // num_pieces)
+    return _loop(_attend_at_once, _BLOCKS, size, recompute=True)
+
+
+def _attend_one_block(
+    q: AnyArray,
+    key_sets: Sequence[KeySet],
+    log_total: AnyArray | None,
+    scale: float,
+    dropout: Dropout | None,
+) -> PartialSoftmax:
+    """Computes ``_attend_at_once`` for one block of one head, without batch dimensions.
+
+    Args:
+        q: [1, 1, block_size, 1, head_dim].
+    """
+    dot = partial(jnp.dot, preferred_element_type=jnp.float32)
+    sets = [_of_one_block(key_set) for key_set in key_sets]
+    products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
+    scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
+    log_total = None if log_total is None else log_total[0, 0, :, 0]
+    softmax = softmax_of_values(scores, sets, log_total, dropout, dot)
+    return jax.tree.map(lambda x: x[None, None, :, None], softmax)
+
+
+def _of_one_block(key_set: KeySet) -> KeySet:
+    """Returns the arrays without the axes that have one entry.
+
+    They are k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1,
+    num_keys].
+    """
+    k, v, mask, bias = key_set._replace(bias=_evaluate_bias(key_set))
+    k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
+    mask, bias = (None if x is None else x[0, 0, 0] for x in (mask, bias))
+    return KeySet(k, v, mask, bias)

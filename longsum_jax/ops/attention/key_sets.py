@@ -21,11 +21,11 @@ class LazyBias(NamedTuple):
     """A bias computed where it is needed, for biases as large as the scores.
 
     Attributes:
-        function: takes the rows of ``blocks`` for some blocks, [batch, n, block_size, ...], and all
-            of ``arrays``; returns floats that broadcast to [batch, n, heads, block_size, num_keys].
-            It must not close over arrays that need gradients.
-        blocks: [batch or 1, num_blocks, block_size, ...].
-        arrays: other arguments of ``function``; gradients flow into them.
+        function: takes ``blocks`` and ``arrays`` of some sequences, blocks and heads; returns
+            floats that broadcast to [batch, num_blocks, heads, block_size, num_keys]. It must not
+            close over arrays that need gradients.
+        blocks: [batch or 1, num_blocks, heads or 1, ...].
+        arrays: other arguments of ``function``, [heads or 1, ...]; gradients flow into them.
     """
 
     function: Callable[..., Array]
@@ -218,6 +218,8 @@ def sliced_bias(
     """
 
     def slice_table(starts: AnyArray, table: AnyArray) -> Array:
+        starts = starts[:, :, 0]
+
         def slice_at(start: AnyArray) -> Array:
             return lax.dynamic_slice_in_dim(table, start, num_keys, 1)
 
@@ -225,4 +227,4 @@ def sliced_bias(
         rows = rows.reshape(*starts.shape, -1, num_keys)
         return jnp.moveaxis(rows, 3, 2)
 
-    return LazyBias(slice_table, starts, (table,))
+    return LazyBias(slice_table, starts[:, :, None], (table,))

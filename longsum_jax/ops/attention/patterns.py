@@ -279,7 +279,7 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
         return KeySet(k, v, mask)
     # From the first query of a block to the first key of a drawn block.
     offsets = block_ids * size - positions[:, :, None, :1]
-    bias = LazyBias(_bias_of_offsets(size), offsets[..., None], (x.distance_bias,))
+    bias = LazyBias(_bias_of_offsets(size), offsets, (x.distance_bias,))
     return KeySet(k, v, mask, bias)
 
 
@@ -306,19 +306,19 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
 
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
     # Places of the queries in their class.
-    places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3], 1, 1)
+    places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
     table = ()
     if x.distance_bias is not None:
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
-    radius = jnp.asarray(-1 if pattern.radius is None else pattern.radius)
+    radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
     def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
         """Returns MASK_VALUE inside the window, else the bias: [1, n, heads or 1, C, num_keys]."""
-        distances = (jnp.arange(num_keys) - places[..., 0]) * stride
-        in_window = (jnp.abs(distances) <= radius)[:, :, None]
+        distances = (jnp.arange(num_keys) - places[..., None]) * stride
+        in_window = jnp.abs(distances) <= radius[0]
         if not table:
             return jnp.where(in_window, MASK_VALUE, 0.0)
-        starts = jnp.maximum(num_keys - 1 - places[..., 0, 0], 0)
+        starts = jnp.maximum(num_keys - 1 - places[:, :, 0], 0)
         return jnp.where(in_window, MASK_VALUE, sliced_bias(*table, starts, num_keys)())
 
     bias = None
@@ -389,9 +389,9 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
     """Returns the function of a LazyBias for drawn blocks of ``size`` tokens."""
 
     def bias_of_offsets(offsets: AnyArray, bias: AnyArray) -> Array:
-        """Turns offsets [batch, n, heads, count, 1] into a bias [batch, n, heads, C, count C]."""
+        """Turns offsets [batch, n, heads, count] into a bias [batch, n, heads, C, count C]."""
         places = jnp.arange(size)
-        distances = offsets[:, :, :, None] + places - places[:, None, None]
+        distances = offsets[:, :, :, None, :, None] + places - places[:, None, None]
         distances = distances.reshape(*distances.shape[:4], -1)
 
         def of_head(bias: AnyArray, distances: AnyArray) -> Array:

@@ -48,7 +48,9 @@ BLOCK_IDS = np.random.default_rng(2).integers(0, 4, (B, N, C))
 def two_sets(k, v, shared_k, shared_v, bias, table):
     own, shared = masks()
     lazy = LazyBias(
-        lambda ids, table: jnp.moveaxis(table[:, ids], 0, 2), jnp.asarray(BLOCK_IDS), (table,)
+        lambda ids, table: jnp.moveaxis(table[:, ids[:, :, 0]], 0, 2),
+        jnp.asarray(BLOCK_IDS)[:, :, None],
+        (table,),
     )
     return [
         KeySet(k, v, jnp.asarray(own), bias),
