@@ -212,7 +212,8 @@ def _batches(
 
 def _step_bytes(experiment: Experiment, model: Model) -> int:
     """Of a step over a batch of the longest bucket."""
-    optimizer = make_optimizer(experiment.setup.run.optimizer)
+    axes = model.family.parameter_axes(model.config)
+    optimizer = make_optimizer(experiment.setup.run.optimizer, axes)
     batch = next(make_batches(experiment, make_store(experiment)))
     length = experiment.objective.source_lengths[-1]
     longest = {}

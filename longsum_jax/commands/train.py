@@ -67,7 +67,6 @@ def _train(run: "RunConfig", workdir: str) -> None:
     # before anything is written.
     steps.check_run(run)
     steps.check_mesh(run)
-    optimizer = make_optimizer(run.optimizer)
     with console.spinner("reading documents"):
         experiment = steps.prepare(run, workdir)
         store = steps.make_store(experiment)
@@ -80,11 +79,13 @@ def _train(run: "RunConfig", workdir: str) -> None:
     _announce(experiment, size)
 
     # Training
+    config = experiment.setup.config
+    optimizer = make_optimizer(run.optimizer, run.family.parameter_axes(config))
     steps.write_model_directory(experiment)
     with Prefetcher(batches, run.data.prefetch) as prefetched:
         result = fit(
             loss_fn=steps.make_loss(experiment),
-            init=run.family.init_params(experiment.setup.config),
+            init=run.family.init_params(config),
             optimizer=optimizer,
             batches=prefetched,
             options=run.training,

@@ -158,7 +158,13 @@ class Family:
 
     def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""
-        return dict(_parameter_shapes(self.module_class, config, self._num_inputs))
+        parameters = _parameters(self.module_class, config, self._num_inputs)
+        return {path: leaf.value.shape for path, leaf in parameters.items()}
+
+    def parameter_axes(self, config: ModelConfig) -> dict[str, tuple[str | None, ...]]:
+        """Returns the logical names of every parameter's axes by its path."""
+        parameters = _parameters(self.module_class, config, self._num_inputs)
+        return {path: leaf.names for path, leaf in parameters.items()}
 
     def init_params(self, config: ModelConfig) -> Callable[[jax.Array], Any]:
         """Returns a function from a PRNG key to parameters boxed with their logical axis names."""
@@ -184,12 +190,12 @@ def _init_fn(
 
 # Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
 @functools.lru_cache(maxsize=64)
-def _parameter_shapes(
+def _parameters(
     module_class: type[nn.Module], config: ModelConfig, num_inputs: int
-) -> dict[str, tuple[int, ...]]:
+) -> Mapping[str, nn.LogicallyPartitioned]:
+    """Returns the shape of every parameter, boxed with the names of its axes, by its path."""
     tree = jax.eval_shape(_init_fn(module_class, config, num_inputs), jax.random.key(0))
-    flat = flax.traverse_util.flatten_dict(nn.meta.unbox(tree), sep="/")
-    return {path: leaf.shape for path, leaf in flat.items()}
+    return flax.traverse_util.flatten_dict(tree, sep="/")
 
 
 def _path_in_equal_stack(path: str) -> tuple[str, int]:

@@ -163,7 +163,11 @@ class TrainingCheckpoints:
         meta = _read_meta(self._manager, self.directory, step)
         where = f"{self.directory}, step {step}"
         check_names(describe(params), meta["parameters"], where, "parameters")
-        check_names(describe(state), meta["state"], where, "training state")
+        remedy = (
+            "another optimizer or an older version of this library wrote it, start a new run from "
+            f"its parameters with init_from={self.directory.parent}"
+        )
+        check_names(describe(state), meta["state"], where, "arrays of the training state", remedy)
         items = ocp_args.Composite(
             params=ocp_args.StandardRestore(params),
             state=ocp_args.StandardRestore(state),
@@ -293,8 +297,19 @@ def name_of(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def check_names(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str, what: str) -> None:
+def check_names(
+    wanted: Mapping[str, Any],
+    found: Mapping[str, Any],
+    where: str,
+    what: str,
+    remedy: str = "",
+) -> None:
     """Compares two `describe` results by names and shapes.
+
+    Args:
+        wanted, found: the results.
+        where, what: the file and the arrays, for the error message.
+        remedy: the end of the error message.
 
     Raises:
         InputError: lists the missing, the extra and the misshapen names.
@@ -312,6 +327,7 @@ def check_names(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str,
         if names
     ]
     if problems:
+        problems += [remedy] if remedy else []
         raise InputError(f"{where}: the {what} do not fit this model: {'; '.join(problems)}")
 
 

@@ -18,6 +18,11 @@ import jax.numpy as jnp
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.training.adafactor import (
+    ParameterAxes,
+    scale_by_adafactor,
+    scale_by_parameter_rms,
+)
 from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
@@ -30,8 +35,8 @@ class OptimizerOptions:
 
     Attributes:
         name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf"
-            adds it before the correction, as transformers' own AdamW did; "adafactor" is Shazeer &
-            Stern (2018).
+            adds it before the correction, as transformers' own AdamW did; "adafactor" is
+            ``adafactor.scale_by_adafactor``.
         learning_rate: the peak, in parameter units per step.
         schedule: see `schedule`.
         warmup_steps: steps at the start; what they do depends on the schedule.
@@ -39,9 +44,9 @@ class OptimizerOptions:
         b1, b2, eps: Adam's moments and denominator.
         weight_decay: decoupled, times the learning rate, on every parameter.
         clip_norm: largest global gradient norm; None or 0 switches clipping off.
-        clip_threshold: Adafactor's largest root mean square of one parameter's update.
-        scale_parameter: whether Adafactor multiplies its step by each parameter's own root mean
-            square.
+        clip_threshold: Adafactor's largest root mean square of the update of one layer's parameter.
+        scale_parameter: whether Adafactor multiplies its step by the root mean square of each
+            layer's parameter.
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
         min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide
             both ways.
@@ -124,17 +129,24 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     return learning_rate
 
 
-def make_optimizer(options: OptimizerOptions) -> optax.GradientTransformation:
+def make_optimizer(
+    options: OptimizerOptions, axes: ParameterAxes | None = None
+) -> optax.GradientTransformation:
     """Returns clipping, the optimizer and its schedule as one transformation.
 
     Its state holds the learning rate of the last update under the name "learning_rate"
     (`optax.tree_utils.tree_get(state, "learning_rate")`), which is where training metrics read it.
 
+    Args:
+        options: the optimizer.
+        axes: the names of the parameters' axes, by which Adafactor knows layers and matrices; None
+            for parameters that are no stacks of layers.
+
     Raises:
         InputError: from its ``init``, where ``trainable`` is found in no parameter's path.
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
-    chain += _adafactor(options) if options.name == "adafactor" else _adam(options)
+    chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     return _restrict(optimizer, options.trainable) if options.trainable else optimizer
 
@@ -207,16 +219,21 @@ def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
     return chain
 
 
-def _adafactor(options: OptimizerOptions) -> list[optax.GradientTransformation]:
+def _adafactor(
+    options: OptimizerOptions, axes: ParameterAxes
+) -> list[optax.GradientTransformation]:
     """Returns the published setting: a given learning rate (relative_step off), no first moment."""
-    factored = optax.scale_by_factored_rms(
-        decay_rate=options.decay_rate, min_dim_size_to_factor=options.min_dim_size_to_factor
+    factored = scale_by_adafactor(
+        axes,
+        decay_rate=options.decay_rate,
+        clip_threshold=options.clip_threshold,
+        min_dim_size_to_factor=options.min_dim_size_to_factor,
     )
-    chain = [factored, optax.clip_by_block_rms(options.clip_threshold)]
+    chain = [factored]
     if options.weight_decay:
         chain.append(optax.add_decayed_weights(options.weight_decay))
     if options.scale_parameter:
-        chain.append(optax.scale_by_param_block_rms())
+        chain.append(scale_by_parameter_rms(axes))
     return chain
 
 

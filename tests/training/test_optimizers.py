@@ -68,46 +68,6 @@ def flat(arrays):
     return np.concatenate([np.ravel(x) for x in arrays])
 
 
-def adafactor_twin(params, grads, lr, decay, scale_parameter):
-    """Adafactor after transformers' source: no first moment, matrices factored, in float64."""
-    rows, columns, full = {}, {}, {}
-    values = []
-    for t, step in enumerate(grads, 1):
-        beta = 1 - t**-0.8
-        for i, g in enumerate(step):
-            square = g * g + 1e-30
-            if g.ndim == 2:
-                rows[i] = beta * rows.get(i, 0) + (1 - beta) * square.mean(1)
-                columns[i] = beta * columns.get(i, 0) + (1 - beta) * square.mean(0)
-                update = g / np.sqrt(np.outer(rows[i] / rows[i].mean(), columns[i]))
-            else:
-                full[i] = beta * full.get(i, 0) + (1 - beta) * square
-                update = g / np.sqrt(full[i])
-            update = update / max(1.0, np.sqrt((update**2).mean()))
-            rate = lr * (max(1e-3, np.sqrt((params[i] ** 2).mean())) if scale_parameter else 1.0)
-            params[i] = params[i] - rate * (update + decay * params[i])
-        values.append(list(params))
-    return values
-
-
-@pytest.mark.parametrize("scale_parameter", [False, True])
-def test_adafactor_follows_its_twin(scale_parameter):
-    shapes = [(6, 4), (5,)]
-    params = [np.random.default_rng(1).normal(size=s) for s in shapes]
-    options = OptimizerOptions(
-        "adafactor",
-        0.01,
-        clip_norm=None,
-        min_dim_size_to_factor=2,
-        weight_decay=0.05,
-        scale_parameter=scale_parameter,
-    )
-    found = run(options, params, gradients(shapes))
-    expected = adafactor_twin(list(params), gradients(shapes), 0.01, 0.05, scale_parameter)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(flat(a), flat(b), atol=1e-5)
-
-
 @pytest.mark.parametrize(("size", "clipped"), [(0.5, False), (3.0, True)])
 def test_clipping_is_torchs(size, clipped):
     grads = [np.full((4,), size), np.full((9,), size)]

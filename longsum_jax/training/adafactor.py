@@ -1,0 +1,207 @@
+"""Adafactor for parameters that are stacks of layers (Shazeer & Stern 2018)."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from longsum_jax.typing import Array
+
+# Path of a parameter ("encoder/layers/self_attention/q/kernel") -> the logical names of its axes.
+ParameterAxes = Mapping[str, Sequence[str | None]]
+
+_LAYERS = "layers"
+_HEADS = ("heads", "kv")  # side by side, they are one side of a matrix
+_TINY_SQUARE = 1e-30  # the paper's first epsilon
+_SMALLEST_SCALE = 1e-3  # its second
+
+
+class AdafactorState(NamedTuple):
+    """The second moments.
+
+    Attributes:
+        count: () int32, the number of updates so far.
+        rows: of every factored parameter, the mean squared gradient over the columns; its shape is
+            the parameter's without the axes of the columns.
+        columns: likewise over the rows.
+        full: of every other parameter, the mean squared gradient in its own shape.
+    """
+
+    count: Array
+    rows: Any
+    columns: Any
+    full: Any
+
+
+class _Moments(NamedTuple):
+    """The second moments of one parameter; those that it does not have are empty trees."""
+
+    rows: Any = optax.MaskedNode()
+    columns: Any = optax.MaskedNode()
+    full: Any = optax.MaskedNode()
+
+
+class _Layout(NamedTuple):
+    """The axes of one parameter.
+
+    Attributes:
+        layer: all axes but that of the layers.
+        rows, columns: of the matrices whose second moments are factored; () for other parameters.
+    """
+
+    layer: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
+
+
+def scale_by_adafactor(
+    axes: ParameterAxes,
+    *,
+    decay_rate: float = 0.8,
+    clip_threshold: float = 1.0,
+    min_dim_size_to_factor: int = 128,
+) -> optax.GradientTransformation:
+    """Divides gradients by their root mean squares, without first moment and learning rate.
+
+    With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix and its update are
+    (algorithm 4)
+
+        R = d R + (1 - d) mean of G**2 over columns
+        C = d C + (1 - d) mean of G**2 over rows
+        U = G / sqrt(R C / mean of R)
+
+    and those of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The update is clipped, U
+    / max(1, rms(U) / clip_threshold). A layer is a parameter of its own although arrays hold all
+    layers, and the axes "heads" and "kv" are one side of a matrix, as in fairseq and transformers,
+    whose layers have matrices [d_model, d_model]. Of several axes the last two make the matrices.
+
+    Args:
+        axes: the names of the parameters' axes; a parameter without names is no stack of layers.
+        decay_rate: exponent of the moments' decay.
+        clip_threshold: largest root mean square of the update of one layer's parameter.
+        min_dim_size_to_factor: matrices narrower than this on one side are not factored.
+    """
+
+    def layout_of(path: Any, param: Array) -> _Layout:
+        return _layout(_names(path, param, axes), param.shape, min_dim_size_to_factor)
+
+    def init(params: Any) -> AdafactorState:
+        flat, tree = jax.tree_util.tree_flatten_with_path(params)
+        moments = [_zero_moments(param, layout_of(path, param)) for path, param in flat]
+        return _state(jnp.zeros((), jnp.int32), moments, tree)
+
+    def update(
+        updates: Any, state: AdafactorState, params: Any = None
+    ) -> tuple[Any, AdafactorState]:
+        del params
+        count = optax.safe_increment(state.count)
+        decay = 1.0 - count.astype(jnp.float32) ** -decay_rate
+        flat, tree = jax.tree_util.tree_flatten_with_path(updates)
+        slots = (tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full))
+
+        steps, moments = [], []
+        for (path, gradient), *old in zip(flat, *slots, strict=True):
+            layout = layout_of(path, gradient)
+            new = _next_moments(gradient, _Moments(*old), layout, decay)
+            step = _normalize(gradient, new, layout)
+            excess = _rms(step, layout.layer) / clip_threshold
+            steps.append(step / jnp.maximum(1.0, excess))
+            moments.append(new)
+        return tree.unflatten(steps), _state(count, moments, tree)
+
+    return optax.GradientTransformation(init, update)
+
+
+def scale_by_parameter_rms(axes: ParameterAxes) -> optax.GradientTransformation:
+    """Multiplies updates by the root mean square of their parameter, at least 1e-3.
+
+    A layer is a parameter of its own (Shazeer & Stern 2018, section 8).
+
+    Args:
+        axes: the names of the parameters' axes.
+    """
+
+    def update(updates: Any, state: optax.EmptyState, params: Any) -> tuple[Any, optax.EmptyState]:
+        def scale(path: Any, step: Array, param: Array) -> Array:
+            layer = _layer_axes(_names(path, param, axes))
+            return step * jnp.maximum(_SMALLEST_SCALE, _rms(param, layer))
+
+        return jax.tree_util.tree_map_with_path(scale, updates, params), state
+
+    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+
+
+def _names(path: Any, param: Array, axes: ParameterAxes) -> Sequence[str | None]:
+    """Returns the names of a parameter's axes."""
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    return axes.get(name, (None,) * param.ndim)
+
+
+def _layer_axes(names: Sequence[str | None]) -> tuple[int, ...]:
+    """Returns all axes but that of the layers."""
+    return tuple(axis for axis, name in enumerate(names) if name != _LAYERS)
+
+
+def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) -> _Layout:
+    """Returns the axes of a parameter and of its matrices."""
+    layer = _layer_axes(names)
+    sides: list[tuple[int, ...]] = []
+    for axis in layer:
+        if axis and (names[axis - 1], names[axis]) == _HEADS:
+            sides[-1] += (axis,)
+        else:
+            sides.append((axis,))
+    if len(sides) < 2:
+        return _Layout(layer)
+    rows, columns = sides[-2:]
+    if min(_size(shape, rows), _size(shape, columns)) < min_size:
+        return _Layout(layer)
+    return _Layout(layer, rows, columns)
+
+
+def _size(shape: Sequence[int], axes: Iterable[int]) -> int:
+    return math.prod(shape[axis] for axis in axes)
+
+
+def _zero_moments(param: Array, layout: _Layout) -> _Moments:
+    zeros = jnp.zeros(param.shape, jnp.float32)
+    if not layout.rows:
+        return _Moments(full=zeros)
+    return _Moments(rows=zeros.mean(layout.columns), columns=zeros.mean(layout.rows))
+
+
+def _next_moments(gradient: Array, moments: _Moments, layout: _Layout, decay: Array) -> _Moments:
+    """Returns the decayed means of the squares, those of ``gradient`` included."""
+    square = jnp.square(gradient.astype(jnp.float32)) + _TINY_SQUARE
+    if not layout.rows:
+        return _Moments(full=decay * moments.full + (1.0 - decay) * square)
+    rows = decay * moments.rows + (1.0 - decay) * square.mean(layout.columns)
+    columns = decay * moments.columns + (1.0 - decay) * square.mean(layout.rows)
+    return _Moments(rows=rows, columns=columns)
+
+
+def _normalize(gradient: Array, moments: _Moments, layout: _Layout) -> Array:
+    """Returns the gradient divided by the root of its mean squares."""
+    if not layout.rows:
+        return gradient * jax.lax.rsqrt(moments.full)
+    rows = jnp.expand_dims(moments.rows, layout.columns)
+    columns = jnp.expand_dims(moments.columns, layout.rows)
+    # Two roots, as the product of two small squares would vanish in float32.
+    relative_rows = rows / rows.mean(layout.rows, keepdims=True)
+    return gradient * jax.lax.rsqrt(relative_rows) * jax.lax.rsqrt(columns)
+
+
+def _rms(x: Array, axes: tuple[int, ...]) -> Array:
+    """Returns the root mean square over ``axes``, which stay with size 1."""
+    return jnp.sqrt(jnp.square(x).mean(axes, keepdims=True))
+
+
+def _state(count: Array, moments: Sequence[_Moments], tree: Any) -> AdafactorState:
+    """Returns the moments of all parameters as trees like that of the parameters."""
+    rows, columns, full = zip(*moments, strict=True)
+    return AdafactorState(
+        count, tree.unflatten(rows), tree.unflatten(columns), tree.unflatten(full)
+    )
