@@ -4,15 +4,15 @@
     python -m longsum_jax.train --config=configs/awesome.py:govreport,variant=attn+txt \
         --workdir=runs/govreport --config.init_from=bart-large \
         --config.task.segments.extractor=runs/extractor
-    longsum summarize --model=runs/govreport --num_beams=4 --length_penalty=2 book.txt
+    longsum summarize --model=runs/govreport book.txt
 
 Published configuration: BART large, segments of 512 to 768 tokens, a memory of 1,024 slots in the
 first (compressive) or last (attentive; BookSum: all) three layers of encoder and decoder, 5 states
 compressed into one, gradients through one segment's writing, 1,024 tokens or vectors of important
 sentences, learning rate 5e-5, one document at a time and 8 for an update, 51,200 tokens of a
 document in training. Not published, and chosen here: AdamW with weight decay 0.01, linear decay,
-label smoothing 0.1, clipping at 0.1, four beams, no trigram twice, segments compared by TF-IDF
-(task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets; `json` reads
+label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram twice, segments
+compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets; `json` reads
 files of your own (data='reports/{split}.jsonl'), `small` trains a small model from nothing on them
 on a CPU, `tiny` runs in seconds.
 
@@ -87,7 +87,13 @@ def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{spli
     if mode == "booksum":
         config.training.eval_every = "epoch"  # of 39 steps
     config.evaluation.update(
-        examples=100, batch_size=8, max_new_tokens=512, num_beams=4, no_repeat_ngram_size=3
+        examples=100,
+        batch_size=8,
+        max_new_tokens=512,
+        num_beams=4,
+        length_penalty=2.0,
+        no_repeat_ngram_size=3,
+        stemmer=True,
     )
     return config
 

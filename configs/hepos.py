@@ -66,7 +66,13 @@ def get_config(mode, encoder="lsh"):
         steps=20_000, log_every=10, eval_every=1000, checkpoint_every=500, accumulation=16
     )
     config.evaluation.update(
-        examples=100, batch_size=8, num_beams=4, max_new_tokens=1000, no_repeat_ngram_size=3
+        examples=100,
+        batch_size=8,
+        num_beams=4,
+        length_penalty=2.0,
+        max_new_tokens=1000,
+        no_repeat_ngram_size=3,
+        stemmer=True,
     )
     if mode != "tiny":
         return config

@@ -1,12 +1,14 @@
 """The config of a run: one typed tree with every section that a config file can have."""
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longsum_jax.data.tasks import Task, get_task
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import model_config
@@ -103,31 +105,46 @@ class EvaluationOptions:
         examples: number of documents, 0 for no evaluation.
         batch_size: documents (pieces of documents, for masked language models) that go through the
             model together.
-        max_new_tokens, num_beams, no_repeat_ngram_size: of generated summaries, here and by default
-            of the trained model; None as the start model has it.
         stemmer: of ROUGE.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
-        seed: of the masks of masked language models.
+        seed: of the masks of masked language models, and of sampling.
+        max_new_tokens, num_beams, ...: options of generated summaries by their names in
+            ``decoding.options.GenerationOptions``, here and by default of the trained model; None
+            as the start model has it.
     """
 
     split: str = "validation"
     examples: int = 0
     batch_size: int = 8
-    max_new_tokens: int | None = 512
-    num_beams: int | None = 1
-    no_repeat_ngram_size: int | None = 0
     stemmer: bool = False
     metrics: tuple[str, ...] = ("rouge",)
     seed: int = 0
+    max_new_tokens: int | None = 512
+    min_new_tokens: int | None = None
+    num_beams: int | None = 1
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    no_repeat_ngram_size: int | None = 0
+    repetition_penalty: float | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    forced_bos_token_id: int | None = None
 
-    def generation(self) -> dict[str, int]:
+    def __post_init__(self) -> None:
+        # The start model's values of the others are not known here; its ids do not matter.
+        options = {"max_new_tokens": sys.maxsize, "decoder_start_token_id": 0} | self.generation()
+        try:
+            GenerationOptions(**options)
+        except InputError as error:
+            raise InputError(f"config.evaluation: {error}") from None
+
+    def generation(self) -> dict[str, Any]:
         """Returns the generation options that are set, under their generation_config names."""
-        options = {
-            "max_new_tokens": self.max_new_tokens,
-            "num_beams": self.num_beams,
-            "no_repeat_ngram_size": self.no_repeat_ngram_size,
-        }
-        return {name: value for name, value in options.items() if value is not None}
+        names = {field.name for field in dataclasses.fields(GenerationOptions)}
+        values = {name: value for name, value in vars(self).items() if name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
 
 _PREFIX = "--config."
+_TRUTH = {"true": True, "false": False}
 
 
 def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -104,14 +105,14 @@ def _parse(text: str, old: Any, where: str, words: tuple[str, ...] = ()) -> Any:
     if isinstance(old, str):
         return text
     if isinstance(old, bool):
-        choices = {"true": True, "1": True, "false": False, "0": False}
+        choices = _TRUTH | {"1": True, "0": False}
         if text.lower() not in choices:
             raise InputError(f'{where}: "{text}" is neither true nor false')
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        value = text
+        value = _TRUTH.get(text, text) if old is None else text
     if old is None or value is None:
         return value
     if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):

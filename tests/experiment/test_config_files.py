@@ -56,6 +56,7 @@ def test_modes_and_overrides_in_the_argument(config):
         ("name", "None", "None"),
         ("cap", "64", 64),
         ("cap", "json:{split}.jsonl", "json:{split}.jsonl"),
+        ("cap", "true", True),
         ("rows", "None", None),
     ],
 )

@@ -24,6 +24,7 @@ from longsum_jax.experiment.experiment import (
     prepare,
     write_model_directory,
 )
+from longsum_jax.experiment.objectives import summarization
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
@@ -289,7 +290,9 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
     config = changed(config, "task", prefix="tl;dr ")
-    config = changed(config, "evaluation", max_new_tokens=512, no_repeat_ngram_size=3, num_beams=2)
+    options = {"max_new_tokens": 512, "no_repeat_ngram_size": 3, "num_beams": 2}
+    options |= {"min_new_tokens": 5, "early_stopping": True, "repetition_penalty": 1.5}
+    config = changed(config, "evaluation", **options)
     experiment = experiment_of(config, tmp_path / "run")
     write_model_directory(experiment)
     written = tmp_path / "run" / "model"
@@ -305,9 +308,48 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
         read_summarization(written),
     )
     found = model.summary_options()
-    assert (found.max_new_tokens, found.min_new_tokens) == (512, 0)
-    assert (found.num_beams, found.no_repeat_ngram_size, found.length_penalty) == (2, 3, 2.0)
+    assert {name: getattr(found, name) for name in options} == options
+    assert found.length_penalty == 2.0  # the start's
     assert found == experiment.setup.make_model(None).summary_options()
+
+
+def test_evaluation_generates_with_the_options_of_the_config(config, tmp_path, monkeypatch):
+    rows_of(tmp_path / "train.jsonl")
+    config = changed(
+        config,
+        "task",
+        name="govreport",
+        source=f"json:{tmp_path}/train.jsonl",
+        gap_sentences=None,
+    )
+    options = {"max_new_tokens": 9, "min_new_tokens": 8, "num_beams": 2, "length_penalty": 2.0}
+    config = changed(config, "evaluation", **options, early_stopping="never", seed=3)
+    experiment = experiment_of(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
+    read_options = {}
+
+    def predict(model, pairs, metrics, **given):
+        read_options.update(given)
+        raise InterruptedError
+
+    monkeypatch.setattr(summarization, "predict", predict)
+    with pytest.raises(InterruptedError):
+        make_evaluator(experiment).at(0, None)
+    wanted = options | {"early_stopping": "never", "seed": 3}
+    assert {name: read_options[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"num_beams": 0}, "config.evaluation: num_beams=0 must be at least 1"),
+        ({"length_penalty": float("nan")}, "config.evaluation: length_penalty=nan must be a"),
+        ({"max_new_tokens": 4, "min_new_tokens": 5}, "min_new_tokens=5 must be at most"),
+        ({"early_stopping": "ever"}, "early_stopping: expected bool, got .ever."),
+    ],
+)
+def test_options_of_generation_that_do_not_fit(config, options, problem):
+    with pytest.raises(InputError, match=problem):
+        run_config(changed(config, "evaluation", **options))
 
 
 @pytest.mark.slow

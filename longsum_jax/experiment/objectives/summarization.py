@@ -113,6 +113,7 @@ class Summarization(Objective):
             self.metrics,
             batch_size=options.batch_size,
             max_source_length=self.max_read_tokens,
+            seed=options.seed,
             **options.generation(),
         )
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
