@@ -12,9 +12,9 @@ compressed into one, gradients through one segment's writing, 1,024 tokens or ve
 sentences, learning rate 5e-5, one document at a time and 8 for an update, 51,200 tokens of a
 document in training. Not published, and chosen here: AdamW with weight decay 0.01, linear decay,
 label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram twice, segments
-compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets; `json` reads
-files of your own (data='reports/{split}.jsonl'), `small` trains a small model from nothing on them
-on a CPU, `tiny` runs in seconds.
+compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data
+sets; `json` reads files of your own (data='reports/{split}.jsonl'), `small` trains a small model
+from nothing on them on a CPU, `tiny` runs in seconds.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt

@@ -1,6 +1,7 @@
 """Helpers of the config files: every section at its defaults, ready to be changed."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -11,20 +12,28 @@ from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.data.tasks import get_task
 from longsum_jax.experiment.config import default_sections
 from longsum_jax.inference.loading import TRAINING_MODEL
-from longsum_jax.models.registry import preset
+from longsum_jax.models.registry import get_family, preset
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 
+# Options of several attentions; LSG has other defaults than the rest.
+ATTENTION_SIZES = ("block_size", "num_global_tokens")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
 def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
     """Returns a config with all sections.
 
+    Keys of the model that only another choice settles are None: the dropout rates, which are those
+    of ``init_from``, and ``ATTENTION_SIZES``.
+
     Args:
         family, preset_name: the model; ``model`` replaces some of its keys.
         task: from ``task_section``.
     """
-    return _config_dict({"model": preset(family, preset_name, **model), "task": task})
+    section = preset(family, preset_name, **model)
+    rates = {key for key in section if "dropout" in key}
+    section = _left_open(section, {*ATTENTION_SIZES, *rates} - model.keys())
+    return _config_dict({"model": section, "task": task})
 
 
 def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
@@ -45,7 +54,17 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
         if (table := getattr(values, name, None)) is not None:
             task[name] = min(task[name], table)
     section = {"family": family.name, **dataclasses.asdict(values)}
+    if "lsg" not in values.encoder_attention:
+        section = _left_open(section, ATTENTION_SIZES)
     return _config_dict({"model": section, "task": task, "init_from": model})
+
+
+def _left_open(section: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Returns the section of a model with None for those of ``keys`` that are at their defaults."""
+    fields = dataclasses.fields(get_family(section["family"]).config_class)
+    defaults = {field.name: field.default for field in fields}
+    at_default = [key for key in keys if section[key] == defaults[key]]
+    return section | dict.fromkeys(at_default)
 
 
 def _config_dict(sections: dict[str, Any]) -> ConfigDict:

@@ -207,7 +207,8 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
 
     Args:
         description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS`` and
-            "init_from".
+            "init_from". In "model" None stands for a default, a dropout rate of None for that of
+            the model of "init_from".
 
     Raises:
         InputError: unknown sections, keys or values, or a missing section.

@@ -12,6 +12,7 @@ In the order in which they happen:
     make_loss                       loss function
 """
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from longsum_jax.experiment.objectives.penalties import with_span_penalty
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary
+from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary, load_config
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
@@ -139,6 +140,7 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
     task, config = objective.resolve(run)
+    config = _with_start_dropouts(run, config, workdir)
     start = _warm_start(run, config, workdir)
     tokenizer = _tokenizer(run, start, workdir)
     generation_config = _generation_config(run, start, workdir)
@@ -161,6 +163,22 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
 
     setup = Setup(run.family, config, task, tokenizer, run, workdir, make_model)
     return Experiment(setup, objective(setup), start, auxiliary)
+
+
+def _with_start_dropouts(run: RunConfig, config: Any, workdir: Path) -> Any:
+    """Returns ``config`` with the start model's dropout rates where the run's config has None."""
+    start = workdir if has_checkpoint(workdir) else run.init_from
+    names = [
+        name
+        for name, value in run.description.get("model", {}).items()
+        if value is None and "dropout" in name
+    ]
+    if not start or not names:
+        return config
+    family, start_config = load_config(start)
+    if family is not run.family:
+        return config  # refused where the parameters are compared
+    return dataclasses.replace(config, **{name: getattr(start_config, name) for name in names})
 
 
 def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:

@@ -13,6 +13,7 @@ from longsum_jax.checkpoints.hub import local_directory
 from longsum_jax.errors import InputError
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
+from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
@@ -70,6 +71,18 @@ def load(
         summarization,
         _auxiliary_of(directory, summarization),
     )
+
+
+def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
+    """Returns family and config of whatever ``load`` takes, without reading the parameters.
+
+    Raises:
+        InputError: as ``load``.
+    """
+    path = local_directory(path)
+    trained = path / TRAINING_MODEL
+    is_run = (trained / huggingface.CONFIG).exists()
+    return huggingface.read_config(trained if is_run else path)
 
 
 def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:

@@ -57,7 +57,8 @@ def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Famil
     """Returns family and config of a run's "model" section.
 
     Args:
-        values: the key ``family`` and fields of that family's config.
+        values: the key ``family`` and fields of that family's config. Where one is None or left
+            out, it has its default; options of ``lsg`` have those of the published code.
         where: the section, for error messages.
 
     Raises:
@@ -65,7 +66,22 @@ def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Famil
     """
     family = get_family(values.get("family", ""))
     fields = {key: value for key, value in values.items() if key != "family"}
-    return family, family.config(fields, where)
+    defaults = _defaults(family, fields.get("encoder_attention"))
+    for key, value in fields.items():
+        if value is None:
+            fields[key] = defaults.get(key)
+    return family, family.config(defaults | fields, where)
+
+
+def _defaults(family: Family, encoder_attention: str | None) -> dict[str, Any]:
+    """Returns the default of every key of a "model" section that has one."""
+    fields = dataclasses.fields(family.config_class)
+    defaults = {
+        field.name: field.default for field in fields if field.default is not dataclasses.MISSING
+    }
+    if "lsg" in (encoder_attention or defaults["encoder_attention"]):
+        defaults |= lsg_layout.DEFAULTS
+    return defaults
 
 
 def max_input_length(config: ModelConfig) -> int | None:

@@ -313,6 +313,31 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     assert found == experiment.setup.make_model(None).summary_options()
 
 
+def test_dropouts_are_those_of_the_start_unless_the_config_says_otherwise(
+    config, small_model, tmp_path
+):
+    start = tmp_path / "start"
+    shutil.copytree(small_model, start)
+    described = json.loads((start / "config.json").read_text()) | {"dropout_rate": 0.3}
+    (start / "config.json").write_text(json.dumps(described))
+    fields = {key: value for key, value in described.items() if key in config["model"]}
+    fields |= {"family": "locost", "dropout_rate": None}
+    config = changed(config, "model", **fields)
+
+    def rate(config, workdir="run"):
+        return experiment_of(config, tmp_path / workdir).setup.config.dropout_rate
+
+    assert rate(config | {"tokenizer": {"path": "bytes"}}) == 0.0  # the default
+    config["init_from"] = str(start)
+    assert rate(config) == 0.3
+    assert rate(changed(config, "model", dropout_rate=0.1)) == 0.1
+    # After the first checkpoint the start is not read any more.
+    write_model_directory(experiment_of(config, tmp_path / "run"))
+    (tmp_path / "run" / "checkpoints" / "1").mkdir(parents=True)
+    shutil.rmtree(start)
+    assert rate(config) == 0.3
+
+
 def test_evaluation_generates_with_the_options_of_the_config(config, tmp_path, monkeypatch):
     rows_of(tmp_path / "train.jsonl")
     config = changed(

@@ -74,6 +74,20 @@ def test_unknown_names_and_values(call, problem):
     assert str(caught.value).startswith(problem)
 
 
+@pytest.mark.parametrize("attention", ["lsg", "lsg*2,full"])
+def test_lsg_has_the_published_defaults(attention):
+    """Those of the code that converts checkpoints, not those that other attentions share."""
+    values = {"family": "bart", "encoder_attention": attention, "encoder_layers": 3}
+    values |= {"vocab_size": 300, "block_size": None}
+    _, config = model_config(values)
+    assert (config.block_size, config.sparse_block_size, config.sparsity_factor) == (128, 128, 2)
+    assert (config.num_global_tokens, config.sparsity_type) == (1, "norm")
+    _, config = model_config(values | {"block_size": 64, "num_global_tokens": 32})
+    assert (config.block_size, config.num_global_tokens) == (64, 32)
+    _, config = model_config({"family": "pegasus_x", "block_size": None})
+    assert (config.block_size, config.num_global_tokens) == (512, 32)
+
+
 def test_parameter_shapes_of_the_published_model():
     shapes = get_family("locost").parameter_shapes(LocostConfig())
     assert shapes["shared"] == (32100, 768)
