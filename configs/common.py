@@ -75,13 +75,13 @@ def _config_dict(sections: dict[str, Any]) -> ConfigDict:
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
-    """Returns the section of a task over the user's own files.
+    """Returns the section of a task over the user's own files, JSON lines or parquet.
 
     Of one file without "{split}" a tenth of the documents is held out for evaluation.
     """
-    return task_section(
-        name, source=f"json:{data}", held_out=0.0 if "{split}" in data else 0.1, **values
-    )
+    scheme = "parquet" if data.endswith(".parquet") else "json"
+    held_out = 0.0 if "{split}" in data else 0.1
+    return task_section(name, source=f"{scheme}:{data}", held_out=held_out, **values)
 
 
 def task_section(name: str, **values: Any) -> dict[str, Any]:

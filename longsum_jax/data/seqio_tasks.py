@@ -12,5 +12,6 @@ from longsum_jax.data.seqio_source import register
 from longsum_jax.data.tasks import TASKS
 
 for _task in TASKS.values():
-    if _task.source.startswith("tfds:"):
+    # Caches hold texts, not labels.
+    if _task.source.startswith("tfds:") and _task.objective != "classify":
         register(_task)

@@ -32,10 +32,14 @@ def documents(task: Task, split: str) -> Iterator[Document]:
         from longsum_jax.data import tfds_source  # needs the extra "data"
 
         docs = tfds_source.documents(task, split)
+    elif scheme == "parquet":
+        from longsum_jax.data import parquet_source  # needs the extra "data"
+
+        docs = _hold_out(task, split, parquet_source.documents(task, split))
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
     else:
-        docs = _json_documents(task, place, source_split)
+        docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
 
 
@@ -58,7 +62,7 @@ def _embedded_documents(split: str) -> Iterator[Document]:
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
-    docs = read_json_lines(
+    return read_json_lines(
         place.replace("{split}", split),
         document_key=task.document_key,
         summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
@@ -67,6 +71,10 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
         label_key=task.label_key if task.objective == "classify" else "",
         require_summary=task.needs_summary,
     )
+
+
+def _hold_out(task: Task, split: str, docs: Iterator[Document]) -> Iterator[Document]:
+    """Returns the share of the documents that belongs to ``split``."""
     if not task.holds_out:
         return docs
     for_training = split == "train"

@@ -11,6 +11,7 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
+_FILES = ("parquet", "json")  # schemes of sources that are files of the user
 # Fields of Task for which an override "" means the named task's value, as in config files.
 _BLANK_MEANS_DEFAULT = (
     "source",
@@ -36,11 +37,12 @@ class Task:
     Attributes:
         name: as in ``TASKS``.
         source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
-            (through seqio where ``cache_dir`` is set), or "json:GLOB" (JSON lines, plain, .gz or
-            .xz; "{split}" in it stands for the split's name).
+            (through seqio where ``cache_dir`` is set), "parquet:GLOB" (as on the Hugging Face Hub)
+            or "json:GLOB" (JSON lines, plain, .gz or .xz); "{split}" in a GLOB stands for the
+            split's name.
         splits: names of splits, and their names in the source.
-        document_key: field with the document; "a+b" joins two equally long lists line by line ("a:
-            b").
+        document_key: field with the document, a list of paragraphs or lines, too; "a+b" joins two
+            equally long lists line by line ("a: b"), "a|b" is the first of these that is there.
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that is put before the document, None for none.
         id_key: field with the id, None to number the documents.
@@ -60,8 +62,8 @@ class Task:
             data.
         multi_label: whether a document may have several labels, or none; the data say so where
             labels are collected.
-        held_out: share of the documents that make up the splits other than "train" of a "json:"
-            source without "{split}"; the choice depends on their ids alone.
+        held_out: share of the documents that make up the splits other than "train" of a GLOB
+            without "{split}"; the choice depends on their ids alone.
         gap_sentences: options of the gap-sentence objective.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
             this many words at sentence ends; each piece is a document of its own with id
@@ -97,10 +99,10 @@ class Task:
 
     def __post_init__(self):
         scheme, _, rest = self.source.partition(":")
-        if self.source != "embedded" and (scheme not in ("tfds", "json") or not rest):
+        if self.source != "embedded" and (scheme not in ("tfds", *_FILES) or not rest):
             raise InputError(
                 f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, '
-                "json:GLOB"
+                "parquet:GLOB, json:GLOB"
             )
         for key in ("max_source_length", "max_target_length"):
             length = getattr(self, key)
@@ -109,10 +111,10 @@ class Task:
         if self.max_parts < 1:
             raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
         self._check_piece_words()
-        if self.objective == "classify" and scheme == "tfds":
+        if self.objective == "classify" and self.cache_dir is not None:
             raise InputError(
-                f'task "{self.name}": labels are read from JSON lines alone, not from '
-                f"{self.source}; write the data as JSON lines and give source=json:FILE"
+                f'task "{self.name}": a seqio cache holds no labels; leave out '
+                f"cache_dir={self.cache_dir}"
             )
         if not 0 <= self.held_out < 1:
             raise InputError(
@@ -142,8 +144,8 @@ class Task:
     @property
     def holds_out(self) -> bool:
         """Tells whether the splits are shares of the same files."""
-        same_files = self.source.startswith("json:") and "{split}" not in self.source
-        return self.held_out > 0 and same_files
+        scheme, _, pattern = self.source.partition(":")
+        return self.held_out > 0 and scheme in _FILES and "{split}" not in pattern
 
     def source_split(self, split: str) -> str:
         """Returns the source's name of ``split``.
@@ -279,6 +281,51 @@ _TASKS = (
     ),
 )
 
+# Classification, as in Condevaux & Harispe 2023, section 4.2. Directories are clones of the Hub's
+# repositories ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue; other
+# places are given by `source`.
+_LABELED_TASKS = (
+    Task(
+        "imdb_labels",
+        "tfds:imdb_reviews/plain_text",
+        splits={"train": "train", "validation": "test", "test": "test"},
+        document_key="text",
+        objective="classify",
+    ),
+    Task(
+        "arxiv_labels",
+        "parquet:arxiv-classification/data/{split}-*.parquet",
+        document_key="text",
+        objective="classify",
+    ),
+    Task(
+        "patent_labels",
+        "parquet:patent-classification/patent/{split}-*.parquet",
+        document_key="text",
+        objective="classify",
+    ),
+    Task(
+        "scotus",
+        "parquet:lex_glue/scotus/{split}-*.parquet",
+        document_key="text",
+        objective="classify",
+    ),
+    Task(
+        "ecthr_a",
+        "parquet:lex_glue/ecthr_a/{split}-*.parquet",
+        document_key="text",
+        label_key="labels",
+        objective="classify",
+    ),
+    Task(
+        "ecthr_b",
+        "parquet:lex_glue/ecthr_b/{split}-*.parquet",
+        document_key="text",
+        label_key="labels",
+        objective="classify",
+    ),
+)
+
 # Files of the user, for configs that take a data set by the names of its files.
 _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
@@ -309,4 +356,4 @@ _OWN_TASKS = (
     ),
 )
 
-TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS + _OWN_TASKS}
+TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS + _LABELED_TASKS + _OWN_TASKS}

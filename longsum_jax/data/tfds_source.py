@@ -10,10 +10,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
+from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 
 RANDOM_ACCESS = "array_record"
@@ -27,14 +26,9 @@ def documents(task: Task, split: str) -> Iterator[Document]:
             field; at the first document.
     """
     for number, record in enumerate(_open(task, split)):
-        document_id = _text(record, task.id_key) or None
-        text = _text(record, task.document_key)
-        yield Document(
-            id=document_id or default_id(task, split, number, text),
-            document=text,
-            summary=_text(record, task.summary_key) if task.needs_summary else None,
-            query=_text(record, task.query_key) or None,
-        )
+        document = to_document(task, record)
+        name = document.id or default_id(task, split, number, document.document)
+        yield document._replace(id=name)
 
 
 def default_id(task: Task, split: str, number: int, text: str) -> str:
@@ -88,7 +82,7 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         raise not_installed(error.name) from error
     try:
         builder = tfds.builder(tfds_name(task), data_dir=task.data_dir, try_gcs=True)
-        _check_fields(task, builder.info.features)
+        check_fields(task, builder.info.features)
         source_split = task.source_split(split)
         formats = {str(format.value) for format in builder.info.available_file_formats()}
         if RANDOM_ACCESS in formats:
@@ -117,34 +111,3 @@ def _load(builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
         raise not_installed(error.name) from error
     builder.download_and_prepare()
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
-
-
-def _check_fields(task: Task, fields: Iterable[str]) -> None:
-    known = set(fields)
-    keys = [task.id_key, task.query_key, *task.document_key.split("+")]
-    if task.needs_summary:
-        keys.append(task.summary_key)
-    for key in keys:
-        if key and key not in known:
-            raise InputError(
-                f'task "{task.name}": {task.source} has no field "{key}"; '
-                f"{did_you_mean(key, sorted(known))}"
-            )
-
-
-def _text(record: Mapping[str, Any], key: str | None) -> str:
-    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b")."""
-    if not key:
-        return ""
-    columns = [_lines(record[name]) for name in key.split("+")]
-    lengths = [len(column) for column in columns]
-    if len(set(lengths)) > 1:
-        raise InputError(f'the lists of the fields "{key}" have {lengths} items; name one of them')
-    lines = [": ".join(items) for items in zip(*columns, strict=True)]
-    return "\n".join(lines)
-
-
-def _lines(value: Any) -> list[str]:
-    if isinstance(value, list | np.ndarray):
-        return [line for item in value for line in _lines(item)]
-    return [value.decode("utf-8") if isinstance(value, bytes) else str(value)]

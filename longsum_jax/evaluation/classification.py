@@ -5,17 +5,23 @@ import numpy as np
 from longsum_jax.errors import InputError
 
 
-def classification_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def classification_scores(
+    predicted: np.ndarray, labels: np.ndarray, *, multi_label: bool = False
+) -> dict[str, float]:
     """Returns accuracy, micro and macro F1, from 0 to 100.
 
     Accuracy is the share of documents whose labels are all predicted and no others. Micro F1 is 2
     TP / (2 TP + FP + FN) of the counts of all classes together, which is the accuracy where every
-    document has one label; macro F1 is the mean of the same number of each class, over the classes
-    that occur among labels or predictions. (Manning, Raghavan & Schütze, 2008, sections 8.3 and
-    13.6.)
+    document has one label; macro F1 is the mean of the same number of each class. (Manning,
+    Raghavan & Schütze, 2008, sections 8.3 and 13.6.)
+
+    With one label a document the mean is over the classes that occur among labels or predictions.
+    With several it is over all classes, as in LexGLUE (Chalkidis et al. 2022, section 4): one that
+    never occurs counts as 0, and where documents may have no label, "none" is a class, too.
 
     Args:
         predicted, labels: bool [documents, classes].
+        multi_label: whether a document may have several labels, or none.
 
     Returns:
         Keys accuracy, micro_f1, macro_f1.
@@ -30,15 +36,25 @@ def classification_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str
             f"predictions of shape {predicted.shape} and labels of shape {labels.shape}; give two "
             "arrays [documents, classes] of at least one document"
         )
+    accuracy = (predicted == labels).all(1).mean()
+    if multi_label and not labels.any(1).all():
+        predicted, labels = _with_none(predicted), _with_none(labels)
     hits = (predicted & labels).sum(0)
     sizes = predicted.sum(0) + labels.sum(0)  # 2 TP + FP + FN of each class
-    f1_of_classes = 2 * hits[sizes > 0] / sizes[sizes > 0]
+    f1_of_classes = 2 * hits / np.maximum(sizes, 1)
+    if not multi_label:
+        f1_of_classes = f1_of_classes[sizes > 0]
     scores = {
-        "accuracy": (predicted == labels).all(1).mean(),
-        "micro_f1": 2 * hits.sum() / sizes.sum() if sizes.any() else 0.0,
+        "accuracy": accuracy,
+        "micro_f1": 2 * hits.sum() / max(sizes.sum(), 1),
         "macro_f1": f1_of_classes.mean() if f1_of_classes.size else 0.0,
     }
     return {name: 100 * float(value) for name, value in scores.items()}
+
+
+def _with_none(classes: np.ndarray) -> np.ndarray:
+    """Returns bool [documents, classes + 1]: the last class is having none of the others."""
+    return np.concatenate([classes, ~classes.any(1, keepdims=True)], axis=1)
 
 
 def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:

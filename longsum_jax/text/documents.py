@@ -51,7 +51,8 @@ def read_json_lines(
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: the key of the text; "text|document" is the first of these keys in a row.
+        document_key: the key of the text, or of a list of its paragraphs; "text|document" is the
+            first of these keys in a row.
         summary_key: the key of the summary.
         query_key: the key of the query.
         id_key: the key of the id.
@@ -193,6 +194,8 @@ def _document(
         if key in row:
             document_key = key
             break
+    if _is_list_of_strings(row.get(document_key)):
+        row = row | {document_key: "\n".join(row[document_key])}
     document = _text(row, document_key, where, "--document_key")
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
@@ -204,6 +207,10 @@ def _document(
     if not isinstance(name, str):
         name = json.dumps(name)
     return Document(name, document, summary, query, label)
+
+
+def _is_list_of_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _label(row: dict[str, Any], key: str, where: str) -> Label:

@@ -79,11 +79,7 @@ def test_pieces_are_for_gap_sentences():
         ("c4", {"piece_words": "20"}, "piece_words: expected int, got '20'"),
         ("arxiv", {"piece_words": 300}, 'piece_words=300 is for objective="gap_sentences" alone'),
         ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is for"),
-        (
-            "imdb",
-            {"objective": "classify"},
-            "labels are read from JSON lines alone, not from tfds:imdb",
-        ),
+        ("imdb_labels", {"cache_dir": "x"}, "a seqio cache holds no labels; leave out cache_dir=x"),
         ("labels", {"held_out": 1.0}, "held_out=1.0 must be at least 0 and below 1"),
     ],
 )

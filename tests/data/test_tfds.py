@@ -55,6 +55,11 @@ def test_lists_are_joined_line_by_line(answers):
     assert sorted(answers["joined"]) == wanted
 
 
+def test_labels_are_numbers(answers):
+    wanted = [[str(i), text(i), None, None, i % 2] for i in range(5)]
+    assert sorted(answers["labeled"]) == wanted
+
+
 def test_a_share_of_a_split(answers):
     assert answers["part"] == answers["plain"][0][1:3]
 

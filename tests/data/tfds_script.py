@@ -26,6 +26,7 @@ class Reports(tfds.core.GeneratorBasedBuilder):
             "abstract": text,
             "speaker": tfds.features.Sequence(text),
             "utt": tfds.features.Sequence(text),
+            "label": tfds.features.ClassLabel(names=["neg", "pos"]),
         }
         return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(fields))
 
@@ -42,6 +43,7 @@ class Reports(tfds.core.GeneratorBasedBuilder):
                     "abstract": f"Summary {number}.",
                     "speaker": ["A", "B"],
                     "utt": ["hello", f"good day {number}"],
+                    "label": number % 2,
                 },
             )
 
@@ -59,12 +61,14 @@ def main() -> None:
     nameless = get_task("c4", **options, id_key=None)
     pieces = get_task("c4", **options, id_key="number", piece_words=20)
     joined = get_task("mediasum", **options, summary_key="abstract", id_key=None)
+    labeled = get_task("imdb_labels", **options, id_key="number")
     part = get_task("billsum", **options, **fields, splits={"train": "train[1:3]"})
     answers = {
         "plain": [list(documents(plain, "train")) for _ in range(2)],
         "nameless": list(documents(nameless, "train")),
         "pieces": list(documents(pieces, "train")),
         "joined": [document.document for document in documents(joined, "train")],
+        "labeled": list(documents(labeled, "train")),
         "part": list(documents(part, "train")),
         "messages": len(messages),
     }

@@ -21,9 +21,15 @@ def f1(pairs):
     return 2 * precision * recall / (precision + recall)
 
 
-def slow_scores(predicted, labels):
+def slow_scores(predicted, labels, multi_label=False):
     columns = [list(zip(p, w, strict=True)) for p, w in zip(predicted.T, labels.T, strict=True)]
-    occurring = [column for column in columns if any(p or w for p, w in column)]
+    if multi_label:
+        rows = list(zip(predicted, labels, strict=True))
+        if not all(any(wanted) for _, wanted in rows):
+            columns.append([(not any(found), not any(wanted)) for found, wanted in rows])
+        occurring = columns
+    else:
+        occurring = [column for column in columns if any(p or w for p, w in column)]
     return {
         "accuracy": 100
         * sum(tuple(p) == tuple(w) for p, w in zip(predicted, labels, strict=True))
@@ -45,18 +51,36 @@ def test_by_hand_with_one_label_each():
 def test_by_hand_with_several_labels():
     predicted = np.array([[1, 1, 0], [0, 0, 0], [0, 1, 1]])
     labels = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]])
-    # 3 hits, 4 predicted, 3 wanted; F1 of the classes: 1, 2/3, 1.
-    scores = classification_scores(predicted, labels)
-    assert scores == pytest.approx({"accuracy": 200 / 3, "micro_f1": 600 / 7, "macro_f1": 800 / 9})
+    # 3 hits and that of "none", 5 predicted, 4 wanted; F1 of the classes: 1, 2/3, 1, 1.
+    scores = classification_scores(predicted, labels, multi_label=True)
+    wanted = {"accuracy": 200 / 3, "micro_f1": 800 / 9, "macro_f1": 1100 / 12}
+    assert scores == pytest.approx(wanted)
+    # Where every document has a label, "none" is no class, whatever is predicted.
+    scores = classification_scores(predicted[[0, 1, 2]], labels[[0, 0, 2]], multi_label=True)
+    assert scores == pytest.approx(
+        {"accuracy": 100 / 3, "micro_f1": 600 / 8, "macro_f1": 100 * (2 / 3 + 2 / 3 + 1) / 3}
+    )
 
 
+@pytest.mark.parametrize(("classes", "macro"), [(1, (18 / 19) / 2), (10, (18 / 19) / 11)])
+def test_documents_without_a_label_have_a_class_as_in_lexglue(classes, macro):
+    """One of ten documents has a label and nothing is predicted: nine are right in having none."""
+    nothing = np.zeros((10, classes), bool)
+    labels = nothing.copy()
+    labels[3, 0] = True
+    scores = classification_scores(nothing, labels, multi_label=True)
+    assert scores == pytest.approx({"accuracy": 90, "micro_f1": 90, "macro_f1": 100 * macro})
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_as_precision_and_recall_say(seed):
+def test_as_precision_and_recall_say(seed, multi_label):
     rng = np.random.default_rng(seed)
     shape = rng.integers(1, 8, 2)
     share = rng.random()
     predicted, labels = rng.random((2, *shape)) < share
-    assert classification_scores(predicted, labels) == pytest.approx(slow_scores(predicted, labels))
+    scores = classification_scores(predicted, labels, multi_label=multi_label)
+    assert scores == pytest.approx(slow_scores(predicted, labels, multi_label))
 
 
 def test_classes_that_never_occur_do_not_count():

@@ -72,6 +72,14 @@ def test_renamed_keys(write):
     assert list(read_json_lines(path, **keys)) == [Document('{"n": 1}', "t", "s", "q")]
 
 
+def test_a_document_may_be_a_list_of_paragraphs(write):
+    """As the cases of LexGLUE."""
+    path = write('{"text": ["1. The facts.", "2. The law."], "labels": [4]}')
+    keys = {"document_key": "text|document", "label_key": "labels", "require_summary": False}
+    (document,) = read_json_lines(path, **keys)
+    assert (document.document, document.label) == ("1. The facts.\n2. The law.", (4,))
+
+
 @pytest.mark.parametrize("summary", ["", ', "summary": null', ', "summary": " "'])
 def test_summaries_may_be_optional(write, summary):
     path = write('{"document": "t"' + summary + "}")
@@ -111,6 +119,7 @@ def test_a_ten_megabyte_line(write):
             'no key "document"; did you mean "documents"? known: documents, summary',
         ),
         ('{"document": "x"}', 'no key "summary"; known: document; name another with --summary_key'),
+        ('{"document": ["x", 3], "summary": "s"}', '"document" must be a string, got list'),
         ('{"document": 3, "summary": "s"}', '"document" must be a string, got int'),
         ('{"document": "x", "summary": null}', '"summary" must be a string, got NoneType'),
         ('{"document": "x", "summary": "s", "query": 1}', '"query" must be a string, got int'),

@@ -111,10 +111,12 @@ class Classification(Objective):
         loss_sum, weight = class_cross_entropy(logits, labels)
         predicted = self._predicted(logits)
         wanted = _one_hot(labels, self.classes)
-        constant = majority(wanted, multi_label=self.classes.multi_label)
-        scores = classification_scores(predicted, wanted)
+        multi_label = self.classes.multi_label
+        constant = majority(wanted, multi_label=multi_label)
+        scores = classification_scores(predicted, wanted, multi_label=multi_label)
         scores |= {"negative_loss": -float(loss_sum / weight)}
-        for name, value in classification_scores(constant, wanted).items():
+        baseline = classification_scores(constant, wanted, multi_label=multi_label)
+        for name, value in baseline.items():
             scores[MAJORITY + name] = value
         return Evaluation(scores, self._rows(logits, predicted, wanted))
 

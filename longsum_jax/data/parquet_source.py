@@ -1,0 +1,56 @@
+"""Documents of parquet files, as the Hugging Face Hub keeps data sets."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from longsum_jax.data.records import check_fields, to_document
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document, find_files
+
+_ROWS = 256  # that are in memory at a time
+
+
+def documents(task: Task, split: str) -> Iterator[Document]:
+    """Yields the documents of all files of a split, file by file in sorted order.
+
+    The default id of a row is "<file stem>:<row>".
+
+    Args:
+        task: its source is "parquet:GLOB".
+        split: a key of ``task.splits``.
+
+    Raises:
+        InputError: pyarrow is not installed, a file is missing or damaged, or it lacks a field.
+    """
+    pattern = task.source.removeprefix("parquet:").replace("{split}", task.source_split(split))
+    for path in find_files(pattern):
+        for number, record in enumerate(_records(task, path)):
+            document = to_document(task, record)
+            yield document._replace(id=document.id or f"{Path(path).stem}:{number}")
+
+
+def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of one file, reading only the columns that the task names."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            f'parquet files need {error.name}: pip install "longsum_jax[data]", or read JSON lines '
+            "(source=json:...)"
+        ) from error
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            check_fields(task, names)
+            texts = re.split(r"[+|]", task.document_key)
+            wanted = {*texts, task.summary_key, task.query_key, task.id_key, task.label_key}
+            columns = [name for name in names if name in wanted]
+            for batch in file.iter_batches(_ROWS, columns=columns):
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be read as parquet ({reason}); copy it again") from None

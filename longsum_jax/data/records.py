@@ -1,0 +1,90 @@
+"""Records with named fields, from TensorFlow Datasets or parquet, as documents."""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.documents import Document, Label
+
+
+def to_document(task: Task, record: Mapping[str, Any]) -> Document:
+    """Returns the document of a record; its id is "" where the record has none.
+
+    Args:
+        task: its keys name the fields.
+        record: texts as str or bytes, numbers, and lists or arrays of these.
+
+    Raises:
+        InputError: fields joined by "+" that have different lengths, or a label that is none.
+    """
+    return Document(
+        id=_text(record, task.id_key),
+        document=_text(record, _first_present(task.document_key, record)),
+        summary=_text(record, task.summary_key) if task.needs_summary else None,
+        query=_text(record, task.query_key) or None,
+        label=_label(record, task.label_key) if task.objective == "classify" else None,
+    )
+
+
+def check_fields(task: Task, fields: Iterable[str]) -> None:
+    """Raises InputError unless ``fields`` hold all that the task names."""
+    known = set(fields)
+    document_key = _first_present(task.document_key, known)
+    keys = [task.id_key, task.query_key, *document_key.split("+")]
+    if task.needs_summary:
+        keys.append(task.summary_key)
+    if task.objective == "classify":
+        keys.append(task.label_key)
+    for key in keys:
+        if key and key not in known:
+            raise InputError(
+                f'task "{task.name}": {task.source} has no field "{key}"; '
+                f"{did_you_mean(key, sorted(known))}"
+            )
+
+
+def _first_present(keys: str, fields: Container[str]) -> str:
+    """Returns the first of the keys "a|b" that is among the fields, or all of them."""
+    return next((key for key in keys.split("|") if key in fields), keys)
+
+
+def _text(record: Mapping[str, Any], key: str | None) -> str:
+    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b")."""
+    if not key:
+        return ""
+    columns = [_lines(record[name]) for name in key.split("+")]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise InputError(f'the lists of the fields "{key}" have {lengths} items; name one of them')
+    lines = [": ".join(items) for items in zip(*columns, strict=True)]
+    return "\n".join(lines)
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, list | np.ndarray):
+        return [line for item in value for line in _lines(item)]
+    return [value.decode("utf-8") if isinstance(value, bytes) else str(value)]
+
+
+def _label(record: Mapping[str, Any], key: str) -> Label:
+    """Returns a field as label: numbers from 0 on or names, a tuple where it is a list."""
+    value = record[key]
+    if isinstance(value, list | np.ndarray) and np.ndim(value):
+        return tuple(_single_label(item, key) for item in value)
+    return _single_label(value, key)
+
+
+def _single_label(value: Any, key: str) -> int | str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    raise InputError(
+        f'the field "{key}" holds {value!r}, which is no label; give names or numbers from 0 on '
+        "(the test splits of some data sets have none)"
+    )

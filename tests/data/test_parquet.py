@@ -1,0 +1,82 @@
+"""Parquet files as the Hugging Face Hub has them: LexGLUE's lists, one label or several."""
+
+import sys
+
+import pytest
+
+from longsum_jax.data.labels import collect_labels
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import get_task
+from longsum_jax.errors import InputError
+
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def write(path, **columns):
+    from pyarrow.parquet import write_table
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(pyarrow.table(columns), path)
+
+
+def test_cases_with_several_labels_or_none(tmp_path):
+    paragraphs = [["1. The facts.", "2. The law."], ["1. Né."], ["1. x"]]
+    for part, rows in enumerate((slice(0, 2), slice(2, 3))):
+        path = tmp_path / "ecthr_a" / f"train-{part:05}-of-00002.parquet"
+        write(path, text=paragraphs[rows], labels=[[4, 9], [], [0]][rows])
+    task = get_task("ecthr_a", source=f"parquet:{tmp_path}/ecthr_a/{{split}}-*.parquet")
+    assert [tuple(document) for document in documents(task, "train")] == [
+        ("train-00000-of-00002:0", "1. The facts.\n2. The law.", None, None, (4, 9)),
+        ("train-00000-of-00002:1", "1. Né.", None, None, ()),
+        ("train-00001-of-00002:0", "1. x", None, None, (0,)),
+    ]
+    task = collect_labels(task, "train")
+    assert (len(task.labels), task.multi_label) == (10, True)
+
+
+def test_one_label_and_a_summary(tmp_path):
+    path = tmp_path / "test.parquet"
+    write(path, text=["a", "b"], label=[12, 3], summary=["x", "y"], id=[7, 8], more=[1.0, 2.0])
+    labeled = get_task("scotus", source=f"parquet:{path}", id_key="id")
+    assert [(d.id, d.label) for d in documents(labeled, "test")] == [("7", 12), ("8", 3)]
+    own = get_task("labels", source=f"parquet:{path}")
+    assert [d.document for d in documents(own, "test")] == ["a", "b"]
+    summaries = get_task("multinews", source=f"parquet:{path}", document_key="text")
+    assert [(d.summary, d.label) for d in documents(summaries, "test")] == [
+        ("x", None),
+        ("y", None),
+    ]
+
+
+def test_a_share_of_one_file_is_held_out(tmp_path):
+    write(tmp_path / "rows.parquet", text=[f"{i}" for i in range(20)], label=[0, 1] * 10)
+    task = get_task("labels", source=f"parquet:{tmp_path}/rows.parquet", id_key=None, held_out=0.3)
+    train, test = ({d.document for d in documents(task, split)} for split in ("train", "test"))
+    assert train | test == {f"{i}" for i in range(20)}
+    assert not train & test
+    assert 0 < len(test) < 14
+
+
+def test_files_that_do_not_fit(tmp_path):
+    path = tmp_path / "train.parquet"
+
+    def read(**columns):
+        write(path, **columns)
+        return list(documents(get_task("scotus", source=f"parquet:{path}"), "train"))
+
+    with pytest.raises(InputError, match=r'has no field "label"; did you mean "labels"\?'):
+        read(text=["a"], labels=[1])
+    with pytest.raises(InputError, match='field "label" holds -1, which is no label'):
+        read(text=["a"], label=[-1])
+    path.write_bytes(b"PAR1 cut short")
+    with pytest.raises(InputError, match=r"train\.parquet: cannot be read as parquet \(.*copy it"):
+        list(documents(get_task("scotus", source=f"parquet:{path}"), "train"))
+    with pytest.raises(InputError, match="no file matches the pattern"):
+        list(documents(get_task("scotus"), "train"))
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", text=["a"], label=[0])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r'need pyarrow: pip install "longsum_jax\[data\]"'):
+        list(documents(get_task("scotus", source=f"parquet:{tmp_path}/a.parquet"), "train"))
