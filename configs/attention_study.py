@@ -13,14 +13,16 @@ number of source tokens: up to 1,024 keys become fewer in proportion, beyond the
 JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file of which a tenth
 is held out.
 
-The paper fine-tunes BART large: `model=DIR` starts from a checkpoint; parameters that an attention
-adds are drawn anew. Without it a small PEGASUS starts from nothing, with a tokenizer trained on the
+The paper fine-tunes BART large: `model=DIR` starts from a checkpoint, with the optimizer, the
+batches and the generation of configs/hepos.py; parameters that an attention adds are drawn anew.
+Without it a small PEGASUS starts from nothing, with a tokenizer trained on the
 data. (It normalises before each part. A small BART, which normalises after, learnt to ignore its
 source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens nearly the same
 state.) docs/results has the measurements. `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.hepos import set_published_recipe
 
 from longsum_jax.errors import InputError
 
@@ -34,16 +36,9 @@ def get_config(
 ):
     if not length.isdecimal() or int(length) < 64 or int(length) % 64:
         raise InputError(f"length is {length}; give a multiple of 64")
-    task = own_data("summaries", data, max_source_length=int(length), max_target_length=128)
-    config = checkpoint(model, task) if model else small(task)
-    config.data.batch_size = 8
-    config.optimizer.update(
-        learning_rate=1e-4 if model else 3e-3, schedule="constant", warmup_steps=50, clip_norm=1.0
-    )
-    config.training.update(steps=1000, log_every=10, eval_every=0, checkpoint_every=100)
-    config.evaluation.update(
-        examples=50, batch_size=25, max_new_tokens=128, no_repeat_ngram_size=3, stemmer=True
-    )
+    config = fine_tuned(model, data, int(length)) if model else small(data, int(length))
+    config.training.update(log_every=10, eval_every=0, checkpoint_every=100)
+    config.evaluation.update(examples=50, batch_size=25)
     if mode == "tiny":
         config = shrink(config)
     config.model.update(
@@ -52,8 +47,18 @@ def get_config(
     return config
 
 
-def small(task):
-    """Returns the config of a model of 1.5M parameters."""
+def fine_tuned(model, data, length):
+    """Returns the config of a checkpoint with the paper's recipe."""
+    task = own_data("summaries", data, max_source_length=length, max_target_length=1024)
+    config = checkpoint(model, task)
+    set_published_recipe(config)
+    config.evaluation.max_new_tokens = min(1000, config.task.max_target_length)
+    return config
+
+
+def small(data, length):
+    """Returns the config of a model of 1.5M parameters, which trains from nothing."""
+    task = own_data("summaries", data, max_source_length=length, max_target_length=128)
     sizes = {
         "d_model": 128,
         "encoder_layers": 2,
@@ -62,7 +67,7 @@ def small(task):
         "decoder_ffn_dim": 512,
     }
     positions = max(task["max_source_length"], task["max_target_length"])
-    return base(
+    config = base(
         "pegasus",
         "small",
         task,
@@ -71,6 +76,11 @@ def small(task):
         init_std=0.05,
         **sizes,
     )
+    config.data.batch_size = 8
+    config.optimizer.update(learning_rate=3e-3, schedule="constant", warmup_steps=50, clip_norm=1.0)
+    config.training.steps = 1000
+    config.evaluation.update(max_new_tokens=128, no_repeat_ngram_size=3, stemmer=True)
+    return config
 
 
 def equal_cost(length):

@@ -21,7 +21,7 @@ macro F1 77.1 at the last. The best checkpoint was chosen on these 2,000 reviews
 after step 300.
 """
 
-from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import base, buckets, checkpoint, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")
@@ -36,7 +36,8 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
         # and [CLS].
         config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
         config.tokenizer.extra_ids = 2
-    config.data.update(batch_size=16, source_lengths=buckets(config.task.max_source_length))
+    lengths = buckets(config.task.max_source_length, shortest=64)
+    config.data.update(batch_size=16, source_lengths=lengths)
     config.optimizer.update(
         learning_rate=5e-5 if model else 3e-4, schedule="constant", warmup_steps=100
     )
@@ -45,8 +46,3 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
     )
     config.evaluation.update(examples=1000, batch_size=32)
     return shrink(config) if mode == "tiny" else config
-
-
-def buckets(longest):
-    """Returns the padded lengths; most documents are shorter than the longest."""
-    return tuple(sorted({length for length in (64, 128, 256, 512) if length < longest} | {longest}))

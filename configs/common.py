@@ -17,6 +17,7 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
+HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
@@ -72,6 +73,21 @@ def _config_dict(sections: dict[str, Any]) -> ConfigDict:
     # A ConfigDict would refuse training.eval_every="epoch" in place of a number; types are checked
     # when the run's config is built.
     return ConfigDict(default_sections() | sections, type_safe=False)
+
+
+def set_dropout(config: ConfigDict, rate: float) -> None:
+    """Sets the dropout rate of the hidden states, whatever its name in the model's family."""
+    (name,) = HIDDEN_DROPOUTS.intersection(config.model.keys())
+    config.model[name] = rate
+
+
+def buckets(longest: int, shortest: int = 1024) -> tuple[int, ...]:
+    """Returns the padded lengths of sources: ``shortest``, its doubles, and ``longest``."""
+    lengths = [longest]
+    while shortest < longest:
+        lengths.append(shortest)
+        shortest *= 2
+    return tuple(sorted(lengths))
 
 
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:

@@ -1,54 +1,83 @@
 """Fine-tuning of a pre-trained LOCOST on a summarisation data set (Le Bronnec et al., EACL 2024,
-section 4.2).
+section 5.3).
 
     python -m longsum_jax.train --config=configs/locost_finetune.py:govreport \
         --workdir=runs/govreport --config.init_from=locost-base
 
 Published configuration: constant learning rate 5e-4, AdamW without weight decay, gradient norm
 clipped at 1, dropout 0.1, batches of 128, 60 epochs (100 for whole books), evaluated after each,
-best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Targets have up to 1,024 tokens for GovReport
-and whole books, 512 elsewhere.
+best checkpoint by the mean of ROUGE-1, -2 and -Lsum. Sources have up to 4,096 tokens for arXiv and
+PubMed, 8,192 for chapters, 16,384 for GovReport and SummScreenFD, 1,024 to 32,768 for whole books;
+targets up to 1,024 for GovReport and whole books, 512 elsewhere. Data sets that the paper does not
+have and your own get 4,096.
 
 One mode per data set, and `json` for files of your own
 (config.task.source='json:reports/{split}.jsonl'). A mode names its TensorFlow Datasets builder;
-config.task.source replaces it. Training stops after `steps` or `epochs`, whichever comes first.
-`tiny` runs in seconds on a CPU.
+config.task.source replaces it. `length=8192` is another longest source, from which the buckets and
+the number of documents that go through together follow. `booksum_book` trains on as much of a book
+and is evaluated on all of it (figure 5: length=1024, 2048, and so on to 32768). Training stops
+after `steps` or `epochs`, whichever comes first. `tiny` runs in seconds on a CPU.
 """
 
-from longsum_jax.configs.common import base, shrink, task_section
+from longsum_jax.configs.common import base, buckets, shrink, task_section
 
-MODES = (
-    "govreport",
-    "arxiv",
-    "pubmed",
-    "summscreenfd",
-    "booksum_chapter",
-    "booksum_book",
-    "qmsum",
-    "multinews",
-    "mediasum",
-    "bigpatent",
-    "json",
-    "tiny",
-)
+from longsum_jax.errors import InputError
+
+ARGUMENTS = ("length",)
+# Mode -> tokens of the longest source.
+LENGTHS = {
+    "govreport": 16384,
+    "arxiv": 4096,
+    "pubmed": 4096,
+    "summscreenfd": 16384,
+    "booksum_chapter": 8192,
+    "booksum_book": 32768,
+    "qmsum": 4096,
+    "multinews": 4096,
+    "mediasum": 4096,
+    "bigpatent": 4096,
+}
+LENGTHS |= {"json": 4096, "tiny": 4096}
+MODES = tuple(LENGTHS)
+BATCH = 128
+TOKENS_AT_ONCE = 32768  # of the sources that go through together
 
 
-def get_config(mode):
+def get_config(mode, length=""):
     task = "govreport" if mode in ("json", "tiny") else mode
     config = base(
         "locost", "base", task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True
     )
     if mode == "json":
         config.task.source = "json:data/{split}.jsonl"
-    config.data.update(
-        reader="memory", shuffle="all", batch_size=128, epochs=100 if mode == "booksum_book" else 60
-    )
-    config.data.source_lengths = (1024, 2048, 4096)
+    config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=60)
     config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
-    config.training.update(
-        steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500, accumulation=16
-    )
+    config.training.update(steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500)
     config.evaluation.update(examples=500, batch_size=16, max_new_tokens=512)
     if config.task.name in ("govreport", "booksum_book"):
         config.evaluation.max_new_tokens = 1024
+    set_source_length(config, length or LENGTHS[mode])
+    if mode == "booksum_book":
+        config.data.epochs = 100
+        config.evaluation.update(max_source_length=0, batch_size=1)
     return shrink(config) if mode == "tiny" else config
+
+
+def set_source_length(config, length):
+    """Sets the longest source, its buckets, and how many documents go through together.
+
+    Args:
+        length: in tokens, a number or text.
+
+    Raises:
+        InputError: no number of tokens.
+    """
+    if not str(length).isdecimal() or int(length) < 2:
+        raise InputError(f"length is {length}; give a number of tokens, 4096 for example")
+    length = int(length)
+    rows = max(1, min(TOKENS_AT_ONCE // length, BATCH))
+    while BATCH % rows:
+        rows -= 1
+    config.task.max_source_length = length
+    config.data.source_lengths = buckets(length)
+    config.training.accumulation = BATCH // rows

@@ -1,6 +1,7 @@
 """Every file of configs/ in every mode; the tiny ones train."""
 
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import check_run, initial_params, prepare
 from longsum_jax.inference.loading import load
+from longsum_jax.models.registry import model_config
 from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.optimizers import make_optimizer
 
@@ -120,6 +122,8 @@ def smaller(path, mode):
     overrides = [
         f"model.{key}={value}" for key, value in SMALL_MODELS[config["model"]["family"]].items()
     ]
+    # More parts than the 16 rows of SMALL would be empty.
+    overrides.append(f"training.accumulation={min(config['training']['accumulation'], 16)}")
     if "segments" not in config["task"]:
         return overrides
     memory = [
@@ -224,6 +228,182 @@ def test_global_tokens_may_be_trained_alone(name):
     ]
     with pytest.raises(InputError, match='train "global" is unknown; did you mean "globals"'):
         read_config(f"{path}:arxiv,train=global", {})
+
+
+# The papers' hyper-parameters
+
+
+def run_of(spec, **overrides):
+    name, _, rest = spec.partition(":")
+    return run_config(read_config(f"{CONFIGS / name}.py:{rest}", overrides))
+
+
+@pytest.mark.parametrize(
+    ("mode", "documents", "epochs", "rate"),
+    [
+        ("imdb", 25_000, 3, 2e-5),
+        ("arxiv", 28_388, 3, 5e-5),
+        ("patent", 25_000, 3, 2e-5),
+        ("scotus", 5_000, 7, 1e-4),
+        ("ecthr_a", 9_000, 5, 1e-4),
+        ("ecthr_b", 9_000, 5, 1e-4),
+    ],
+)
+def test_lsg_classification_is_table_9(mode, documents, epochs, rate):
+    run = run_of(f"lsg_classify:{mode}")
+    optimizer = run.optimizer
+    assert (run.data.batch_size, run.data.epochs) == (32, epochs)
+    assert (optimizer.learning_rate, optimizer.schedule) == (rate, "linear")
+    assert (optimizer.warmup_steps, optimizer.weight_decay) == (0, 0.0)
+    assert run.training.steps == optimizer.total_steps == epochs * documents // 32
+    assert run.model.hidden_dropout_prob == 0.1
+    assert run.task.max_source_length == max(run.data.source_lengths) == 4096
+    assert run.task.source.startswith("tfds:imdb_reviews" if mode == "imdb" else "parquet:")
+    assert run.task.label_key == ("labels" if mode.startswith("ecthr") else "label")
+    lsg = run.model
+    assert (lsg.block_size, lsg.sparse_block_size, lsg.sparsity_factor) == (128, 128, 4)
+
+
+def test_lsg_classification_reads_files_of_ones_own():
+    task = run_of("lsg_classify:ecthr_a,data=cases/{split}.parquet").task
+    assert (task.source, task.label_key) == ("parquet:cases/{split}.parquet", "labels")
+    task = run_of("lsg_classify:ecthr_a,data=cases.jsonl").task
+    assert (task.source, task.held_out, task.label_key) == ("json:cases.jsonl", 0.1, "label")
+
+
+@pytest.mark.parametrize(
+    ("mode", "documents", "epochs", "longest"),
+    [
+        ("arxiv", 203_037, 6, 320),
+        ("pubmed", 119_924, 8, 512),
+        ("multinews", 44_972, 12, 320),
+        ("mediasum", 443_596, 6, 128),
+    ],
+)
+def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, small_bart):
+    run, long_run = (
+        run_of(f"lsg_summarize:{mode}"),
+        run_of(f"lsg_summarize:{mode},model={small_bart}"),
+    )
+    for found, passes in ((run, epochs), (long_run, 1)):
+        steps, optimizer = passes * documents // 32, found.optimizer
+        assert (found.data.batch_size, found.data.epochs) == (32, passes)
+        assert (optimizer.learning_rate, optimizer.schedule) == (8e-5, "linear")
+        assert (optimizer.warmup_steps, optimizer.total_steps) == (steps // 10, steps)
+        assert found.training.steps == steps
+        assert found.model.dropout == 0.1
+        wanted = {"num_beams": 5, "length_penalty": 2.0, "max_new_tokens": longest}
+        assert found.evaluation.generation() == wanted | {"no_repeat_ngram_size": 0}
+        assert found.evaluation.stemmer
+    assert run.task.max_source_length == run.model.max_source_length == 4096
+    assert long_run.task.max_source_length == 16384
+
+
+@pytest.fixture(scope="module")
+def small_bart(tmp_path_factory):
+    """A training workdir of a small BART with positions for 16,384 tokens."""
+    values = {"family": "bart", "vocab_size": 300, "max_position_embeddings": 16384, "dropout": 0.0}
+    family, config = model_config(values | SMALL_MODELS["bart"])
+    directory = tmp_path_factory.mktemp("bart") / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(family.config_json(config)))
+    return directory.parent
+
+
+@pytest.mark.parametrize("config", ["finetune", "classify", "hepos"])
+def test_lsg_by_a_config_alone_has_the_published_defaults(config):
+    lsg = run_of(config, **{"model.encoder_attention": "lsg"}).model
+    assert (lsg.block_size, lsg.sparse_block_size, lsg.num_global_tokens) == (128, 128, 1)
+
+
+def test_lsg_replaces_the_attention_of_a_checkpoint(small_bart):
+    overrides = {"model.encoder_attention": "lsg"}
+    lsg = run_of(f"finetune:model={small_bart}", **overrides).model
+    assert (lsg.block_size, lsg.num_global_tokens) == (128, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "target", "epochs"),
+    [
+        ("arxiv", 4096, 512, 60),
+        ("pubmed", 4096, 512, 60),
+        ("booksum_chapter", 8192, 512, 60),
+        ("govreport", 16384, 1024, 60),
+        ("summscreenfd", 16384, 512, 60),
+        ("booksum_book", 32768, 1024, 100),
+        ("booksum_book,length=1024", 1024, 1024, 100),
+        ("booksum_book,length=2048", 2048, 1024, 100),
+    ],
+)
+def test_locost_reads_what_the_paper_reads(mode, source, target, epochs):
+    run = run_of(f"locost_finetune:{mode}")
+    assert (run.task.max_source_length, run.task.max_target_length) == (source, target)
+    assert run.evaluation.max_new_tokens == target
+    lengths = run.data.source_lengths
+    assert (lengths[0], lengths[-1]) == (1024, source)
+    assert all(longer == 2 * length for length, longer in itertools.pairwise(lengths))
+    assert (run.data.batch_size, run.data.epochs) == (128, epochs)
+    assert (run.optimizer.learning_rate, run.optimizer.schedule) == (5e-4, "constant")
+    assert run.model.dropout_rate == 0.1
+    # Whole books are read in evaluation whatever the model was trained on (figure 5).
+    assert run.evaluation.max_source_length == (0 if mode.startswith("booksum_book") else None)
+
+
+def test_a_length_for_locost_that_is_none():
+    with pytest.raises(InputError, match="length is 8K; give a number of tokens, 4096 for example"):
+        run_of("locost_finetune:govreport,length=8K")
+    assert run_of("locost_finetune:json,length=3000").data.source_lengths == (1024, 2048, 3000)
+
+
+HEPOS_ROWS = [
+    ("lsh", "hepos", 7168),
+    ("sinkhorn", "hepos", 10240),
+    ("stride", "full", 4096),
+    ("linformer", "full", 3072),
+    ("lsh", "full", 4096),
+    ("sinkhorn", "full", 5120),
+]
+
+
+@pytest.mark.parametrize(("encoder", "cross", "length"), HEPOS_ROWS)
+def test_hepos_is_table_4(encoder, cross, length):
+    run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
+    check_run(run)
+    assert encoder in run.model.encoder_attention
+    assert (run.model.cross_attention, run.model.hepos_stride) == (cross, 4)
+    assert run.task.max_source_length == run.model.max_source_length == length
+    if encoder == "stride":
+        assert (run.model.attention_window, run.model.attention_stride) == ((256,), length // 128)
+    rates = (run.model.dropout, run.model.attention_dropout)
+    assert (*rates, run.task.max_target_length) == (0.1, 0.1, 1024)
+    optimizer = run.optimizer
+    assert (optimizer.name, optimizer.learning_rate) == ("adafactor", 1e-4)
+    assert (optimizer.schedule, optimizer.warmup_steps) == ("linear", 10_000)
+    assert run.training.steps == optimizer.total_steps == 20_000
+    assert (optimizer.clip_norm, optimizer.weight_decay) == (0.1, 0.01)
+    assert (run.data.batch_size, run.loss.label_smoothing) == (64, 0.1)
+
+
+def test_hepos_has_no_other_rows():
+    problem = "encoder=stride,cross=hepos is no row of table 4; there are lsh,hepos; sinkhorn,hepos"
+    with pytest.raises(InputError, match=problem):
+        run_of("hepos:encoder=stride,cross=hepos")
+
+
+def test_the_attention_study_trains_a_checkpoint_as_the_paper_does(small_bart):
+    run, paper = run_of(f"attention_study:model={small_bart}"), run_of("hepos:govreport")
+    assert (run.optimizer, run.loss) == (paper.optimizer, paper.loss)
+    assert run.data.batch_size == 64
+    assert run.training.steps == 20_000
+    assert run.evaluation.generation() == paper.evaluation.generation()
+
+
+@pytest.mark.parametrize("config", ["hepos", "awesome"])
+def test_the_best_checkpoint_is_chosen_with_the_options_that_are_reported(config):
+    evaluation = run_of(config).evaluation
+    wanted = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+    assert wanted.items() <= evaluation.generation().items()
+    assert evaluation.stemmer
 
 
 # Configs that take a checkpoint and data

@@ -199,9 +199,10 @@ def _json_fields(objective: str) -> dict[str, Any]:
     }
 
 
-# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, 4096-token sources in
-# fine-tuning, targets of 1024 tokens for GovReport and BookSum-Book; 512 elsewhere is what its
-# published code generates. The data sets that the paper does not use get the same 4096 -> 512.
+# Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, targets of 1024 tokens for
+# GovReport and BookSum-Book; 512 elsewhere is what its published code generates. Sources have 4096
+# tokens, what that code sets and the paper's shortest; configs/locost_finetune.py has the longer
+# ones.
 # Field names and splits are those of tensorflow-datasets 4.9.
 _TASKS = (
     Task(

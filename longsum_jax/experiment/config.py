@@ -105,6 +105,8 @@ class EvaluationOptions:
         examples: number of documents, 0 for no evaluation.
         batch_size: documents (pieces of documents, for masked language models) that go through the
             model together.
+        max_source_length: tokens that are read of a document to summarize; None for as many as in
+            training, 0 for all.
         stemmer: of ROUGE.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: of the masks of masked language models, and of sampling.
@@ -116,6 +118,7 @@ class EvaluationOptions:
     split: str = "validation"
     examples: int = 0
     batch_size: int = 8
+    max_source_length: int | None = None
     stemmer: bool = False
     metrics: tuple[str, ...] = ("rouge",)
     seed: int = 0
@@ -133,6 +136,11 @@ class EvaluationOptions:
     forced_bos_token_id: int | None = None
 
     def __post_init__(self) -> None:
+        if self.max_source_length is not None and self.max_source_length < 0:
+            raise InputError(
+                f"config.evaluation.max_source_length: {self.max_source_length} is below 0; give "
+                "a number of tokens, or 0 for whole documents"
+            )
         # The start model's values of the others are not known here; its ids do not matter.
         options = {"max_new_tokens": sys.maxsize, "decoder_start_token_id": 0} | self.generation()
         try:

@@ -1,4 +1,4 @@
-"""The gated bidirectional state-space layer of LOCOST (section 3.2), as in its published code."""
+"""The gated bidirectional state-space layer of LOCOST (section 4.2), as in its published code."""
 
 import math
 from typing import Any, Literal
@@ -44,7 +44,7 @@ class S4D(nn.Module):
         bidirectional: False for the causal layer.
         gating: False leaves q_proj out.
         shared_dynamics: both directions share A, B and dt (published code); else each has its own
-            (paper, section 3.1).
+            (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.

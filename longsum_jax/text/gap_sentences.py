@@ -1,7 +1,7 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
 The target is the sentences of a document with the highest ROUGE-1 against its other sentences. The
-source is the remaining text (LOCOST, section 4.1 and equation 4), or the text with a mask token in
+source is the remaining text (LOCOST, section 5.2 and equation 4), or the text with a mask token in
 place of each target sentence (PEGASUS, section 3.1).
 """
 

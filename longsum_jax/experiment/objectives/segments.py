@@ -65,8 +65,9 @@ class SegmentSummarization(Summarization):
         return {"segments": shape}
 
     @property
-    def max_read_tokens(self) -> None:
-        """None: evaluation reads all of every document."""
+    def max_read_tokens(self) -> int | None:
+        """Tokens of a document that evaluation reads; by default None, all of it."""
+        return self.setup.run.evaluation.max_source_length or None
 
     def loss_fn(self) -> SegmentedLoss:
         """Returns the loss of ``segment_loss_fn``."""

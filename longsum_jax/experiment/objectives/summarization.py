@@ -98,7 +98,10 @@ class Summarization(Objective):
     @property
     def max_read_tokens(self) -> int | None:
         """Tokens of a document that evaluation reads; None for all."""
-        return self.setup.task.max_source_length
+        wanted = self.setup.run.evaluation.max_source_length
+        if wanted is None:
+            return self.setup.task.max_source_length
+        return wanted or None
 
     def evaluate(self, params: Params) -> Evaluation:
         """Scores generated summaries and the baselines by all metrics; also counts lengths.

@@ -83,7 +83,7 @@ def test_several_labels(params_of, experiment, write_rows):
     assert (out.weight, out.metrics["right_documents"]) == (3, ((p >= 0.5) == wanted).all(-1).sum())
 
     scores, rows = experiment.objective.evaluate(params)
-    found = classification_scores(p >= 0.5, wanted)
+    found = classification_scores(p >= 0.5, wanted, multi_label=True)
     assert {name: scores[name] for name in found} == pytest.approx(found)
     assert [row["label"] for row in rows] == [["x"], [], ["x", "y", "z"]]
     np.testing.assert_allclose([list(row["scores"].values()) for row in rows], p, atol=1e-5)
