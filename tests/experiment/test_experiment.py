@@ -363,9 +363,18 @@ def test_evaluation_generates_with_the_options_of_the_config(config, tmp_path, m
     assert {name: read_options[name] for name in wanted} == wanted
 
 
+@pytest.mark.parametrize(("wanted", "tokens"), [(None, 64), (0, None), (128, 128)])
+def test_evaluation_may_read_more_than_training(config, tmp_path, wanted, tokens):
+    config = changed(config, "evaluation", max_source_length=wanted)
+    config = changed(config, "task", max_source_length=64)
+    experiment = experiment_of(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
+    assert experiment.objective.max_read_tokens == tokens
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        ({"max_source_length": -1}, "config.evaluation.max_source_length: -1 is below 0; give a"),
         ({"num_beams": 0}, "config.evaluation: num_beams=0 must be at least 1"),
         ({"length_penalty": float("nan")}, "config.evaluation: length_penalty=nan must be a"),
         ({"max_new_tokens": 4, "min_new_tokens": 5}, "min_new_tokens=5 must be at most"),

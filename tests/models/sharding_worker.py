@@ -25,11 +25,14 @@ from jax.sharding import PartitionSpec as P
 
 from longsum_jax.layers import decoder as decoder_module
 from longsum_jax.models.locost import LocostConfig
+from longsum_jax.models.registry import get_family
 from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm.convolution import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
 from longsum_jax.training.mesh import MeshOptions, activate, create_sharded, make_mesh, put_batch
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.state import create_state, plan_state, shardings_of
 
 SPECS = {"batch": P("batch"), "channels": P(None, None, "batch"), "length": P(None, "batch")}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
@@ -170,6 +173,30 @@ def check_model(config, presets, length):
     return report
 
 
+def check_adafactor(options):
+    """Parameters and second moments after two steps with made-up gradients, on a mesh and on one
+    device."""
+    family = get_family("locost")
+    init_params, axes = family.init_params(CONFIG), family.parameter_axes(CONFIG)
+    values = OptimizerOptions("adafactor", 0.01, min_dim_size_to_factor=8, scale_parameter=True)
+    optimizer = make_optimizer(values, axes)
+
+    def step(state):
+        gradients = jax.tree.map(lambda x: jnp.sin(37 * x) * x, state.params)
+        updates, slots = optimizer.update(gradients, state.opt_state, state.params)
+        params = jax.tree.map(jnp.add, state.params, updates)
+        return state.replace(params=params, opt_state=slots)
+
+    found = []
+    for mesh in (make_mesh(MeshOptions(batch=1), jax.devices()[:1]), make_mesh(options)):
+        rules, key = options.rules, jax.random.key(0)
+        abstract, _ = plan_state(init_params, optimizer, mesh, rules, key)
+        state = create_state(abstract, init_params, optimizer, key)
+        run = jax.jit(step, out_shardings=shardings_of(abstract))
+        found.append(jax.device_get(run(run(state))))
+    return largest_difference(*found[::-1])
+
+
 def check_decoding(cross_attention, cache_bytes):
     """A step of decoding over a source that a mesh cuts, from kept keys or from the states
     themselves."""
@@ -241,6 +268,7 @@ if __name__ == "__main__":
         f"lsg {name}": found
         for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
     }
+    report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)
     report["decoding from states"] = check_decoding("hepos", 0)
     print(json.dumps(report))

@@ -63,6 +63,10 @@ def test_whole_model_on_a_mesh_equals_one_device(report, model):
     assert found["gradient_difference"] < 1e-4
 
 
+def test_adafactor_on_a_mesh_equals_one_device(report):
+    assert report["adafactor"] < 1e-4
+
+
 @pytest.mark.parametrize("kept", ["keys", "states"])
 def test_decoding_leaves_the_source_where_it_is(report, kept):
     found = report[f"decoding from {kept}"]
