@@ -1,5 +1,6 @@
 """Documents of parquet files, as the Hugging Face Hub keeps data sets."""
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ _ROWS = 256  # that are in memory at a time
 def documents(task: Task, split: str) -> Iterator[Document]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
-    The default id of a row is "<file stem>:<row>".
+    As in JSON lines, the fields of the id and the query may be absent; the default id of a row is
+    "<file stem>:<row>".
 
     Args:
         task: its source is "parquet:GLOB".
@@ -39,13 +41,13 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
-            f'parquet files need {error.name}: pip install "longsum_jax[data]", or read JSON lines '
-            "(source=json:...)"
+            f"parquet files need {error.name}: pip install pyarrow, which is in the extra "
+            '"data", or read JSON lines (source=json:...)'
         ) from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            check_fields(task, names)
+            check_fields(dataclasses.replace(task, id_key=None, query_key=None), names)
             texts = re.split(r"[+|]", task.document_key)
             wanted = {*texts, task.summary_key, task.query_key, task.id_key, task.label_key}
             columns = [name for name in names if name in wanted]

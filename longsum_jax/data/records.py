@@ -52,8 +52,11 @@ def _first_present(keys: str, fields: Container[str]) -> str:
 
 
 def _text(record: Mapping[str, Any], key: str | None) -> str:
-    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b")."""
-    if not key:
+    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b").
+
+    A field that is absent is empty: ``check_fields`` told of those that must be there.
+    """
+    if not key or not all(name in record for name in key.split("+")):
         return ""
     columns = [_lines(record[name]) for name in key.split("+")]
     lengths = [len(column) for column in columns]
