@@ -254,7 +254,7 @@ class Model:
         queries: Sequence[str | None] | None = None,
         **options: Any,
     ) -> list[Summary]:
-        """Summarizes documents one after another, ``batch_size`` at a time.
+        """Summarizes documents, ``batch_size`` at a time: those of about the same length together.
 
         The checkpoint's own settings (``summarization``) are followed: a prefix is put before every
         document, and its options count where none are given here. With "segments" among them,
@@ -295,9 +295,13 @@ class Model:
         names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
         queries = queries or [None] * len(texts)
         requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
+        order = list(range(len(requests)))
+        if batch_size > 1:  # the longest first: should memory run out, then at once
+            order.sort(key=lambda i: -len(requests[i].text))
+        requests = [requests[i] for i in order]
         limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
         if "segments" in self.summarization:
-            return self._by_segments.summaries(
+            summaries = self._by_segments.summaries(
                 self.params,
                 requests,
                 generation,
@@ -305,13 +309,16 @@ class Model:
                 max_tokens=max_source_length,
                 **limits,
             )
-        if max_source_length is None:
-            max_source_length = max_input_length(self.config)
         else:
-            check_length(max_source_length, self.config.max_source_length, "max_source_length")
-        return self._by_documents.summaries(
-            requests, generation, max_tokens=max_source_length, **limits
-        )
+            if max_source_length is None:
+                max_source_length = max_input_length(self.config)
+            else:
+                check_length(max_source_length, self.config.max_source_length, "max_source_length")
+            summaries = self._by_documents.summaries(
+                requests, generation, max_tokens=max_source_length, **limits
+            )
+        by_place = dict(zip(order, summaries, strict=True))
+        return [by_place[i] for i in range(len(order))]
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any

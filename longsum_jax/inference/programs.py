@@ -4,7 +4,9 @@ Decoding is two programs: one encodes a document and computes its keys and value
 a single program XLA chooses one layout of the keys for both, and copies them at every token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -57,8 +59,11 @@ class Programs:
             keys: one a row to sample with, or None.
             options: of the search.
         """
-        source = self.read(variables, ids, mask, inputs)
-        return self.search(variables["params"], source, keys, batch_size=len(ids), options=options)
+        documents = (variables, ids, mask, inputs)
+        params, sizes = variables["params"], {"batch_size": len(ids), "options": options}
+        with self.search.compiling(params, self.read.eval_shape(*documents), keys, **sizes):
+            source = self.read(*documents)
+        return self.search(params, source, keys, **sizes)
 
 
 class Search:
@@ -67,6 +72,7 @@ class Search:
     def __init__(self, module: Any) -> None:
         static = ("batch_size", "options")
         self.program = jax.jit(partial(_search, module), static_argnames=static)
+        self._compiled: dict[Any, Callable[..., Generated]] = {}
 
     def __call__(
         self,
@@ -77,9 +83,55 @@ class Search:
         batch_size: int,
         options: GenerationOptions,
     ) -> Generated:
-        """Decodes ``batch_size`` documents, of which ``source`` holds what is read."""
+        """Decodes documents.
+
+        Args:
+            params: of the module.
+            source: what is read of the documents.
+            keys: one a row to sample with, or None.
+            batch_size: number of documents.
+            options: of the search.
+        """
+        arguments = (params, layer_views(params["decoder"]), source, keys)
+        sizes = {"batch_size": batch_size, "options": options}
+        compiled = self._compiled.get(_signature(arguments, sizes))
+        return compiled(*arguments) if compiled else self.program(*arguments, **sizes)
+
+    @contextmanager
+    def compiling(
+        self,
+        params: Params,
+        source: DecoderSource,
+        keys: Array | None,
+        **sizes: Any,
+    ) -> Iterator[None]:
+        """Compiles what a call will need, beside what the body of the ``with`` statement does.
+
+        Nothing happens where it is compiled already, and on accelerators and meshes, where the
+        program depends on the places of its arguments.
+
+        Args:
+            params, keys: of the call.
+            source: shapes of that of the call.
+            **sizes: ``batch_size`` and ``options`` of the call.
+        """
         layers = layer_views(params["decoder"])
-        return self.program(params, layers, source, keys, batch_size=batch_size, options=options)
+        arguments = (params, layers, source, keys)
+        signature = _signature(arguments, sizes)
+        if layers is None or signature in self._compiled:
+            yield
+            return
+        lowered = self.program.lower(*arguments, **sizes)
+        with ThreadPoolExecutor(1) as thread:
+            compiled = thread.submit(lowered.compile)
+            yield
+        self._compiled[signature] = compiled.result()
+
+
+def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
+    """Returns what tells programs of different arguments apart."""
+    leaves, tree = jax.tree.flatten(arguments)
+    return tuple((x.shape, x.dtype) for x in leaves), tree, *sizes.values()
 
 
 def layer_views(params: Params) -> tuple[Any, ...] | None:
