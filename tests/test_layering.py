@@ -41,6 +41,7 @@ OPTIONAL = (
     "ml_collections",
     "torch",
     "transformers",
+    "nltk",
     "rouge_score",
     "grain",
     "array_record",

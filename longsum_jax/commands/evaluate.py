@@ -190,10 +190,15 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
         **flags,
         "weights": model.fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
-        "generation": json.loads(json.dumps(generation)) | {"seed": args.seed},
-        **{name: metric.describe() for name, metric in metrics.items()},
+        "generation": _as_json(generation) | {"seed": args.seed},
+        **_as_json({name: metric.describe() for name, metric in metrics.items()}),
         "longsum_jax": __version__,
     }
+
+
+def _as_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values as they come back from a file."""
+    return json.loads(json.dumps(values))
 
 
 def _open(out: Path, settings: dict[str, Any]) -> Path:

@@ -17,7 +17,9 @@ class Metric(ABC):
 
     Attributes:
         Options: a frozen dataclass of the metric's options, with defaults.
-        columns: the names of its values, in the order of tables; no other metric has them.
+        columns: the names of its values, in the order of tables; no other metric has them. Where
+            they depend on options, an instance has its own.
+        reads_references, reads_sources: whether the values depend on references and documents.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Metric(ABC):
         """No options."""
 
     columns: ClassVar[tuple[str, ...]]
+    reads_references: ClassVar[bool] = True
+    reads_sources: ClassVar[bool] = True
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -44,6 +48,10 @@ class Metric(ABC):
             For each example a value of every name in ``columns``.
         """
 
+    def over_references(self, scores: Sequence[Scores]) -> Scores:
+        """Returns the scores of one example from those with each of its references: the mean."""
+        return mean_scores(scores)
+
     def corpus_values(
         self,
         scores: Sequence[Scores],
@@ -53,13 +61,20 @@ class Metric(ABC):
     ) -> Scores:
         """Returns the values of all examples together: the mean of ``scores``.
 
-        Metrics that are not means over examples, such as ratios of counts, override this.
+        Metrics that are not means over examples, such as ratios of counts, override this, and
+        ``mean_columns`` with it.
 
         Raises:
             InputError: there are no examples.
         """
         del predictions, references, sources
         return mean_scores(scores)
+
+    @property
+    def mean_columns(self) -> tuple[str, ...]:
+        """The columns whose values are means over examples; only these have intervals and tests."""
+        averaged = type(self).corpus_values is Metric.corpus_values
+        return self.columns if averaged else ()
 
     def describe(self) -> dict[str, Any]:
         """Returns what the values depend on, for reports: versions and options."""

@@ -1,5 +1,6 @@
 """Predictions with their scores, for evaluation during training and the evaluate command."""
 
+import itertools
 import json
 import os
 import statistics
@@ -17,12 +18,26 @@ Metrics = Mapping[str, Metric]  # by name
 
 
 class Pair(NamedTuple):
-    """A document and its reference summary, with a query where the summary answers one."""
+    """A document and its reference summary, with a query where the summary answers one.
+
+    Attributes:
+        id: of the document.
+        source: the document.
+        reference: the summary to compare with.
+        query: what the summary answers.
+        other_references: more summaries to compare with, for metrics of several references.
+    """
 
     id: str
     source: str
     reference: str
     query: str | None = None
+    other_references: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All summaries to compare with."""
+        return (self.reference, *self.other_references)
 
 
 class ModelSummary(Protocol):
@@ -139,14 +154,32 @@ def columns_of(metrics: Metrics) -> tuple[str, ...]:
 def example_scores(
     metrics: Metrics, predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> list[Scores]:
-    """Returns the scores of every prediction by all metrics, in one dictionary for each."""
-    references, sources = _texts(pairs)
+    """Returns the scores of every prediction by all metrics, in one dictionary for each.
+
+    Of a pair with several references, metrics that read these combine the scores with each.
+    """
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
-        found = metric.score(predictions, references, sources)
+        found = _scores_by(metric, predictions, pairs)
         for values, more in zip(scores, found, strict=True):
             values.update(more)
     return scores
+
+
+def _scores_by(metric: Metric, predictions: Sequence[str], pairs: Sequence[Pair]) -> list[Scores]:
+    if not metric.reads_references or not any(pair.other_references for pair in pairs):
+        references, sources = _texts(pairs)
+        return metric.score(predictions, references, sources)
+    rows = [
+        (prediction, reference, pair.source)
+        for prediction, pair in zip(predictions, pairs, strict=True)
+        for reference in pair.references
+    ]
+    found = iter(metric.score(*map(list, zip(*rows, strict=True))))
+    return [
+        metric.over_references(list(itertools.islice(found, len(pair.references))))
+        for pair in pairs
+    ]
 
 
 def corpus_scores(

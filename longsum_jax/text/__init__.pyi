@@ -5,7 +5,10 @@ from .gap_sentences import GapExample as GapExample
 from .gap_sentences import GapSentenceOptions as GapSentenceOptions
 from .gap_sentences import gap_sentence_example as gap_sentence_example
 from .gap_sentences import select_gap_sentences as select_gap_sentences
+from .lcs import UnionLcs as UnionLcs
+from .lcs import lcs_length as lcs_length
 from .ngrams import count_ngrams as count_ngrams
+from .ngrams import unicode_words as unicode_words
 from .ngrams import words_of as words_of
 from .oracle import greedy_oracle as greedy_oracle
 from .salient_text import SalientTextOptions as SalientTextOptions

@@ -1,8 +1,9 @@
-"""Counts the words and n-grams of ROUGE for many texts at a time."""
+"""Splits texts into the words of ROUGE, and counts n-grams of many texts at a time."""
 
 import collections
 import itertools
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,58 @@ _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
 )
 
+# How names of characters begin whose scripts put no spaces between words.
+_UNSPACED_SCRIPTS = (
+    "CJK",
+    "IDEOGRAPHIC",
+    "HIRAGANA",
+    "KATAKANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+)
+
 
 def words_of(text: str) -> list[bytes]:
     """Returns the words of ``text`` as rouge-score splits them, without stemming."""
     return text.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
+
+
+def unicode_words(text: str) -> list[str]:
+    """Returns the words of ``text`` in any script, those of ``words_of`` where the text is ASCII.
+
+    Words are runs of letters, digits and the marks on them, after case folding and compatibility
+    composition (NFKC). In scripts that put no spaces between words (Chinese, Japanese, Thai, Lao,
+    Khmer, Burmese) every letter is a word.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded).translate(_SPACED).split()
+
+
+class _Spaced(dict[int, str]):
+    """A table for str.translate, filled as characters occur: what is no part of a word is a space,
+    and spaces surround what is a word of its own."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if unicodedata.category(char)[0] not in "LMN":
+            kept = " "
+        elif unicodedata.name(char, "").startswith(_UNSPACED_SCRIPTS):
+            kept = f" {char} "
+        else:
+            kept = char
+        self[code] = kept
+        return kept
+
+
+_SPACED = _Spaced()
+
+# How texts become words, by the name that options have for it.
+TOKENIZERS: Mapping[str, Callable[[str], Sequence[Hashable]]] = {
+    "default": words_of,
+    "unicode": unicode_words,
+}
 
 
 class NgramCounts(NamedTuple):

@@ -8,6 +8,7 @@ from longsum_jax.evaluation.predictions import (
     Pair,
     PredictionsFile,
     baseline_scores,
+    example_scores,
     predict,
     summary_of,
 )
@@ -154,3 +155,17 @@ def test_predictions_that_are_a_directory(tmp_path):
         match=r"predictions\.jsonl: cannot be read \(Is a directory\); give another --out",
     ):
         PredictionsFile(tmp_path / "predictions.jsonl")
+
+
+def test_several_references_are_combined_by_the_metric():
+    pairs = [PAIRS[0]._replace(other_references=("blue fish",)), PAIRS[1]]
+    assert pairs[0].references == ("red fish", "blue fish")
+    metrics = ROUGE | {"compression": Compression()}
+    predictions = ["a blue fish", "a bird"]
+    found = example_scores(metrics, predictions, pairs)
+    assert found[0]["rouge2"] == rouge("a blue fish", "blue fish")["rouge2"]
+    assert found[0]["compression"] == 6 / 3
+    assert found[1] == example_scores(metrics, predictions, PAIRS[:2])[1]
+    means = make_metrics(["rouge"], {"rouge": {"references": "mean"}})
+    scores = [rouge("a blue fish", each)["rouge1"] for each in pairs[0].references]
+    assert example_scores(means, predictions, pairs)[0]["rouge1"] == pytest.approx(sum(scores) / 2)

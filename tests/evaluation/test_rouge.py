@@ -1,12 +1,23 @@
+import random
+from importlib import metadata
+
 import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import mean_scores
-from longsum_jax.evaluation.rouge import Rouge, corpus_rouge, describe, rouge
+from longsum_jax.evaluation.rouge import (
+    EQUALED_VERSION,
+    Rouge,
+    corpus_rouge,
+    describe,
+    rouge,
+    rouge_parts,
+)
 
 REFERENCE = "The cats were sitting on mats. Dr. Smith saw them. He left!"
+ALL_TYPES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeLsum")
 PREDICTION = "Dr. Smith saw the cat. A cat sat on the mat"
 
 
@@ -61,8 +72,113 @@ def test_the_metric_gives_the_same_values():
     scores = metric.score(predictions, references, ["", ""])
     assert scores == [rouge(each, REFERENCE, stemmer=True) for each in predictions]
     found = metric.corpus_values(scores, predictions, references, ["", ""])
-    assert found == corpus_rouge(zip(predictions, references, strict=True), stemmer=True)
-    assert metric.describe() == describe(stemmer=True)
+    expected = corpus_rouge(zip(predictions, references, strict=True), stemmer=True)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def random_summary(rng, words):
+    """Lines of words of which many repeat, some lines empty, with marks and numbers between."""
+    lines = [
+        " ".join(rng.choice(words) for _ in range(rng.randrange(12)))
+        for _ in range(rng.randrange(1, 7))
+    ]
+    return rng.choice(["", "\n"]) + "\n".join(lines)
+
+
+@pytest.mark.parametrize("stemmer", [False, True])
+def test_all_types_equal_rouge_score_to_the_last_digit(stemmer):
+    rng = random.Random(0)
+    few = ["the", "cats", "running", "-", "3.5"]
+    many = REFERENCE.split() + PREDICTION.split() + ["été", "\u212aelvin", "a-b", "\x85"]
+    scorer = RougeScorer(ALL_TYPES, use_stemmer=stemmer)
+    options = Rouge.Options(types=ALL_TYPES, stemmer=stemmer, splitter="lines")
+    for words in [few, many] * 60:
+        prediction, reference = random_summary(rng, words), random_summary(rng, words)
+        found = rouge_parts(prediction, reference, options)
+        expected = scorer.score(reference, prediction)
+        assert {name: (*part,) for name, part in found.items()} == {
+            name: (score.precision, score.recall, score.fmeasure)
+            for name, score in expected.items()
+        }
+
+
+def test_the_version_that_is_equaled_is_the_one_installed():
+    assert metadata.version("rouge_score") == EQUALED_VERSION
+
+
+def test_columns_follow_the_options():
+    options = Rouge.Options(types=("rouge1", "rouge2", "rougeL"), details=True)
+    metric = Rouge(options)
+    [values] = metric.score(["a b c d"], ["a c b"], [""])
+    assert tuple(values) == metric.columns
+    assert values["rouge1_precision"] == pytest.approx(75)
+    assert values["rouge1_recall"] == pytest.approx(100)
+    assert values["rougeL_precision"] == pytest.approx(50)
+    assert "mean_rouge" not in values
+    assert metric.mean_columns == metric.columns[:-1]
+    with pytest.raises(InputError, match=r'metrics.rouge.types="rouge1,rouge1" must name each'):
+        Rouge.Options(types=("rouge1", "rouge1"))
+    with pytest.raises(InputError, match=r'metrics.rouge.types="" must name each type once, of'):
+        Rouge.Options(types=())
+
+
+def test_the_geometric_mean_is_that_of_the_corpus():
+    """SCROLLS averages each type over examples before it takes the geometric mean."""
+    metric = Rouge(Rouge.Options(types=("rouge1", "rouge2", "rougeL")))
+    predictions, references = ["a b c", "a b"], ["a b d", "b a"]
+    scores = metric.score(predictions, references, ["", ""])
+    assert [score["geometric_rouge"] for score in scores] == [
+        pytest.approx((200 / 3 * 50 * 200 / 3) ** (1 / 3)),
+        0,
+    ]
+    found = metric.corpus_values(scores, predictions, references, ["", ""])
+    means = [np.mean([score[name] for score in scores]) for name in metric.options.types]
+    assert found["geometric_rouge"] == pytest.approx(np.prod(means) ** (1 / 3))
+
+
+def test_the_best_of_several_references_is_rouge_scores():
+    references = ["the cat sat down", "cat the on mat dogs and cats", "a cat sat on a mat"]
+    prediction = "the cat sat on the mat"
+    metric = Rouge(Rouge.Options(types=ALL_TYPES, details=True, splitter="lines"))
+    scores = metric.score([prediction] * 3, references, [""] * 3)
+    found = metric.over_references(scores)
+    expected = RougeScorer(ALL_TYPES).score_multi(references, prediction)
+    for name, score in expected.items():
+        assert found[name] == 100 * score.fmeasure
+        assert found[f"{name}_precision"] == 100 * score.precision
+        assert found[f"{name}_recall"] == 100 * score.recall
+    best = [found[name] for name in ("rouge1", "rouge2", "rougeLsum")]
+    assert found["mean_rouge"] == pytest.approx(np.mean(best))
+    assert tuple(found) == metric.columns
+
+
+def test_the_mean_of_several_references():
+    metric = Rouge(Rouge.Options(references="mean"))
+    scores = metric.score(["a b", "a b"], ["a b", "c d"], ["", ""])
+    assert metric.over_references(scores) == pytest.approx(
+        {"rouge1": 50, "rouge2": 50, "rougeLsum": 50, "mean_rouge": 50}
+    )
+
+
+def test_other_scripts_count_with_the_unicode_tokenizer():
+    texts = [
+        "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440!",
+        "\u4e2d\u6587\u6d4b\u8bd5\u3002",
+        "L'economie \u00e9t\u00e9",
+    ]
+    for tokenizer, expected in (("default", [0, 0, 100]), ("unicode", [100, 100, 100])):
+        metric = Rouge(Rouge.Options(tokenizer=tokenizer))
+        scores = metric.score(texts, texts, texts)
+        assert [score["rouge1"] for score in scores] == pytest.approx(expected)
+    words = Rouge(Rouge.Options(tokenizer="unicode", types=("rouge1",), details=True))
+    [score] = words.score(["été"], ["L'economie été"], [""])
+    assert score["rouge1_recall"] == pytest.approx(100 / 3)
+
+
+def test_tokenizers_agree_on_english():
+    options = [Rouge.Options(tokenizer=name, stemmer=True) for name in ("default", "unicode")]
+    first, second = (rouge_parts(PREDICTION, REFERENCE, each) for each in options)
+    assert first == second
 
 
 def test_no_examples():
@@ -72,8 +188,10 @@ def test_no_examples():
         mean_scores([])
 
 
-def test_description_names_versions():
-    description = describe(stemmer=True)
-    assert description["package"].startswith("rouge-score 0.")
-    assert description["splitter"].startswith("sentencex ")
-    assert description["stemmer"] is True
+def test_the_signature_names_all_that_values_depend_on():
+    found = describe(Rouge.Options(stemmer=True))
+    splitter = f"sentencex-{metadata.version('sentencex')}"
+    assert found["signature"] == f"rouge|stem:yes|split:{splitter}|tok:default|refs:max|v:0.1.2"
+    found = describe(Rouge.Options(tokenizer="unicode", splitter="lines", references="mean"))
+    assert found["signature"] == "rouge|stem:no|split:lines|tok:unicode|refs:mean|v:0.1.2"
+    assert found["types"] == ("rouge1", "rouge2", "rougeLsum")

@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from longsum_jax.text.ngrams import count_ngrams, words_of
+from longsum_jax.text.ngrams import count_ngrams, unicode_words, words_of
 
 TEXTS = ["the cat and the cat", "", "x", "and the dog", "the"]
 OTHERS = ["the cat and", "dog", "the cat"]
@@ -37,3 +37,24 @@ def test_words_are_those_of_rouge_score():
     assert [word.decode() for word in words_of(text)] == DefaultTokenizer(
         use_stemmer=False
     ).tokenize(text)
+
+
+def test_unicode_words_are_words_of_where_the_text_is_ascii():
+    text = "Don't stop, WORD-2 3.5 _under_ (a)b\tx\x00y"
+    assert unicode_words(text) == [word.decode() for word in words_of(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L'economie éte\u0301", "l economie été"),
+        ("Привет, МИР!", "привет мир"),
+        ("中文,a测2024年", "中 文 a 测 2024 年"),
+        ("हिन्दी भाषा", "हिन्दी भाषा"),  # vowel signs are marks
+        ("Straße \ufb01ne \uff21\uff11 \uff76\uff9e", "strasse fine a1 ガ"),
+        ("ภา", "ภ า"),
+        ("", ""),
+    ],
+)
+def test_unicode_words(text, expected):
+    assert unicode_words(text) == expected.split()
