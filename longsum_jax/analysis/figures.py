@@ -291,7 +291,7 @@ def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) 
     """Draws a line per data set: the share of the summaries' bigrams over that of the documents.
 
     Args:
-        curves: name -> ``analysis.extractive.mean_salient_bigrams``.
+        curves: name -> ``text.extractive.mean_salient_ngrams``.
         size: width and height in inches.
     """
     with _style():

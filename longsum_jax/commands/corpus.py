@@ -12,7 +12,7 @@ from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from longsum_jax.analysis.extractive import Extractiveness
+    from longsum_jax.text.extractive import Extractiveness
 
 EXAMPLES = """\
   # lengths, compression, coverage and density of data sets
@@ -82,7 +82,7 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
 
 
 def _statistics(args: argparse.Namespace) -> None:
-    from longsum_jax.analysis.extractive import mean_extractiveness
+    from longsum_jax.text.extractive import mean_extractiveness
 
     table = []
     for path in args.data:

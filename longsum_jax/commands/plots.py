@@ -170,12 +170,12 @@ def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, M
 
 def _bigrams(args: argparse.Namespace) -> Any:
     from longsum_jax.analysis import figures
-    from longsum_jax.analysis.extractive import mean_salient_bigrams
+    from longsum_jax.text.extractive import mean_salient_ngrams
 
     curves = {}
     for path in args.data:
         with console.spinner(f"reading {path}"):
-            curves[path] = mean_salient_bigrams(read_pairs(path, args))
+            curves[path] = mean_salient_ngrams(read_pairs(path, args))
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # The shortest ends of the paths that tell them apart; complete ones would leave no room for

@@ -92,3 +92,11 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
             "scores of no examples: give at least one pair of prediction and reference"
         )
     return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
+
+
+def check_sizes(metric: str, sizes: Sequence[int]) -> None:
+    """Raises InputError unless the sizes of n-grams are at least 1 and differ."""
+    if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
+        raise InputError(
+            f"metrics.{metric}.sizes={list(sizes)} must name sizes of n-grams from 1 on, each once"
+        )

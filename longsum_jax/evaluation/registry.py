@@ -5,12 +5,22 @@ from types import MappingProxyType
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.evaluation.extractiveness import Extractiveness
+from longsum_jax.evaluation.length import Length
 from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.novelty import Novelty
+from longsum_jax.evaluation.repetition import Repetition
 from longsum_jax.evaluation.rouge import Rouge
+from longsum_jax.evaluation.salience import Salience
 from longsum_jax.schema import from_dict
 
 METRICS: dict[str, type[Metric]] = {
     "rouge": Rouge,
+    "novelty": Novelty,
+    "repetition": Repetition,
+    "extractiveness": Extractiveness,
+    "length": Length,
+    "salience": Salience,
 }
 
 DEFAULT = ("rouge",)

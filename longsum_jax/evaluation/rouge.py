@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
 from longsum_jax.text.lcs import UnionLcs, lcs_length
-from longsum_jax.text.ngrams import TOKENIZERS
+from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 from longsum_jax.text.sentences import split_sentences, splitter_name
 
 RougeType = Literal["rouge1", "rouge2", "rouge3", "rougeL", "rougeLsum"]
@@ -213,13 +213,9 @@ def describe(options: Rouge.Options) -> dict[str, Any]:
 
 def _ngram_parts(predicted: Sequence[Word], wanted: Sequence[Word], size: int) -> Parts:
     """Returns ROUGE-n: n-grams in common, each as often as the text that has it less often."""
-    counts = [collections.Counter(_ngrams(words, size)) for words in (predicted, wanted)]
+    counts = [collections.Counter(ngrams_of(words, size)) for words in (predicted, wanted)]
     hits = (counts[0] & counts[1]).total()
     return _parts(hits, counts[0].total(), counts[1].total())
-
-
-def _ngrams(words: Sequence[Word], size: int) -> Iterable[Hashable]:
-    return words if size == 1 else zip(*(words[start:] for start in range(size)), strict=False)
 
 
 def _summary_hits(predicted: Sequence[Sequence[Word]], wanted: Sequence[Sequence[Word]]) -> int:

@@ -1,6 +1,9 @@
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines
 from .documents import read_text_file as read_text_file
+from .extractive import Extractiveness as Extractiveness
+from .extractive import extractiveness as extractiveness
+from .extractive import salient_ngrams as salient_ngrams
 from .gap_sentences import GapExample as GapExample
 from .gap_sentences import GapSentenceOptions as GapSentenceOptions
 from .gap_sentences import gap_sentence_example as gap_sentence_example
@@ -8,6 +11,7 @@ from .gap_sentences import select_gap_sentences as select_gap_sentences
 from .lcs import UnionLcs as UnionLcs
 from .lcs import lcs_length as lcs_length
 from .ngrams import count_ngrams as count_ngrams
+from .ngrams import ngrams_of as ngrams_of
 from .ngrams import unicode_words as unicode_words
 from .ngrams import words_of as words_of
 from .oracle import greedy_oracle as greedy_oracle

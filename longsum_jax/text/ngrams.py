@@ -3,7 +3,7 @@
 import collections
 import itertools
 import unicodedata
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,11 @@ TOKENIZERS: Mapping[str, Callable[[str], Sequence[Hashable]]] = {
     "default": words_of,
     "unicode": unicode_words,
 }
+
+
+def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:
+    """Returns the n-grams of ``size`` words in their order; those of one word are the words."""
+    return words if size == 1 else zip(*(words[start:] for start in range(size)), strict=False)
 
 
 class NgramCounts(NamedTuple):

@@ -20,12 +20,14 @@ def test_scores_have_the_columns(name):
     assert [tuple(score) for score in scores] == [metric.columns] * 2
     assert np.isfinite([list(score.values()) for score in scores]).all()
     values = metric.corpus_values(scores, predictions, REFERENCES, SOURCES)
-    assert tuple(values) == metric.columns
+    assert tuple(values) == metric.columns == METRICS[name].columns
+    assert set(metric.mean_columns) <= set(metric.columns)
     assert isinstance(metric.describe(), dict)
 
 
 def test_no_two_metrics_share_a_column():
-    columns = list(itertools.chain(*(metric.columns for metric in METRICS.values())))
+    metrics = make_metrics(list(METRICS))
+    columns = list(itertools.chain(*(metric.columns for metric in metrics.values())))
     assert len(columns) == len(set(columns))
 
 

@@ -1,20 +1,22 @@
-"""Statistics of what summaries take from documents: copied fragments, and positions of bigrams.
+"""Statistics of what summaries take from documents: copied fragments, and positions of n-grams.
 
-Words are those of ROUGE: runs of a-z and 0-9 in the lower-cased text.
+Words are those of ROUGE, runs of a-z and 0-9 in the lower-cased text, unless another tokenizer is
+given.
 """
 
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.ngrams import words_of
+from longsum_jax.text.ngrams import ngrams_of, words_of
 
 NUM_SHARES = 10
+Tokenize = Callable[[str], Sequence[Hashable]]
 
 
 class Extractiveness(NamedTuple):
@@ -36,7 +38,7 @@ class Extractiveness(NamedTuple):
     density: float
 
 
-def fragments(document: Sequence[bytes], summary: Sequence[bytes]) -> list[int]:
+def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list[int]:
     """Returns the lengths of the extractive fragments of a summary, from left to right.
 
     A fragment is the longest run of words that the document has, too. The greedy search of Grusky
@@ -61,7 +63,7 @@ def fragments(document: Sequence[bytes], summary: Sequence[bytes]) -> list[int]:
 
 
 def _run_length(
-    document: Sequence[bytes], position: int, summary: Sequence[bytes], start: int
+    document: Sequence[Hashable], position: int, summary: Sequence[Hashable], start: int
 ) -> int:
     """Returns how many words agree from here on; two are known to."""
     length = 2
@@ -71,14 +73,14 @@ def _run_length(
     return length
 
 
-def extractiveness(document: str, summary: str) -> Extractiveness:
+def extractiveness(document: str, summary: str, *, tokenize: Tokenize = words_of) -> Extractiveness:
     """Returns compression, coverage and density of one pair.
 
     Raises:
         InputError: the summary has no words.
     """
-    source = words_of(document)
-    target = words_of(summary)
+    source = tokenize(document)
+    target = tokenize(summary)
     if not target:
         raise InputError(f'the summary "{summary[:40]}" has no words; leave its row out')
     lengths = fragments(source, target)
@@ -103,41 +105,52 @@ def mean_extractiveness(pairs: Iterable[tuple[str, str]]) -> Extractiveness:
     return Extractiveness(*(statistics.fmean(values) for values in zip(*found, strict=True)))
 
 
-def salient_bigrams(document: str, summary: str, num_shares: int = NUM_SHARES) -> np.ndarray | None:
-    """Returns the share of the summary's bigrams that a reader of the document has met so far.
+def salient_ngrams(
+    document: str,
+    summary: str,
+    *,
+    size: int = 2,
+    num_shares: int = NUM_SHARES,
+    tokenize: Tokenize = words_of,
+) -> np.ndarray | None:
+    """Returns the share of the summary's n-grams that a reader of the document has met so far.
 
-    The curve of Huang et al. (2021, figure 2), over the bigrams that the document has: every bigram
-    counts once, at its first position in the document, and the last value is 1.
+    The curve of Huang et al. (2021, figure 2), over the n-grams that the document has: each counts
+    once, at its first position in the document, and the last value is 1.
 
     Args:
         document, summary: texts.
+        size: words of an n-gram.
         num_shares: number of values: after 1, 2, ... of as many equal shares of the document.
+        tokenize: makes words of a text.
 
     Returns:
-        float64 [num_shares], or None where the document has no bigram of the summary.
+        float64 [num_shares], or None where the document has no n-gram of the summary.
     """
-    words = words_of(document)
-    wanted = set(itertools.pairwise(words_of(summary)))
-    words_read: dict[tuple[bytes, bytes], int] = {}  # at the end of each bigram
-    for count, pair in enumerate(itertools.pairwise(words), 2):
-        if pair in wanted:
-            words_read.setdefault(pair, count)
+    words = tokenize(document)
+    wanted = set(ngrams_of(tokenize(summary), size))
+    words_read: dict[Hashable, int] = {}  # at the end of each n-gram
+    for count, ngram in enumerate(ngrams_of(words, size), size):
+        if ngram in wanted:
+            words_read.setdefault(ngram, count)
     if not words_read:
         return None
     edges = np.arange(1, num_shares + 1) * len(words) / num_shares
     return np.searchsorted(sorted(words_read.values()), edges, side="right") / len(words_read)
 
 
-def mean_salient_bigrams(
-    pairs: Iterable[tuple[str, str]], num_shares: int = NUM_SHARES
+def mean_salient_ngrams(
+    pairs: Iterable[tuple[str, str]], *, size: int = 2, num_shares: int = NUM_SHARES
 ) -> np.ndarray:
-    """Returns the mean of ``salient_bigrams`` over pairs of document and summary that share any.
+    """Returns the mean of ``salient_ngrams`` over pairs of document and summary that share any.
 
     Raises:
         InputError: no pair shares any.
     """
-    found = [salient_bigrams(*pair, num_shares) for pair in pairs]
+    found = [salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs]
     curves = [curve for curve in found if curve is not None]
     if not curves:
-        raise InputError("no summary shares two words in a row with its document; give other data")
+        raise InputError(
+            f"no summary shares {size} words in a row with its document; give other data"
+        )
     return np.mean(curves, 0)

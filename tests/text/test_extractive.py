@@ -1,17 +1,16 @@
-import itertools
 import random
 
 import numpy as np
 import pytest
 
-from longsum_jax.analysis.extractive import (
+from longsum_jax.errors import InputError
+from longsum_jax.text.extractive import (
     extractiveness,
     fragments,
     mean_extractiveness,
-    mean_salient_bigrams,
-    salient_bigrams,
+    mean_salient_ngrams,
+    salient_ngrams,
 )
-from longsum_jax.errors import InputError
 
 DOCUMENT = "The cat sat on the mat. A dog barked, and the cat ran away."
 
@@ -66,38 +65,42 @@ def test_means_are_over_pairs():
         extractiveness(DOCUMENT, "---")
 
 
-def bigrams_by_prefixes(document, summary, parts):
-    """Unique bigrams of every prefix that the summary has, over those of the whole."""
-    words, wanted = document.split(), set(itertools.pairwise(summary.split()))
+def ngrams(words, size):
+    return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+
+
+def ngrams_by_prefixes(document, summary, size, parts):
+    """Unique n-grams of every prefix that the summary has, over those of the whole."""
+    words, wanted = document.split(), ngrams(summary.split(), size)
     ends = [len(words) * part // parts for part in range(1, parts + 1)]
-    seen = [len(set(itertools.pairwise(words[:end])) & wanted) for end in ends]
+    seen = [len(ngrams(words[:end], size) & wanted) for end in ends]
     return np.array(seen) / seen[-1] if seen[-1] else None
 
 
-@pytest.mark.parametrize("parts", [1, 3, 10])
-def test_curves_equal_counts_of_prefixes(parts):
+@pytest.mark.parametrize(("size", "parts"), [(2, 1), (1, 3), (2, 10), (3, 4)])
+def test_curves_equal_counts_of_prefixes(size, parts):
     rng = random.Random(parts)
     for _ in range(40):
         document, summary = (
             " ".join(str(rng.randrange(8)) for _ in range(size)) for size in (60, 6)
         )
-        expected = bigrams_by_prefixes(document, summary, parts)
-        found = salient_bigrams(document, summary, parts)
+        expected = ngrams_by_prefixes(document, summary, size, parts)
+        found = salient_ngrams(document, summary, size=size, num_shares=parts)
         assert (found is None) == (expected is None)
         if expected is not None:
             np.testing.assert_allclose(found, expected)
 
 
 def test_curves_count_a_bigram_once_and_are_averaged():
-    assert salient_bigrams("a b c d a b e f g h", "a b. g h!", 5).tolist() == [
+    assert salient_ngrams("a b c d a b e f g h", "a b. g h!", num_shares=5).tolist() == [
         0.5,
         0.5,
         0.5,
         0.5,
         1,
     ]
-    assert salient_bigrams("a b", "b a") is None
+    assert salient_ngrams("a b", "b a") is None
     pairs = [("a b c d", "a b"), ("a b c d", "c d"), ("a b", "b a")]
-    assert mean_salient_bigrams(pairs, 2).tolist() == [0.5, 1]
-    with pytest.raises(InputError, match="no summary shares two words in a row with its document"):
-        mean_salient_bigrams(pairs[2:])
+    assert mean_salient_ngrams(pairs, num_shares=2).tolist() == [0.5, 1]
+    with pytest.raises(InputError, match="no summary shares 2 words in a row with its document"):
+        mean_salient_ngrams(pairs[2:])

@@ -1,0 +1,38 @@
+"""Lengths of summaries, alone and beside their references."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.text.ngrams import TOKENIZERS
+
+
+class Length(Metric):
+    """Words of a summary, and their ratio to those of the reference: 1 where both are as long.
+
+    The ratio to a reference without words is 0.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: tokenizer: "default" (ROUGE's) or "unicode"."""
+
+        tokenizer: Literal["default", "unicode"] = "default"
+
+    columns = ("summary_words", "length_ratio")
+    reads_sources = False
+    options: Options
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        tokenize = TOKENIZERS[self.options.tokenizer]
+        scores = []
+        for prediction, reference in zip(predictions, references, strict=True):
+            words = len(tokenize(prediction))
+            wanted = len(tokenize(reference))
+            ratio = words / wanted if wanted else 0.0
+            scores.append({"summary_words": float(words), "length_ratio": ratio})
+        return scores

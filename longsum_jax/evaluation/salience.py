@@ -1,0 +1,76 @@
+"""Where in its document the n-grams of a summary first stand."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
+from longsum_jax.text.extractive import NUM_SHARES, salient_ngrams
+from longsum_jax.text.ngrams import TOKENIZERS
+
+
+class Salience(Metric):
+    """The curve of salient n-grams (Huang et al., 2021, figure 2) of a summary, in percent.
+
+    salient_30 is the share of the summary's n-grams, among those that the document has, which a
+    reader has met after 30 percent of it. The last value is 100, or 0 where the document has none
+    of them; the mean curve is over the others. See ``text.extractive.salient_ngrams``.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes:
+        size: words of an n-gram.
+        shares: values of the curve.
+        tokenizer: "default" (ROUGE's) or "unicode".
+        """
+
+        size: int = 2
+        shares: int = NUM_SHARES
+        tokenizer: Literal["default", "unicode"] = "default"
+
+        def __post_init__(self):
+            if self.size < 1:
+                raise InputError(f"metrics.salience.size={self.size} must be at least 1")
+            if not 1 <= self.shares <= 100:
+                raise InputError(f"metrics.salience.shares={self.shares} must be from 1 to 100")
+
+    columns = tuple(f"salient_{percent}" for percent in range(10, 101, 10))
+    reads_references = False
+    options: Options
+
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options)
+        shares = self.options.shares
+        self.columns = tuple(f"salient_{100 * share // shares}" for share in range(1, shares + 1))
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del references
+        pairs = zip(predictions, sources, strict=True)
+        return [self._curve(prediction, source) for prediction, source in pairs]
+
+    def corpus_values(
+        self,
+        scores: Sequence[Scores],
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> Scores:
+        del predictions, references, sources
+        last = self.columns[-1]
+        return mean_scores([score for score in scores if score[last]] or scores)
+
+    def _curve(self, prediction: str, source: str) -> Scores:
+        curve = salient_ngrams(
+            source,
+            prediction,
+            size=self.options.size,
+            num_shares=self.options.shares,
+            tokenize=TOKENIZERS[self.options.tokenizer],
+        )
+        if curve is None:
+            return dict.fromkeys(self.columns, 0.0)
+        return dict(zip(self.columns, (100 * curve).tolist(), strict=True))
