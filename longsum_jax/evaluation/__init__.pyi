@@ -1,3 +1,8 @@
+from .agreement import kendall as kendall
+from .agreement import krippendorff_alpha as krippendorff_alpha
+from .agreement import majority_vote as majority_vote
+from .agreement import pearson as pearson
+from .agreement import spearman as spearman
 from .baselines import lead as lead
 from .baselines import random_sentences as random_sentences
 from .classification import binary_scores as binary_scores
@@ -11,3 +16,8 @@ from .registry import METRICS as METRICS
 from .registry import make_metrics as make_metrics
 from .rouge import Rouge as Rouge
 from .rouge import corpus_rouge as corpus_rouge
+from .significance import bootstrap_intervals as bootstrap_intervals
+from .significance import bootstrap_test as bootstrap_test
+from .significance import holm as holm
+from .significance import randomization_test as randomization_test
+from .significance import smallest_difference as smallest_difference
