@@ -5,6 +5,7 @@ COMMANDS = {
     "train": "trains a model as a config file says, and resumes it",
     "summarize": "prints summaries of documents",
     "evaluate": "summarizes a data set and scores the summaries",
+    "score": "scores summaries that any system wrote, and compares systems",
     "convert": "writes a model directory, with longer inputs or another attention",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",

@@ -3,15 +3,19 @@
 import argparse
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.metric import Metric
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
@@ -124,6 +128,77 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
+
+
+def add_data_keys(parser: argparse.ArgumentParser) -> None:
+    """Adds --document_key, --summary_key."""
+    parser.add_argument(
+        "--document_key", default="document", help="field of the document; default: document"
+    )
+    parser.add_argument(
+        "--summary_key",
+        default="summary",
+        help="field of the reference summary; default: summary",
+    )
+
+
+def add_metric_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --metrics, --metric_option, --stemmer; see ``metrics_of``."""
+    parser.add_argument(
+        "--metrics",
+        default="rouge",
+        metavar="NAME[,NAME]",
+        help="of longsum_jax.evaluation.registry.METRICS; default: rouge",
+    )
+    parser.add_argument(
+        "--metric_option",
+        action="append",
+        default=[],
+        metavar="NAME.KEY=VALUE",
+        help="an option of a metric; may be given several times",
+    )
+    parser.add_argument(
+        "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
+    )
+
+
+def metrics_of(args: argparse.Namespace) -> dict[str, "Metric"]:
+    """Returns the metrics that the flags of ``add_metric_flags`` ask for.
+
+    Raises:
+        InputError: unknown metrics or options.
+    """
+    from longsum_jax.evaluation.registry import make_metrics
+
+    options: dict[str, dict[str, Any]] = {}
+    for text in args.metric_option:
+        path, equals, value = text.partition("=")
+        name, dot, key = path.partition(".")
+        if not (equals and dot):
+            raise InputError(f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true")
+        options.setdefault(name, {})[key] = _parsed(value)
+    if args.stemmer:
+        options.setdefault("rouge", {})["stemmer"] = True
+    names = [name for name in args.metrics.split(",") if name]
+    return make_metrics(names, options)
+
+
+def _parsed(value: str) -> Any:
+    """Returns JSON (numbers, true and false, lists) as such, all other values as text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Returns the shortest ends of paths that tell them apart."""
+    parts = [Path(path).parts for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:

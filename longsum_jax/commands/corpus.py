@@ -61,12 +61,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="+", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
     )
-    parser.add_argument(
-        "--document_key", default="document", help="field of the document; default: document"
-    )
-    parser.add_argument(
-        "--summary_key", default="summary", help="field of the summary; default: summary"
-    )
+    console.add_data_keys(parser)
     parser.add_argument(
         "--examples", type=int, metavar="N", help="only the first N documents of each"
     )

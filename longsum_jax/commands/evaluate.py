@@ -12,7 +12,6 @@ from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
     from longsum_jax.inference.model import Model
 
@@ -25,7 +24,8 @@ EXAMPLES = """\
       --document_key=article --summary_key=abstract --num_beams=4 --examples=500
 
 Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/metrics.json at the
-end. Started again, it skips the documents whose ids are in predictions.jsonl already.
+end, with confidence intervals. Started again, it skips the documents whose ids are in
+predictions.jsonl already. longsum score compares such files.
 """
 
 
@@ -48,32 +48,12 @@ def main(argv: Sequence[str]) -> None:
         metavar="DIR",
         help="directory for metrics.json and predictions.jsonl",
     )
-    parser.add_argument(
-        "--document_key", default="document", help="field of the document; default: document"
-    )
-    parser.add_argument(
-        "--summary_key", default="summary", help="field of the reference; default: summary"
-    )
+    console.add_data_keys(parser)
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
     parser.add_argument(
         "--batch_size", type=int, default=1, help="documents decoded together; default: 1"
     )
-    parser.add_argument(
-        "--metrics",
-        default="rouge",
-        metavar="NAME[,NAME]",
-        help="of longsum_jax.evaluation.registry.METRICS; default: rouge",
-    )
-    parser.add_argument(
-        "--metric_option",
-        action="append",
-        default=[],
-        metavar="NAME.KEY=VALUE",
-        help="an option of a metric; may be given several times",
-    )
-    parser.add_argument(
-        "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
-    )
+    console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     args = parser.parse_args(argv)
@@ -82,15 +62,22 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.comparison import Sampling, mean_intervals
     from longsum_jax.evaluation.predictions import (
         PredictionsFile,
         baseline_scores,
+        read_pairs,
         summary_of,
     )
     from longsum_jax.inference.loading import load
 
-    metrics = _metrics(args)
-    pairs = _read_pairs(args)
+    metrics = console.metrics_of(args)
+    pairs = read_pairs(
+        args.data,
+        document_key=args.document_key,
+        summary_key=args.summary_key,
+        examples=args.examples,
+    )
     model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
     settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
@@ -98,6 +85,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     _predict(args, model, list(pairs.values()), metrics, predictions)
     rows = [row for row in predictions.rows if row["id"] in pairs]
     result = summary_of(rows, [pairs[row["id"]] for row in rows], metrics)
+    result["intervals"] = mean_intervals(metrics, [row["scores"] for row in rows], Sampling())
     result["baselines"] = baseline_scores(list(pairs.values()), metrics)
     _write(out / "metrics.json", result | settings)
     _print(result, metrics, out)
@@ -134,50 +122,6 @@ def _predict(
             seed=args.seed,
             **console.generation_options(args),
         )
-
-
-def _metrics(args: argparse.Namespace) -> dict[str, "Metric"]:
-    """Returns the metrics that the flags ask for."""
-    from longsum_jax.evaluation.registry import make_metrics
-
-    options: dict[str, dict[str, Any]] = {}
-    for text in args.metric_option:
-        path, equals, value = text.partition("=")
-        name, dot, key = path.partition(".")
-        if not (equals and dot):
-            raise InputError(f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true")
-        options.setdefault(name, {})[key] = _parsed(value)
-    if args.stemmer:
-        options.setdefault("rouge", {})["stemmer"] = True
-    names = [name for name in args.metrics.split(",") if name]
-    return make_metrics(names, options)
-
-
-def _parsed(value: str) -> Any:
-    """Returns numbers, true and false as such, all other values as text."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _read_pairs(args: argparse.Namespace) -> dict[str, "Pair"]:
-    """Returns the documents with their summaries by id, which must be unique."""
-    from longsum_jax.evaluation.predictions import Pair
-    from longsum_jax.text.documents import read_json_lines
-
-    pairs: dict[str, Pair] = {}
-    keys = {"document_key": args.document_key, "summary_key": args.summary_key}
-    for document in read_json_lines(args.data, **keys):
-        if document.id in pairs:
-            raise InputError(
-                f'{args.data}: the id "{document.id}" is there twice; ids tell finished documents '
-                "apart"
-            )
-        pairs[document.id] = Pair(document.id, document.document, document.summary, document.query)
-        if len(pairs) == args.examples:
-            break
-    return pairs
 
 
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:

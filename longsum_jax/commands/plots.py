@@ -178,18 +178,9 @@ def _bigrams(args: argparse.Namespace) -> Any:
             curves[path] = mean_salient_ngrams(read_pairs(path, args))
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
-    # The shortest ends of the paths that tell them apart; complete ones would leave no room for
-    # the lines.
-    longest = max(len(Path(path).parts) for path in curves)
-    for length in range(1, longest + 1):
-        if len({_end(path, length) for path in curves}) == len(curves):
-            break
-    named = {_end(path, length): curve for path, curve in curves.items()}
+    # Complete paths would leave no room for the lines.
+    named = dict(zip(console.short_names(list(curves)), curves.values(), strict=True))
     return figures.bigrams_figure(named, (args.width, args.height or 2.6))
-
-
-def _end(path: str, length: int) -> str:
-    return "/".join(Path(path).parts[-length:])
 
 
 def _study(args: argparse.Namespace) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.text.documents import read_json_lines
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 Metrics = Mapping[str, Metric]  # by name
@@ -38,6 +39,42 @@ class Pair(NamedTuple):
     def references(self) -> tuple[str, ...]:
         """All summaries to compare with."""
         return (self.reference, *self.other_references)
+
+
+def read_pairs(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    document_key: str = "document",
+    summary_key: str = "summary",
+    require_document: bool = True,
+    examples: int | None = None,
+) -> dict[str, Pair]:
+    """Reads documents with their reference summaries, a text or a list of texts, by id.
+
+    Args:
+        paths: JSON lines, as ``text.documents.read_json_lines`` takes them.
+        document_key, summary_key: fields of the rows.
+        require_document: whether a row without a document is an error.
+        examples: the number of documents to read; None for all.
+
+    Raises:
+        InputError: rows that do not fit, or an id that is there twice.
+    """
+    pairs: dict[str, Pair] = {}
+    rows = read_json_lines(
+        paths,
+        document_key=document_key,
+        summary_key=summary_key,
+        require_document=require_document,
+        several_summaries=True,
+    )
+    for row in itertools.islice(rows, examples):
+        if row.id in pairs:
+            raise InputError(
+                f'{paths}: the id "{row.id}" is there twice; ids tell finished documents apart'
+            )
+        pairs[row.id] = Pair(row.id, row.document, row.summary, row.query, row.other_summaries)
+    return pairs
 
 
 class ModelSummary(Protocol):
@@ -129,6 +166,7 @@ def predict(
                 "id": pair.id,
                 "prediction": summary.text,
                 "reference": pair.reference,
+                **({"references": pair.references} if pair.other_references else {}),
                 "scores": values,
                 **summary.report(),
                 "seconds": round(seconds, 4),

@@ -5,19 +5,22 @@ from collections.abc import Mapping, Sequence
 MIN_WIDTH = 10  # of a column, in characters
 
 
-def score_table(columns: Sequence[str], rows: Mapping[str, Sequence[float]]) -> str:
+def score_table(columns: Sequence[str], rows: Mapping[str, Sequence[float | str]]) -> str:
     """Returns named rows of numbers under the titles of their columns.
 
     Args:
         columns: titles.
-        rows: name -> a number for every column.
+        rows: name -> for every column a number, or a text that shows one.
     """
+    cells = {
+        name: [value if isinstance(value, str) else f"{value:.2f}" for value in values]
+        for name, values in rows.items()
+    }
     name_width = max(map(len, rows), default=0)
-    widths = [max(len(title), MIN_WIDTH) for title in columns]
+    widths = [max(map(len, column)) for column in zip(columns, *cells.values(), strict=True)]
+    widths = [max(width, MIN_WIDTH) for width in widths]
     lines = [_line("", columns, name_width, widths)]
-    for name, values in rows.items():
-        cells = [f"{value:.2f}" for value in values]
-        lines.append(_line(name, cells, name_width, widths))
+    lines += [_line(name, values, name_width, widths) for name, values in cells.items()]
     return "\n".join(lines)
 
 

@@ -23,13 +23,14 @@ Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several lab
 
 
 class Document(NamedTuple):
-    """One row of a data file."""
+    """One row of a data file; other_summaries are those after the first of a list."""
 
     id: str
     document: str
     summary: str | None
     query: str | None
     label: Label | None = None
+    other_summaries: tuple[str, ...] = ()
 
 
 def read_json_lines(
@@ -40,7 +41,9 @@ def read_json_lines(
     query_key: str = "query",
     id_key: str = "id",
     label_key: str = "",
+    require_document: bool = True,
     require_summary: bool = True,
+    several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
     """Reads documents from JSON lines, plain, .gz or .xz.
@@ -58,7 +61,9 @@ def read_json_lines(
         id_key: the key of the id.
         label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
             either; "" reads no labels.
+        require_document: whether a missing or blank text is an error; otherwise it becomes "".
         require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
+        several_summaries: whether a list of summaries is taken; otherwise it is an error.
         max_bytes: the largest size of a file, after decompression.
 
     Raises:
@@ -73,14 +78,33 @@ def read_json_lines(
         "label": label_key,
     }
     for path in find_files(paths):
-        empty = True
-        for number, line in _lines(path, max_bytes):
+        for number, row in read_json_objects(path, max_bytes):
             where = f"{path}:{number}"
-            row = _parse_row(line, where)
-            yield _document(row, keys, where, f"{_stem(path)}:{number}", require_summary)
-            empty = False
-        if empty:
-            raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
+            if several_summaries and isinstance(row.get(summary_key), list):
+                first, *others = _texts(row[summary_key], summary_key, where)
+                row[summary_key] = first
+            else:
+                others = []
+            default_id = f"{_stem(path)}:{number}"
+            found = _document(row, keys, where, default_id, require_document, require_summary)
+            yield found._replace(other_summaries=tuple(others))
+
+
+def read_json_objects(
+    path: str | Path, max_bytes: int = MAX_BYTES
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields number, from 1, and object of every line of a file that is not blank.
+
+    Raises:
+        InputError: a line that is no JSON object; a missing, unreadable, empty or damaged file; a
+            file or line that is too large.
+    """
+    empty = True
+    for number, line in _lines(path, max_bytes):
+        yield number, _parse_row(line, f"{path}:{number}")
+        empty = False
+    if empty:
+        raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
@@ -187,7 +211,12 @@ def _parse_row(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _document(
-    row: dict[str, Any], keys: dict[str, str], where: str, default_id: str, require_summary: bool
+    row: dict[str, Any],
+    keys: dict[str, str],
+    where: str,
+    default_id: str,
+    require_document: bool,
+    require_summary: bool,
 ) -> Document:
     document_key = keys["document"]
     for key in document_key.split("|"):
@@ -196,7 +225,10 @@ def _document(
             break
     if _is_list_of_strings(row.get(document_key)):
         row = row | {document_key: "\n".join(row[document_key])}
-    document = _text(row, document_key, where, "--document_key")
+    if require_document:
+        document = _text(row, document_key, where, "--document_key")
+    else:
+        document = _optional_text(row, document_key, where, "--document_key") or ""
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
     query = _optional_text(row, keys["query"], where, "--query_key")
@@ -237,6 +269,13 @@ def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str 
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     return _text(row, key, where, flag)
+
+
+def _texts(values: list[Any], key: str, where: str) -> list[str]:
+    """Returns the texts of a list, which holds at least one and only such as ``_text`` takes."""
+    if not values:
+        raise InputError(f'{where}: "{key}" is an empty list; give at least one text')
+    return [_text({key: value}, key, where, "") for value in values]
 
 
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:

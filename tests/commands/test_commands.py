@@ -24,11 +24,13 @@ from longsum_jax.commands import (
     evaluate,
     extract,
     prepare,
+    score,
     summarize,
     train,
 )
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.registry import METRICS
+from longsum_jax.evaluation.significance import bootstrap_intervals
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.text import documents
@@ -43,7 +45,7 @@ COMMANDS = {
     "convert": convert,
     "prepare": prepare,
 }
-COMMANDS |= {"extract": extract, "corpus": corpus}
+COMMANDS |= {"extract": extract, "corpus": corpus, "score": score}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
 
@@ -375,6 +377,8 @@ def test_evaluate_by_other_metrics(evaluated, tmp_path, monkeypatch):
     for name in columns:
         values = [row["scores"][name] for row in rows]
         assert metrics["scores"][name] == pytest.approx(np.mean(values))
+        assert metrics["intervals"][name] == pytest.approx(bootstrap_intervals(values))
+    assert metrics["intervals"]["brevity"][0] > 0
     assert metrics["brevity"] == {"scale": 100.0}
     assert metrics["baselines"]["lead"]["brevity"] == 100
     code, _, err = evaluated("--metrics=rouge,brevity")

@@ -10,5 +10,14 @@ def test_columns_are_as_wide_as_their_titles():
     ]
 
 
+def test_cells_may_be_texts():
+    found = score_table(["one"], {"a": ["1.00 [0.50, 1.50]"], "b": [2]})
+    assert found.splitlines() == [
+        "                one",
+        "a 1.00 [0.50, 1.50]",
+        "b              2.00",
+    ]
+
+
 def test_no_rows():
     assert score_table(["f1"], {}).split() == ["f1"]

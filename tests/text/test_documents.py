@@ -290,3 +290,26 @@ def test_the_first_key_that_a_row_has(write):
     assert [next(rows).document, next(rows).document] == ["a", "c"]
     with pytest.raises(InputError, match=r':3: no key "text\|document"; known: body'):
         next(rows)
+
+
+def test_several_summaries_and_no_document(write):
+    path = write(json_lines([{"summary": ["One.", "Two."]}, {"summary": "A.", "document": "D."}]))
+    found = list(read_json_lines(path, require_document=False, several_summaries=True))
+    assert [(row.document, row.summary, row.other_summaries) for row in found] == [
+        ("", "One.", ("Two.",)),
+        ("D.", "A.", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("summary", "problem"),
+    [
+        ([], 'rows.jsonl:1: "summary" is an empty list; give at least one text'),
+        (["One.", ""], 'rows.jsonl:1: "summary" is empty; remove the line'),
+        (["One.", 2], 'rows.jsonl:1: "summary" must be a string, got int'),
+    ],
+)
+def test_lists_that_are_no_summaries(write, summary, problem):
+    path = write(json_lines([{"document": "D.", "summary": summary}]))
+    assert problem in failure(path, several_summaries=True)
+    assert '"summary" must be a string, got list' in failure(path)

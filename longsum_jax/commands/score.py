@@ -1,0 +1,240 @@
+"""longsum score: scores of summaries that any system wrote, with intervals and tests."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax import atomic
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
+    from longsum_jax.evaluation.predictions import Metrics, Pair
+
+EXAMPLES = """\
+  # ROUGE of a file of {"id": ..., "prediction": ...} against the summaries of a data set
+  longsum score predictions.jsonl --references=reports/test.jsonl --stemmer
+
+  # what longsum evaluate wrote holds its references; another system on the same documents
+  longsum score runs/a/predictions.jsonl --against=runs/b/predictions.jsonl
+
+  # more metrics, all types of ROUGE, the words of any script, and every document's scores
+  longsum score predictions.jsonl --references=test.jsonl --metrics=rouge,novelty,length \\
+      --metric_option='rouge.types=["rouge1","rouge2","rouge3","rougeL","rougeLsum"]' \\
+      --metric_option=rouge.tokenizer=unicode --out=scores
+
+Numbers in brackets are confidence intervals (bootstrap over documents). A star marks a system that
+differs from the first at p < 0.05, adjusted for their number (Holm). --out writes DIR/scores.json,
+with every difference, its interval, its p-value and the smallest one that so many documents show,
+and DIR/scores.jsonl with the scores of every document.
+"""
+SIGNIFICANT = 0.05
+
+
+def main(argv: Sequence[str]) -> None:
+    """Scores files of predictions.
+
+    Raises:
+        InputError: files or settings that do not fit.
+    """
+    args = _parser().parse_args(argv)
+    console.check_positive(args, "rounds")
+    _score(args)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.parser(
+        "score", "Scores predictions of any system against references.", EXAMPLES
+    )
+    parser.add_argument("predictions", metavar="FILE", help="JSON lines with id and prediction")
+    parser.add_argument(
+        "--references",
+        metavar="FILE",
+        help="JSON lines with id, summary (a text or a list of them) and document, plain, .gz or "
+        ".xz, or a glob; default: those in FILE",
+    )
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="predictions of another system; may be given several times",
+    )
+    parser.add_argument(
+        "--prediction_key",
+        default="prediction",
+        help="field of the prediction; default: prediction",
+    )
+    console.add_data_keys(parser)
+    parser.add_argument(
+        "--on_missing",
+        choices=("error", "skip"),
+        default="error",
+        help="ids that are not in all files: stop, or leave them out; default: error",
+    )
+    console.add_metric_flags(parser)
+    parser.add_argument(
+        "--test",
+        choices=("randomization", "bootstrap"),
+        default="randomization",
+        help="of differences; default: randomization",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=10_000, help="of tests and intervals; default: 10000"
+    )
+    parser.add_argument(
+        "--level", type=float, default=0.95, help="of confidence intervals; default: 0.95"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
+    parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
+    return parser
+
+
+def _score(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.comparison import (
+        Sampling,
+        common_documents,
+        compare,
+        read_predictions,
+        score_system,
+    )
+
+    metrics = console.metrics_of(args)
+    paths = [args.predictions, *args.against]
+    if len(set(paths)) < len(paths):
+        raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
+    names = console.short_names(paths)
+    files = {
+        name: read_predictions(path, prediction_key=args.prediction_key)
+        for name, path in zip(names, paths, strict=True)
+    }
+    references = _references(args, metrics, files[names[0]])
+    pairs = common_documents(references, files, args.on_missing)
+    sampling = Sampling(args.test, args.rounds, args.level, args.seed)
+    systems = []
+    for name, predictions in files.items():
+        with console.spinner(f"scoring {name}"):
+            systems.append(score_system(name, predictions, pairs, metrics, sampling))
+    differences = compare(systems[0], systems[1:], metrics, sampling)
+    result = _result(systems, differences, metrics, sampling)
+    if len(pairs) < len(references):
+        result["left_out"] = len(references) - len(pairs)
+    if args.out:
+        _write(Path(args.out), result, systems, pairs)
+    _print(result, systems, differences, metrics)
+
+
+def _references(
+    args: argparse.Namespace, metrics: "Metrics", predictions: Mapping[str, "Prediction"]
+) -> dict[str, "Pair"]:
+    """Returns the documents with their references by id."""
+    from longsum_jax.evaluation.comparison import own_references
+    from longsum_jax.evaluation.predictions import read_pairs
+
+    reading = [name for name, metric in metrics.items() if metric.reads_sources]
+    if args.references is None:
+        if reading:
+            raise InputError(
+                f"--metrics={','.join(reading)} needs the documents; give --references=FILE"
+            )
+        return own_references(predictions, args.predictions)
+    return read_pairs(
+        args.references,
+        document_key=args.document_key,
+        summary_key=args.summary_key,
+        require_document=bool(reading),
+    )
+
+
+def _result(
+    systems: Sequence["System"],
+    differences: Mapping[str, Mapping[str, "Difference"]],
+    metrics: "Metrics",
+    sampling: "Sampling",
+) -> dict[str, Any]:
+    """Returns all numbers and what they depend on, for scores.json."""
+    from longsum_jax import __version__
+
+    found = {}
+    for system in systems:
+        found[system.name] = {
+            "scores": system.values,
+            "intervals": system.intervals,
+            "empty_predictions": sum(not text.strip() for text in system.predictions),
+        }
+        if system.name in differences:
+            columns = differences[system.name]
+            found[system.name]["against"] = {
+                column: difference._asdict() for column, difference in columns.items()
+            }
+    return {
+        "examples": len(systems[0].predictions),
+        "systems": found,
+        "metrics": {name: metric.describe() for name, metric in metrics.items()},
+        "sampling": sampling._asdict(),
+        "longsum_jax": __version__,
+    }
+
+
+def _write(
+    out: Path, result: dict[str, Any], systems: Sequence["System"], pairs: Sequence["Pair"]
+) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic.open_text(out / "scores.jsonl") as file:
+            for number, pair in enumerate(pairs):
+                scores = {system.name: system.scores[number] for system in systems}
+                row = {"id": pair.id, "scores": scores}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        atomic.write_text(out / "scores.json", json.dumps(result, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be written ({error.strerror}); give another --out"
+        ) from error
+
+
+def _print(
+    result: dict[str, Any],
+    systems: Sequence["System"],
+    differences: Mapping[str, Mapping[str, "Difference"]],
+    metrics: "Metrics",
+) -> None:
+    from longsum_jax.evaluation.predictions import columns_of
+    from longsum_jax.evaluation.tables import score_table
+
+    rows = {
+        column: [_cell(system, column, differences.get(system.name)) for system in systems]
+        for column in columns_of(metrics)
+    }
+    print(score_table([system.name for system in systems], rows))
+    sampling = result["sampling"]
+    print(
+        f"{result['examples']} documents, intervals of {100 * sampling['level']:g} %"
+        + (f", {result['left_out']} documents left out" if "left_out" in result else "")
+    )
+    if differences:
+        print(
+            f"* differs from {systems[0].name} at p < {SIGNIFICANT} ({sampling['test']}, "
+            f"{sampling['rounds']} rounds, Holm over {len(differences)})"
+        )
+    for name, found in result["systems"].items():
+        if found["empty_predictions"]:
+            print(f"{name}: {found['empty_predictions']} empty predictions, scored as they are")
+    for described in result["metrics"].values():
+        if "signature" in described:
+            print(described["signature"])
+
+
+def _cell(system: "System", column: str, differences: Mapping[str, "Difference"] | None) -> str:
+    """Returns a value with its interval, and a star where it differs from the first system's."""
+    text = f"{system.values[column]:.2f}"
+    if column in system.intervals:
+        low, high = system.intervals[column]
+        text += f" [{low:.2f}, {high:.2f}]"
+    if differences is None:
+        return text
+    found = differences.get(column)
+    return text + ("*" if found and found.p_value < SIGNIFICANT else " ")

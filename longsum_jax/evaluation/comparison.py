@@ -1,0 +1,259 @@
+"""Files of predictions by any systems, scored on the same documents and compared."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.predictions import Metrics, Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.significance import (
+    ROUNDS,
+    TESTS,
+    bootstrap_intervals,
+    holm,
+    smallest_difference,
+)
+from longsum_jax.schema import first_names
+from longsum_jax.text.documents import read_json_objects
+
+OnMissing = Literal["error", "skip"]
+
+
+class Prediction(NamedTuple):
+    """One row of a file of predictions, with the references if it has any."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+
+class System(NamedTuple):
+    """What one system wrote for all documents, and how it scores.
+
+    Attributes:
+        name: of the system.
+        predictions: in the order of the documents.
+        scores: of every document.
+        values: of all documents together.
+        intervals: column -> ends of its confidence interval, for columns that are means.
+    """
+
+    name: str
+    predictions: list[str]
+    scores: list[Scores]
+    values: Scores
+    intervals: dict[str, tuple[float, float]]
+
+
+class Difference(NamedTuple):
+    """A system's mean less that of another one.
+
+    Attributes:
+        difference: of the means.
+        low, high: ends of its confidence interval.
+        p_value: that the two are the same, adjusted for the number of other systems (Holm).
+        smallest: difference that so many documents show in four of five cases.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    smallest: float | None
+
+
+class Sampling(NamedTuple):
+    """How intervals and tests draw.
+
+    Attributes:
+        test: a name in ``significance.TESTS``.
+        rounds: of tests and intervals.
+        level: share of resamples inside an interval.
+        seed: of the rounds.
+    """
+
+    test: str = "randomization"
+    rounds: int = ROUNDS
+    level: float = 0.95
+    seed: int = 0
+
+
+def read_predictions(
+    path: str | Path, *, prediction_key: str = "prediction"
+) -> dict[str, Prediction]:
+    """Reads JSON lines with an id and a prediction, which may be empty, by id.
+
+    References are read from "references", a list, or "reference", where a row has them.
+
+    Raises:
+        InputError: a row without id or prediction, or an id that is there twice.
+    """
+    predictions: dict[str, Prediction] = {}
+    for number, row in read_json_objects(path):
+        where = f"{path}:{number}"
+        for key in ("id", prediction_key):
+            if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
+                known = ", ".join(sorted(row))
+                raise InputError(
+                    f'{where}: no text under "{key}", only {known or "nothing"}; write rows '
+                    f'{{"id": ..., "{prediction_key}": ...}} or give --prediction_key'
+                )
+        name = str(row["id"])
+        if name in predictions:
+            raise InputError(f'{where}: the id "{name}" is there twice; keep one of the rows')
+        predictions[name] = Prediction(str(row[prediction_key]), _references(row, where))
+    return predictions
+
+
+def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
+    found = row.get("references")
+    if found is None:
+        found = [row["reference"]] if "reference" in row else []
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise InputError(f'{where}: "references" must be a list of texts')
+    return tuple(found)
+
+
+def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> dict[str, Pair]:
+    """Returns the references that a file of predictions holds itself, without documents.
+
+    Raises:
+        InputError: a row without references.
+    """
+    pairs = {}
+    for name, prediction in predictions.items():
+        if not prediction.references:
+            raise InputError(
+                f'{path}: the prediction of "{name}" has no "reference" beside it; give '
+                "--references=FILE"
+            )
+        first, *others = prediction.references
+        pairs[name] = Pair(name, "", first, None, tuple(others))
+    return pairs
+
+
+def common_documents(
+    pairs: Mapping[str, Pair],
+    systems: Mapping[str, Mapping[str, Prediction]],
+    on_missing: OnMissing = "error",
+) -> list[Pair]:
+    """Returns the documents of which every system has a prediction, in their order.
+
+    Args:
+        pairs: documents with references, by id.
+        systems: predictions by id, by name of the system.
+        on_missing: whether ids that are not everywhere are an error, or left out.
+
+    Raises:
+        InputError: ids differ, or no document is left.
+    """
+    for name, predictions in systems.items():
+        unknown = [each for each in predictions if each not in pairs]
+        missing = [each for each in pairs if each not in predictions]
+        for ids, problem in ((unknown, "without references"), (missing, "without predictions")):
+            if ids and on_missing == "error":
+                raise InputError(
+                    f"{name}: {len(ids)} of {len(pairs)} ids {problem}, {first_names(ids)}; give "
+                    "files of the same documents, or --on_missing=skip"
+                )
+    chosen = [
+        pair
+        for name, pair in pairs.items()
+        if all(name in predictions for predictions in systems.values())
+    ]
+    if not chosen:
+        raise InputError(
+            f"no id is in all of the files: {first_names(list(pairs), 2)} among references, "
+            f"{first_names(list(next(iter(systems.values()))), 2)} among predictions"
+        )
+    return chosen
+
+
+def score_system(
+    name: str,
+    predictions: Mapping[str, Prediction],
+    pairs: Sequence[Pair],
+    metrics: Metrics,
+    sampling: Sampling,
+) -> System:
+    """Scores the predictions of one system.
+
+    Args:
+        name: of the system.
+        predictions: by id.
+        pairs: documents with references; each has a prediction.
+        metrics: by name.
+        sampling: of the intervals.
+
+    Raises:
+        InputError: a score that is not finite.
+    """
+    texts = [predictions[pair.id].text for pair in pairs]
+    scores = example_scores(metrics, texts, pairs)
+    for pair, values in zip(pairs, scores, strict=True):
+        for column, value in values.items():
+            if not np.isfinite(value):
+                raise InputError(
+                    f'{name}: {column} of "{pair.id}" is {value}; leave the document out or mend '
+                    "the metric"
+                )
+    values = corpus_scores(metrics, scores, texts, pairs)
+    return System(name, texts, scores, values, mean_intervals(metrics, scores, sampling))
+
+
+def mean_intervals(
+    metrics: Metrics, scores: Sequence[Scores], sampling: Sampling
+) -> dict[str, tuple[float, float]]:
+    """Returns the confidence intervals of the columns that are means over documents."""
+    columns = mean_columns(metrics)
+    if not columns:
+        return {}
+    ends = bootstrap_intervals(
+        _table(scores, columns), level=sampling.level, rounds=sampling.rounds, seed=sampling.seed
+    )
+    return dict(zip(columns, zip(*ends.tolist(), strict=True), strict=True))
+
+
+def compare(
+    system: System, others: Sequence[System], metrics: Metrics, sampling: Sampling
+) -> dict[str, dict[str, Difference]]:
+    """Compares a system with others on the same documents.
+
+    Args:
+        system: of which the others are subtracted.
+        others: scored on the same documents.
+        metrics: that the systems were scored by.
+        sampling: test, rounds and level.
+
+    Returns:
+        Name of each other system -> column -> its difference, for columns that are means.
+    """
+    columns = mean_columns(metrics)
+    if not columns or not others:
+        return {}
+    draws = {"rounds": sampling.rounds, "seed": sampling.seed}
+    own = _table(system.scores, columns)
+    tables = [_table(other.scores, columns) for other in others]
+    p_values = holm(np.stack([TESTS[sampling.test](own, table, **draws) for table in tables]))
+    found = {}
+    for other, table, row in zip(others, tables, p_values, strict=True):
+        ends = bootstrap_intervals(own - table, level=sampling.level, **draws)
+        spread = smallest_difference(own, table) if len(own) > 1 else [None] * len(columns)
+        numbers = zip((own - table).mean(0), *ends, row, spread, strict=True)
+        found[other.name] = {
+            column: Difference(*(value if value is None else float(value) for value in values))
+            for column, values in zip(columns, numbers, strict=True)
+        }
+    return found
+
+
+def mean_columns(metrics: Metrics) -> tuple[str, ...]:
+    """Returns the columns of all metrics whose values are means over documents."""
+    return tuple(name for metric in metrics.values() for name in metric.mean_columns)
+
+
+def _table(scores: Sequence[Scores], columns: Sequence[str]) -> np.ndarray:
+    """Returns scores as float64 [documents, columns]."""
+    return np.array([[values[column] for column in columns] for values in scores])

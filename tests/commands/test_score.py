@@ -1,0 +1,130 @@
+import json
+
+import numpy as np
+import pytest
+
+from longsum_jax.commands import score
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.rouge import rouge
+
+ROWS = [
+    {"id": name, "document": f"The cat {name} sat on a mat.", "summary": f"the cat {name} sat"}
+    for name in "abcdefgh"
+]
+GOOD = {row["id"]: row["summary"] for row in ROWS}
+BAD = {row["id"]: "a dog sat" for row in ROWS} | {"a": ""}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes files into the working directory, which commands then name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_file(name, rows):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return name
+
+    return write_file
+
+
+def predictions(texts):
+    return [{"id": name, "prediction": text} for name, text in texts.items()]
+
+
+@pytest.fixture
+def files(write):
+    """References, a system that repeats them and a bad one."""
+    write("test.jsonl", ROWS)
+    write("good.jsonl", predictions(GOOD))
+    write("bad.jsonl", predictions(BAD))
+
+
+def test_two_systems_are_compared(files, tmp_path, capsys):
+    against = ["--against=bad.jsonl", "--metrics=rouge,novelty", "--out=scores", "--rounds=2000"]
+    score.main(["good.jsonl", "--references=test.jsonl", *against])
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["good.jsonl", "bad.jsonl"]
+    cells = out[1].split()
+    mean = np.mean([rouge(text, GOOD[name])["rouge1"] for name, text in BAD.items()])
+    assert cells[:4] == ["rouge1", "100.00", "[100.00,", "100.00]"]
+    assert cells[4] == f"{mean:.2f}"
+    assert cells[6].endswith("]*")
+    assert out[-4:-1] == [
+        "8 documents, intervals of 95 %",
+        "* differs from good.jsonl at p < 0.05 (randomization, 2000 rounds, Holm over 1)",
+        "bad.jsonl: 1 empty predictions, scored as they are",
+    ]
+    assert out[-1].startswith("rouge|stem:no|")
+    result = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert result["examples"] == 8
+    assert result["systems"]["bad.jsonl"]["scores"]["rouge1"] == pytest.approx(mean)
+    found = result["systems"]["bad.jsonl"]["against"]["rouge1"]
+    assert found["difference"] == pytest.approx(100 - mean)
+    assert found["low"] < found["difference"] < found["high"]
+    assert found["p_value"] == 2 / 2**8  # all 256 exchanges; only none and all are as large
+    assert result["metrics"]["novelty"]["sizes"] == [1, 2, 3, 4]
+    lines = (tmp_path / "scores" / "scores.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == list(GOOD)
+    row = json.loads(lines[1])["scores"]
+    assert row["bad.jsonl"]["rouge1"] == rouge(BAD["b"], GOOD["b"])["rouge1"]
+
+
+def test_references_beside_predictions(write, capsys):
+    """As longsum evaluate writes them, several if there are."""
+    rows = [{"id": "a", "prediction": "a cat", "reference": "x", "references": ["x", "a cat"]}]
+    for name in ("one/predictions.jsonl", "two/predictions.jsonl"):
+        write(name, rows)
+    against = "--against=two/predictions.jsonl"
+    score.main(["one/predictions.jsonl", against, "--metric_option=rouge.references=mean"])
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["one/predictions.jsonl", "two/predictions.jsonl"]
+    assert out.splitlines()[1].split()[1] == "50.00"
+    assert "refs:mean" in out
+
+
+def test_several_references_of_a_data_set(write, capsys):
+    write("test.jsonl", [{"id": "a", "summary": ["x y", "a cat"]}])
+    write("some.jsonl", predictions({"a": "a cat"}))
+    score.main(["some.jsonl", "--references=test.jsonl"])
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "100.00"
+
+
+def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
+    write("some.jsonl", predictions({"a": "x", "z": "y"}))
+    score.main(["some.jsonl", "--references=test.jsonl", "--on_missing=skip"])
+    assert "1 documents, intervals of 95 %, 7 documents left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("good.jsonl",), 'the prediction of "a" has no "reference" beside it; give --references'),
+        (
+            ("good.jsonl", "--metrics=rouge,novelty"),
+            "--metrics=novelty needs the documents; give --references=FILE",
+        ),
+        (
+            ("good.jsonl", "--references=test.jsonl", "--against=good.jsonl"),
+            "--against=good.jsonl names a file twice; give each once",
+        ),
+        (("good.jsonl", "--references=test.jsonl", "--rounds=0"), "--rounds=0 must be at least 1"),
+        (("good.jsonl", "--references=test.jsonl", "--level=95"), "level=95.0 of intervals must"),
+        (
+            ("good.jsonl", "--references=test.jsonl", "--prediction_key=summary"),
+            'no text under "summary", only id, prediction; write rows',
+        ),
+        (
+            ("good.jsonl", "--references=test.jsonl", "--out=test.jsonl"),
+            "test.jsonl: cannot be written (File exists); give another --out",
+        ),
+        (("no.jsonl", "--references=test.jsonl"), "no.jsonl: no such file; check the path"),
+        (("few.jsonl", "--references=test.jsonl"), "few.jsonl: 7 of 8 ids without predictions"),
+    ],
+)
+def test_score_refuses(files, write, flags, problem):
+    write("few.jsonl", predictions({"a": "x"}))
+    with pytest.raises(InputError) as caught:
+        score.main(list(flags))
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,163 @@
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.comparison import (
+    Prediction,
+    Sampling,
+    common_documents,
+    compare,
+    mean_intervals,
+    own_references,
+    read_predictions,
+    score_system,
+)
+from longsum_jax.evaluation.metric import Metric
+from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.evaluation.significance import bootstrap_intervals, holm, randomization_test
+
+ROUGE = make_metrics()
+WORDS = ["cat", "dog", "bird", "sat", "ran", "flew", "home", "away"]
+PAIRS = {str(i): Pair(str(i), "", " ".join(WORDS[: 1 + i % 8])) for i in range(12)}
+SAMPLING = Sampling(rounds=300)
+
+
+def predictions_of(step):
+    """The first words of every reference and some others, more of them the larger the step."""
+    return {
+        name: Prediction(f"{pair.reference} {' '.join(['x'] * (int(name) % step))}")
+        for name, pair in PAIRS.items()
+    }
+
+
+def system_of(name, step, metrics=ROUGE):
+    return score_system(name, predictions_of(step), list(PAIRS.values()), metrics, SAMPLING)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_rows(*rows, name="predictions.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write_rows
+
+
+def test_files_of_predictions(write):
+    path = write(
+        {"id": "a", "prediction": "One.", "reference": "A."},
+        {"id": 2, "prediction": "", "reference": "A.", "references": ["A.", "B."]},
+        {"id": "c", "prediction": "Three."},
+    )
+    found = read_predictions(path)
+    assert found == {
+        "a": Prediction("One.", ("A.",)),
+        "2": Prediction("", ("A.", "B.")),
+        "c": Prediction("Three."),
+    }
+    del found["c"]
+    pairs = own_references(found, path)
+    assert [pair.references for pair in pairs.values()] == [("A.",), ("A.", "B.")]
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"id": "a"}, ':2: no text under "prediction", only id; write rows {"id": ..., "pred'),
+        ({"prediction": "x"}, ':2: no text under "id", only prediction; write rows'),
+        ({"id": "b", "prediction": ["x"]}, ':2: no text under "prediction", only id, prediction'),
+        ({"id": "a", "prediction": "x"}, ':2: the id "a" is there twice; keep one of the rows'),
+        ({"id": "b", "prediction": "x", "references": "y"}, ':2: "references" must be a list'),
+        ({"id": "b", "prediction": "x", "reference": 3}, ':2: "references" must be a list'),
+    ],
+)
+def test_rows_that_are_no_predictions(write, row, problem):
+    path = write({"id": "a", "prediction": "x"}, row)
+    with pytest.raises(InputError) as caught:
+        read_predictions(path)
+    assert problem in str(caught.value)
+
+
+def test_predictions_without_references():
+    with pytest.raises(InputError, match='x: the prediction of "a" has no "reference" beside it'):
+        own_references({"a": Prediction("One.")}, "x")
+
+
+def test_documents_that_all_systems_have():
+    pairs = {name: Pair(name, "", "r") for name in "abc"}
+    every, some = ({name: Prediction(name) for name in names} for names in ("abc", "cbx"))
+    assert common_documents(pairs, {"one": every}) == list(pairs.values())
+    found = common_documents(pairs, {"one": every, "two": some}, "skip")
+    assert [pair.id for pair in found] == ["b", "c"]
+    with pytest.raises(InputError, match="two: 1 of 3 ids without references, x; give files of"):
+        common_documents(pairs, {"one": every, "two": some})
+    del some["x"]
+    with pytest.raises(InputError, match="two: 1 of 3 ids without predictions, a; give files"):
+        common_documents(pairs, {"one": every, "two": some})
+    with pytest.raises(InputError, match="no id is in all of the files: a, b and 1 more among ref"):
+        common_documents(pairs, {"one": {"y": Prediction("")}}, "skip")
+
+
+def test_scores_and_intervals_of_a_system():
+    found = system_of("one", 3)
+    column = np.array([score["rouge1"] for score in found.scores])
+    assert found.values["rouge1"] == pytest.approx(column.mean())
+    expected = bootstrap_intervals(column, rounds=300)
+    assert found.intervals["rouge1"] == pytest.approx(tuple(expected))
+    assert found.intervals.keys() == found.values.keys()
+    assert found.predictions[2] == f"{PAIRS['2'].reference} x x"
+
+
+def test_differences_are_those_of_the_columns():
+    systems = [system_of(name, step) for name, step in (("one", 2), ("two", 3), ("three", 5))]
+    found = compare(systems[0], systems[1:], ROUGE, SAMPLING)
+    assert list(found) == ["two", "three"]
+    columns = [np.array([score["rouge2"] for score in each.scores]) for each in systems]
+    tests = [randomization_test(columns[0], other, rounds=300) for other in columns[1:]]
+    for each, other, p_value in zip(found.values(), columns[1:], holm(tests), strict=True):
+        assert each["rouge2"].difference == pytest.approx((columns[0] - other).mean())
+        assert each["rouge2"].p_value == pytest.approx(p_value)
+        low, high = bootstrap_intervals(columns[0] - other, rounds=300)
+        assert (each["rouge2"].low, each["rouge2"].high) == pytest.approx((low, high))
+        wanted = 2.801585 * stats.sem(columns[0] - other)
+        assert each["rouge2"].smallest == pytest.approx(wanted, rel=1e-6)
+    assert compare(systems[0], [], ROUGE, SAMPLING) == {}
+
+
+def test_one_document_has_no_smallest_difference():
+    pairs = [PAIRS["3"]]
+    one, two = (
+        score_system(name, predictions_of(step), pairs, ROUGE, SAMPLING)
+        for name, step in (("one", 1), ("two", 4))
+    )
+    assert compare(one, [two], ROUGE, SAMPLING)["two"]["rouge1"].smallest is None
+
+
+def test_columns_that_are_no_means_have_no_interval():
+    types = ["rouge1", "rouge2", "rougeL"]
+    metrics = make_metrics(["rouge", "salience"], {"rouge": {"types": types}})
+    system = system_of("one", 3, metrics)
+    assert list(system.intervals) == types
+    assert {"geometric_rouge", "salient_100"} < system.values.keys()
+    found = compare(system, [system_of("two", 2, metrics)], metrics, SAMPLING)
+    assert list(found["two"]) == types
+    assert mean_intervals(make_metrics(["salience"]), system.scores, SAMPLING) == {}
+
+
+class Undefined(Metric):
+    """Divides by the words of the reference less one."""
+
+    columns = ("undefined",)
+
+    def score(self, predictions, references, sources):
+        return [{"undefined": float("nan" if " " not in r else 1)} for r in references]
+
+
+def test_scores_that_are_not_finite():
+    with pytest.raises(InputError, match='one: undefined of "0" is nan; leave the document out or'):
+        system_of("one", 2, {"undefined": Undefined()})
