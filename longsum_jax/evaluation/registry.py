@@ -7,6 +7,7 @@ from typing import Any
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.extractiveness import Extractiveness
 from longsum_jax.evaluation.length import Length
+from longsum_jax.evaluation.meteor import Meteor
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.novelty import Novelty
 from longsum_jax.evaluation.repetition import Repetition
@@ -16,6 +17,7 @@ from longsum_jax.schema import from_dict
 
 METRICS: dict[str, type[Metric]] = {
     "rouge": Rouge,
+    "meteor": Meteor,
     "novelty": Novelty,
     "repetition": Repetition,
     "extractiveness": Extractiveness,

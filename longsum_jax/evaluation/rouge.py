@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -13,6 +12,7 @@ from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
 from longsum_jax.text.lcs import UnionLcs, lcs_length
 from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 from longsum_jax.text.sentences import split_sentences, splitter_name
+from longsum_jax.text.stemming import stem
 
 RougeType = Literal["rouge1", "rouge2", "rouge3", "rougeL", "rougeLsum"]
 Word = Hashable
@@ -246,22 +246,14 @@ def _sentences(text: str, splitter: str) -> list[str]:
     return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
 
 
-@functools.cache
-def _tokenizer(name: str, stemmer: bool) -> Callable[[str], list[Word]]:
+def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:
     """Returns what makes words of a text; stemmed words are strings."""
     words_of = TOKENIZERS[name]
     if not stemmer:
         return words_of
-    from nltk.stem.porter import PorterStemmer
 
-    stem = PorterStemmer().stem
+    def stemmed_words(text: str) -> list[Word]:
+        words = [word.decode() if isinstance(word, bytes) else word for word in words_of(text)]
+        return [stem(word) if len(word) > 3 else word for word in words]
 
-    @functools.lru_cache(maxsize=1 << 18)
-    def stemmed(word: bytes | str) -> str:
-        text = word.decode() if isinstance(word, bytes) else word
-        return stem(text) if len(text) > 3 and text.isascii() else text
-
-    def tokenize(text: str) -> list[Word]:
-        return [stemmed(word) for word in words_of(text)]
-
-    return tokenize
+    return stemmed_words

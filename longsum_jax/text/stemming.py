@@ -1,0 +1,24 @@
+"""Porter's stemmer, as NLTK extends it."""
+
+import functools
+from collections.abc import Callable
+
+
+def stem(word: str) -> str:
+    """Returns the stem of an English word in lower case; other words stay as they are.
+
+    Words with characters beyond ASCII are not stemmed.
+    """
+    return _stem(word) if word.isascii() else word
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _stem(word: str) -> str:
+    return _porter()(word)
+
+
+@functools.cache
+def _porter() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer().stem
