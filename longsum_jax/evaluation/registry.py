@@ -5,6 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.evaluation.entities import EntityPrecision
+from longsum_jax.evaluation.entity_graph import EntityGraph
 from longsum_jax.evaluation.extractiveness import Extractiveness
 from longsum_jax.evaluation.length import Length
 from longsum_jax.evaluation.meteor import Meteor
@@ -23,6 +25,8 @@ METRICS: dict[str, type[Metric]] = {
     "extractiveness": Extractiveness,
     "length": Length,
     "salience": Salience,
+    "entities": EntityPrecision,
+    "entity_graph": EntityGraph,
 }
 
 DEFAULT = ("rouge",)

@@ -1,0 +1,84 @@
+"""Entity precision: the share of a summary's entities that its document has."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
+from longsum_jax.evaluation.taggers import ENTITY_TAGGERS, Tagger, tag, tagger_of
+from longsum_jax.text.ngrams import unicode_words
+
+
+class EntityPrecision(Metric):
+    """Entities of a summary, and the percentage of them that the document has (Nan et al., 2021).
+
+    Each entity counts once; the document has it where its words stand in it in a row, in capitals
+    or not. Of a data set, the percentage is the mean over summaries with entities.
+
+    Args:
+        options: of the metric.
+        tagger: finds the entities of texts; None for the one that the options name.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: tagger: a name in ``taggers.ENTITY_TAGGERS``."""
+
+        tagger: str = "rules"
+
+        def __post_init__(self):
+            tagger_of(self.tagger, ENTITY_TAGGERS, "metrics.entities")
+
+    columns = ("entity_precision", "entities")
+    reads_references = False
+    options: Options
+
+    def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
+        super().__init__(options)
+        self._given = tagger
+        self._tagger = tagger or ENTITY_TAGGERS[self.options.tagger]
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del references
+        tags = tag(self._tagger, predictions)
+        return [self._shares(found, source) for found, source in zip(tags, sources, strict=True)]
+
+    def corpus_values(
+        self,
+        scores: Sequence[Scores],
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> Scores:
+        del predictions, references, sources
+        with_entities = [score for score in scores if score["entities"]]
+        precision = mean_scores(with_entities or scores)["entity_precision"]
+        return mean_scores(scores) | {"entity_precision": precision}
+
+    @property
+    def mean_columns(self) -> tuple[str, ...]:
+        return ("entities",)
+
+    def describe(self) -> dict[str, Any]:
+        return describe_tagger("entities", self.options.tagger, self._given)
+
+    def _shares(self, entities: Sequence[str], source: str) -> Scores:
+        distinct = {tuple(unicode_words(entity)) for entity in entities} - {()}
+        text = _spaced(unicode_words(source))
+        present = sum(_spaced(words) in text for words in distinct)
+        return {
+            "entity_precision": 100 * present / max(len(distinct), 1),
+            "entities": float(len(distinct)),
+        }
+
+
+def describe_tagger(metric: str, name: str, given: Tagger | None) -> dict[str, Any]:
+    """Returns the signature of a metric with its tagger, for reports."""
+    used = name if given is None else getattr(given, "__name__", type(given).__name__)
+    return {"signature": f"{metric}|tagger:{used}", "tagger": used}
+
+
+def _spaced(words: Sequence[str]) -> str:
+    return f" {' '.join(words)} "

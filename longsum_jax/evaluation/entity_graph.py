@@ -1,0 +1,75 @@
+"""Entity graph: how sentences of a summary are tied by nouns that they share."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from longsum_jax.evaluation.entities import describe_tagger
+from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.taggers import NOUN_TAGGERS, Tagger, tag, tagger_of
+from longsum_jax.text.sentences import split_sentences
+
+
+class EntityGraph(Metric):
+    """Coherence by entity graphs (Guinaudeau & Strube, 2013, as in DiscoScore, Zhao et al., 2023).
+
+    Every two sentences that share a noun are tied, the weaker the more sentences lie between them:
+    1 / distance. The score is the sum of ties over the number of sentences.
+
+    Args:
+        options: of the metric.
+        tagger: gives the nouns of each of the sentences of a text, which count as the same where
+            the strings are; None for the one that the options name.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: tagger: a name in ``taggers.NOUN_TAGGERS``."""
+
+        tagger: str = "rules"
+
+        def __post_init__(self):
+            tagger_of(self.tagger, NOUN_TAGGERS, "metrics.entity_graph")
+
+    columns = ("entity_graph",)
+    reads_references = False
+    reads_sources = False
+    options: Options
+
+    def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
+        super().__init__(options)
+        self._given = tagger
+        self._tagger = tagger or NOUN_TAGGERS[self.options.tagger]
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del references, sources
+        return [{"entity_graph": self._coherence(prediction)} for prediction in predictions]
+
+    def describe(self) -> dict[str, Any]:
+        return describe_tagger("entity_graph", self.options.tagger, self._given)
+
+    def _coherence(self, text: str) -> float:
+        sentences = split_sentences(text)
+        if not sentences:
+            return 0.0
+        return float(entity_graph(tag(self._tagger, sentences)).sum() / len(sentences))
+
+
+def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
+    """Returns the ties of sentences, float64 [sentences, sentences], above the diagonal.
+
+    Args:
+        nouns: of every sentence.
+    """
+    numbers = {noun: number for number, noun in enumerate(sorted(set().union(*nouns)))}
+    occurs = np.zeros((len(nouns), len(numbers)))
+    for sentence, found in enumerate(nouns):
+        occurs[sentence, [numbers[noun] for noun in found]] = 1
+    tied = np.triu(occurs @ occurs.T > 0, 1)
+    places = np.arange(len(nouns))
+    distance = np.maximum(places - places[:, None], 1)
+    return tied / distance
