@@ -57,7 +57,7 @@ ROOMS = {
     "models": "Model families: configs, modules and names in checkpoints.",
     "data": "Tasks, examples, batches and prepared shards.",
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",
-    "evaluation": "ROUGE, classification scores, baselines and files of predictions.",
+    "evaluation": "Metrics of summaries, baselines, significance, agreement, files of predictions.",
     "conversion": "Longer inputs and other attentions for pretrained parameters.",
     "inference": "Loaded models: encode, generate and summarize.",
 }

@@ -20,10 +20,12 @@ class Salience(Metric):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Attributes:
-        size: words of an n-gram.
-        shares: values of the curve.
-        tokenizer: "default" (ROUGE's) or "unicode".
+        """Options of the curve.
+
+        Attributes:
+            size: words of an n-gram.
+            shares: values of the curve.
+            tokenizer: "default" (ROUGE's) or "unicode".
         """
 
         size: int = 2

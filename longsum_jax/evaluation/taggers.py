@@ -40,8 +40,8 @@ large big long short high low first second last next quick whole
 """)
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATE = rf"(?:\d{{1,2}}\s+)?(?:{_MONTHS})\s+\d{{1,2}}(?:,\s*\d{{4}})?\b|(?:{_MONTHS})\s+\d{{4}}"
-_NUMBER = r"[$€£]?\d+(?:[.,]\d+)*(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
-_CAPITALIZED = r"[A-Z][\w&]*(?:[-.]\w+)*"
+_NUMBER = r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
+_CAPITALIZED = r"\b[A-Z][\w&]*(?:[-.]\w+|['\u2019][A-Z]\w+)*"
 _NAME = rf"{_CAPITALIZED}(?:\s+{_CAPITALIZED})*"
 # Also Department of Health and Human Services.
 _LONG_NAME = rf"{_NAME}(?:\s+(?:of|for)\s+(?:the\s+)?{_NAME}(?:\s+and\s+{_NAME})?)?"
@@ -64,7 +64,7 @@ def rule_entities(texts: Sequence[str]) -> list[list[str]]:
 
 
 def _entities(text: str) -> Iterator[str]:
-    sentences = [_without_first_capital(sentence) for sentence in _sentences(text)]
+    sentences = [_without_first_capital(sentence) for sentence in split_sentences(text)]
     inside = {name for sentence in sentences for name in re.findall(_CAPITALIZED, sentence[1:])}
     for sentence in sentences:
         for match in _ENTITY.finditer(sentence):
@@ -73,10 +73,6 @@ def _entities(text: str) -> Iterator[str]:
             certain = not uncertain or found in inside or sum(map(str.isupper, found)) > 1
             if certain and found.lower() not in _FUNCTION_WORDS:  # as I is not
                 yield found
-
-
-def _sentences(text: str) -> list[str]:
-    return split_sentences(_POSSESSIVE.sub("", text))
 
 
 def _without_first_capital(sentence: str) -> str:

@@ -76,8 +76,9 @@ def test_coherence_is_the_sum_of_ties_over_sentences():
         ),
         ("On March 3, 2021, and in May 2020 it rained.", ["March 3, 2021", "May 2020"]),
         ("However, GAO saw errors. Errors grew.", ["GAO"]),
-        ("Smith left. It was Smith's house. Then I met James' aunt.", ["Smith", "Smith", "James"]),
+        ("Smith left. It was Smith's Rover. I met O'Neil.", ["Smith", "Smith", "Rover", "O'Neil"]),
         ("John Smith and Mary Jones had 30% in 2020.", ["John Smith", "Mary Jones", "30%", "2020"]),
+        ("The 1940s had fX1 and 31st.", []),
         ("", []),
     ],
 )
