@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.comparison import Sampling, mean_intervals
+    from longsum_jax.evaluation.comparison import Sampling, intervals
     from longsum_jax.evaluation.predictions import (
         PredictionsFile,
         baseline_scores,
@@ -85,7 +85,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     _predict(args, model, list(pairs.values()), metrics, predictions)
     rows = [row for row in predictions.rows if row["id"] in pairs]
     result = summary_of(rows, [pairs[row["id"]] for row in rows], metrics)
-    result["intervals"] = mean_intervals(metrics, [row["scores"] for row in rows], Sampling())
+    result["intervals"] = intervals(metrics, [row["scores"] for row in rows], Sampling())
     result["baselines"] = baseline_scores(list(pairs.values()), metrics)
     _write(out / "metrics.json", result | settings)
     _print(result, metrics, out)

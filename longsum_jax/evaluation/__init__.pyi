@@ -27,4 +27,5 @@ from .significance import bootstrap_intervals as bootstrap_intervals
 from .significance import bootstrap_test as bootstrap_test
 from .significance import holm as holm
 from .significance import randomization_test as randomization_test
+from .significance import resampled_differences as resampled_differences
 from .significance import smallest_difference as smallest_difference

@@ -12,8 +12,11 @@ from longsum_jax.evaluation.predictions import Metrics, Pair, corpus_scores, exa
 from longsum_jax.evaluation.significance import (
     ROUNDS,
     TESTS,
+    Statistic,
     bootstrap_intervals,
     holm,
+    percentile_interval,
+    resampled_differences,
     smallest_difference,
 )
 from longsum_jax.schema import first_names
@@ -37,7 +40,7 @@ class System(NamedTuple):
         predictions: in the order of the documents.
         scores: of every document.
         values: of all documents together.
-        intervals: column -> ends of its confidence interval, for columns that are means.
+        intervals: column -> ends of its confidence interval.
     """
 
     name: str
@@ -48,10 +51,10 @@ class System(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A system's mean less that of another one.
+    """A system's value less that of another one.
 
     Attributes:
-        difference: of the means.
+        difference: of the values.
         low, high: ends of its confidence interval.
         p_value: that the two are the same, adjusted for the number of other systems (Holm).
         smallest: difference that so many documents show in four of five cases.
@@ -61,7 +64,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     p_value: float
-    smallest: float | None
+    smallest: float
 
 
 class Sampling(NamedTuple):
@@ -200,18 +203,25 @@ def score_system(
                     "the metric"
                 )
     values = corpus_scores(metrics, scores, texts, pairs)
-    return System(name, texts, scores, values, mean_intervals(metrics, scores, sampling))
+    return System(name, texts, scores, values, intervals(metrics, scores, sampling))
 
 
-def mean_intervals(
+def intervals(
     metrics: Metrics, scores: Sequence[Scores], sampling: Sampling
 ) -> dict[str, tuple[float, float]]:
-    """Returns the confidence intervals of the columns that are means over documents."""
-    columns = mean_columns(metrics)
+    """Returns the confidence intervals of all columns.
+
+    Metrics whose values are no function of means over documents have none.
+    """
+    columns = _columns(metrics)
     if not columns:
         return {}
     ends = bootstrap_intervals(
-        _table(scores, columns), level=sampling.level, rounds=sampling.rounds, seed=sampling.seed
+        _table(scores, columns),
+        level=sampling.level,
+        rounds=sampling.rounds,
+        seed=sampling.seed,
+        statistic=_statistic(metrics),
     )
     return dict(zip(columns, zip(*ends.tolist(), strict=True), strict=True))
 
@@ -228,30 +238,50 @@ def compare(
         sampling: test, rounds and level.
 
     Returns:
-        Name of each other system -> column -> its difference, for columns that are means.
+        Name of each other system -> column -> its difference, for columns that have intervals.
     """
-    columns = mean_columns(metrics)
+    columns = _columns(metrics)
     if not columns or not others:
         return {}
-    draws = {"rounds": sampling.rounds, "seed": sampling.seed}
+    draws = {
+        "rounds": sampling.rounds,
+        "seed": sampling.seed,
+        "statistic": _statistic(metrics),
+    }
     own = _table(system.scores, columns)
     tables = [_table(other.scores, columns) for other in others]
     p_values = holm(np.stack([TESTS[sampling.test](own, table, **draws) for table in tables]))
     found = {}
-    for other, table, row in zip(others, tables, p_values, strict=True):
-        ends = bootstrap_intervals(own - table, level=sampling.level, **draws)
-        spread = smallest_difference(own, table) if len(own) > 1 else [None] * len(columns)
-        numbers = zip((own - table).mean(0), *ends, row, spread, strict=True)
+    for other, table, row in zip(others, tables, p_values.tolist(), strict=True):
+        resampled = resampled_differences(own, table, **draws)
+        low, high = percentile_interval(resampled, sampling.level).tolist()
+        smallest = smallest_difference(resampled.std(0)).tolist()
         found[other.name] = {
-            column: Difference(*(value if value is None else float(value) for value in values))
-            for column, values in zip(columns, numbers, strict=True)
+            column: Difference(system.values[column] - other.values[column], *numbers)
+            for column, *numbers in zip(columns, low, high, row, smallest, strict=True)
         }
     return found
 
 
-def mean_columns(metrics: Metrics) -> tuple[str, ...]:
-    """Returns the columns of all metrics whose values are means over documents."""
-    return tuple(name for metric in metrics.values() for name in metric.mean_columns)
+def _columns(metrics: Metrics) -> tuple[str, ...]:
+    """Returns the columns of all metrics whose values are functions of means over documents."""
+    chosen = [metric for metric in metrics.values() if metric.is_function_of_means]
+    return tuple(name for metric in chosen for name in metric.columns)
+
+
+def _statistic(metrics: Metrics) -> Statistic:
+    """Returns what makes values of means, for the columns of ``_columns``."""
+    columns = _columns(metrics)
+
+    def statistic(means: np.ndarray) -> np.ndarray:
+        by_column = dict(zip(columns, np.moveaxis(means, -1, 0), strict=True))
+        values: dict[str, np.ndarray] = {}
+        for metric in metrics.values():
+            if metric.is_function_of_means:
+                values |= metric.from_means({name: by_column[name] for name in metric.columns})
+        return np.stack([values[name] for name in columns], -1)
+
+    return statistic
 
 
 def _table(scores: Sequence[Scores], columns: Sequence[str]) -> np.ndarray:

@@ -1,10 +1,12 @@
 """Entity precision: the share of a summary's entities that its document has."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
+import numpy as np
+
+from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.taggers import ENTITY_TAGGERS, Tagger, tag, tagger_of
 from longsum_jax.text.ngrams import unicode_words
 
@@ -13,7 +15,7 @@ class EntityPrecision(Metric):
     """Entities of a summary, and the percentage of them that the document has (Nan et al., 2021).
 
     Each entity counts once; the document has it where its words stand in it in a row, in capitals
-    or not. Of a data set, the percentage is the mean over summaries with entities.
+    or not. The percentage of a data set is that of the entities of all summaries.
 
     Args:
         options: of the metric.
@@ -29,7 +31,7 @@ class EntityPrecision(Metric):
         def __post_init__(self):
             tagger_of(self.tagger, ENTITY_TAGGERS, "metrics.entities")
 
-    columns = ("entity_precision", "entities")
+    columns = ("entity_precision", "entities", "found_entities")
     reads_references = False
     options: Options
 
@@ -45,21 +47,10 @@ class EntityPrecision(Metric):
         tags = tag(self._tagger, predictions)
         return [self._shares(found, source) for found, source in zip(tags, sources, strict=True)]
 
-    def corpus_values(
-        self,
-        scores: Sequence[Scores],
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> Scores:
-        del predictions, references, sources
-        with_entities = [score for score in scores if score["entities"]]
-        precision = mean_scores(with_entities or scores)["entity_precision"]
-        return mean_scores(scores) | {"entity_precision": precision}
-
-    @property
-    def mean_columns(self) -> tuple[str, ...]:
-        return ("entities",)
+    def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
+        count = means["entities"]
+        precision = 100 * means["found_entities"] / np.where(count > 0, count, 1)
+        return dict(means) | {"entity_precision": precision}
 
     def describe(self) -> dict[str, Any]:
         return describe_tagger("entities", self.options.tagger, self._given)
@@ -71,6 +62,7 @@ class EntityPrecision(Metric):
         return {
             "entity_precision": 100 * present / max(len(distinct), 1),
             "entities": float(len(distinct)),
+            "found_entities": float(present),
         }
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,22 +59,34 @@ class Metric(ABC):
         references: Sequence[str],
         sources: Sequence[str],
     ) -> Scores:
-        """Returns the values of all examples together: the mean of ``scores``.
+        """Returns the values of all examples together: what ``from_means`` makes of their means.
 
-        Metrics that are not means over examples, such as ratios of counts, override this, and
-        ``mean_columns`` with it.
+        A metric for which no function of means is right overrides this, and has no intervals.
 
         Raises:
             InputError: there are no examples.
         """
         del predictions, references, sources
-        return mean_scores(scores)
+        values = self.from_means(mean_scores(scores))
+        return {name: float(value) for name, value in values.items()}
+
+    def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of a data set from the means of all columns over its examples.
+
+        Metrics that are no means over examples, such as ratios of counts, override this.
+
+        Args:
+            means: column -> its mean, or an array of means of as many resamples of the data set.
+
+        Returns:
+            Column -> its value, or as many values.
+        """
+        return dict(means)
 
     @property
-    def mean_columns(self) -> tuple[str, ...]:
-        """The columns whose values are means over examples; only these have intervals and tests."""
-        averaged = type(self).corpus_values is Metric.corpus_values
-        return self.columns if averaged else ()
+    def is_function_of_means(self) -> bool:
+        """Whether ``from_means`` gives the values, so that there are intervals and tests."""
+        return type(self).corpus_values is Metric.corpus_values
 
     def describe(self) -> dict[str, Any]:
         """Returns what the values depend on, for reports: versions and options."""

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from longsum_jax.errors import InputError
@@ -87,19 +87,8 @@ class Rouge(Metric):
             values |= {column: best[column] for column in self._columns_of(name)}
         return self._with_means(values)
 
-    def corpus_values(
-        self,
-        scores: Sequence[Scores],
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> Scores:
-        del predictions, references, sources
-        return self._with_means(mean_scores(scores))
-
-    @property
-    def mean_columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.columns if name != "geometric_rouge")
+    def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
+        return self._with_means(means)
 
     def describe(self) -> dict[str, Any]:
         return describe(self.options)
@@ -117,7 +106,7 @@ class Rouge(Metric):
             values |= dict(zip(self._columns_of(name), numbers, strict=False))
         return self._with_means(values)
 
-    def _with_means(self, values: Scores) -> Scores:
+    def _with_means(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the columns of all types with both means of them, where they have one."""
         values = dict(values)
         if set(ROUGE_TYPES) <= set(self.options.types):

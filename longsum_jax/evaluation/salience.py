@@ -1,11 +1,13 @@
 """Where in its document the n-grams of a summary first stand."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
+from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.text.extractive import NUM_SHARES, salient_ngrams
 from longsum_jax.text.ngrams import TOKENIZERS
 
@@ -54,16 +56,10 @@ class Salience(Metric):
         pairs = zip(predictions, sources, strict=True)
         return [self._curve(prediction, source) for prediction, source in pairs]
 
-    def corpus_values(
-        self,
-        scores: Sequence[Scores],
-        predictions: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str],
-    ) -> Scores:
-        del predictions, references, sources
-        last = self.columns[-1]
-        return mean_scores([score for score in scores if score[last]] or scores)
+    def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
+        last = means[self.columns[-1]]  # the percentage of summaries that have a curve
+        share = np.where(last > 0, last, 100) / 100
+        return {name: means[name] / share for name in self.columns}
 
     def _curve(self, prediction: str, source: str) -> Scores:
         curve = salient_ngrams(

@@ -1,12 +1,13 @@
 """Intervals of scores, and tests whether two systems differ on the same documents.
 
 All functions take one column of scores, [documents], or several at a time, [documents, columns],
-and draw the same rounds for every column.
+and draw the same rounds for every column. What is compared are means over documents, or what a
+``statistic`` makes of them, such as the geometric mean of several: it takes means [rounds, columns]
+and returns values [rounds, values].
 """
 
-import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,63 +18,119 @@ _ELEMENTS = 1 << 16  # of a table at a time, so that it stays in the caches
 _TOLERANCE = 1e-12  # sums of the same numbers may differ by rounding
 
 
+Statistic = Callable[[np.ndarray], np.ndarray]
+
+
 def randomization_test(
-    first: np.ndarray, second: np.ndarray, *, rounds: int = ROUNDS, seed: int = 0
+    first: np.ndarray,
+    second: np.ndarray,
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    statistic: Statistic | None = None,
 ) -> np.ndarray:
-    """Tests by paired approximate randomization whether two means differ.
+    """Tests by paired approximate randomization whether two systems differ.
 
     In every round the scores of each document are exchanged or not, by chance. The p-value is the
-    share of rounds whose difference of means is at least as large as the one found, which counts as
-    a round itself (Noreen, 1989). Where there are no more than ``rounds`` ways to exchange, each is
-    taken once, and the p-value is exact.
+    share of rounds whose difference is at least as large as the one found, which counts as a round
+    itself (Noreen, 1989). Where there are no more than ``rounds`` ways to exchange, each is taken
+    once, and the p-value is exact.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
         rounds: of the test.
         seed: of the rounds.
+        statistic: of the means; None for the means themselves.
 
     Returns:
-        Two-sided p-values, float64, () or [columns].
+        Two-sided p-values, float64, () or [values].
 
     Raises:
         InputError: no documents, shapes that differ, or scores that are not finite.
     """
-    differences = _differences(first, second)
-    found = np.abs(differences.sum(0)) - _TOLERANCE * np.abs(differences).sum(0)
-    count = len(differences)
+    tables = _pair(first, second)
+    count, columns = tables[0].shape
+    both = np.concatenate(tables, 1)
+
+    def difference_of(kept: np.ndarray) -> np.ndarray:
+        # Sums without subtraction, so that means of scores from 0 on are from 0 on.
+        sums = kept @ both + (1 - kept) @ np.roll(both, columns, 1)
+        means = sums / count
+        return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
+
+    found = np.abs(difference_of(np.ones((1, count)))) - _rounding(tables, statistic)
     exact = count < 63 and 2**count <= rounds
-    signs = _all_signs(count) if exact else _random_signs(count, rounds, seed)
-    hits = sum((np.abs(some @ differences) >= found).sum(0) for some in signs)
+    choices = _all_choices(count) if exact else _random_choices(count, rounds, seed)
+    hits = sum((np.abs(difference_of(kept)) >= found).sum(0) for kept in choices)
     p_values = hits / 2**count if exact else (hits + 1) / (rounds + 1)
-    return p_values.reshape(np.shape(first)[1:])
+    return _shaped(p_values, first)
 
 
 def bootstrap_test(
-    first: np.ndarray, second: np.ndarray, *, rounds: int = ROUNDS, seed: int = 0
+    first: np.ndarray,
+    second: np.ndarray,
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    statistic: Statistic | None = None,
 ) -> np.ndarray:
-    """Tests by the paired bootstrap whether two means differ.
+    """Tests by the paired bootstrap whether two systems differ.
 
-    The p-value is the share of resamples of the documents in which the difference of means is at
-    least as far from the one found as that is from zero, the one found counted as a resample (Efron
-    & Tibshirani, 1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012).
+    The p-value is the share of resamples of the documents whose difference is at least as far from
+    the one found as that is from zero, the one found counted as a resample (Efron & Tibshirani,
+    1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012).
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
         rounds: resamples.
         seed: of the resamples.
+        statistic: of the means; None for the means themselves.
 
     Returns:
-        Two-sided p-values, float64, () or [columns].
+        Two-sided p-values, float64, () or [values].
 
     Raises:
         InputError: no documents, shapes that differ, or scores that are not finite.
     """
-    differences = _differences(first, second)
-    mean = differences.mean(0)
-    found = np.abs(mean) - _TOLERANCE * np.abs(differences).mean(0)
-    means = _resampled_means(differences, rounds, seed)
-    hits = (np.abs(means - mean) >= found).sum(0)
-    return ((hits + 1) / (rounds + 1)).reshape(np.shape(first)[1:])
+    tables = _pair(first, second)
+    means = [table.mean(0)[None] for table in tables]
+    found = _apply(statistic, means[0]) - _apply(statistic, means[1])
+    differences = resampled_differences(
+        first, second, rounds=rounds, seed=seed, statistic=statistic
+    )
+    wanted = np.abs(found) - _rounding(tables, statistic)
+    hits = (np.abs(differences - found) >= wanted).sum(0)
+    return _shaped((hits + 1) / (rounds + 1), first)
+
+
+def resampled_differences(
+    first: np.ndarray,
+    second: np.ndarray,
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    statistic: Statistic | None = None,
+) -> np.ndarray:
+    """Returns the differences of two systems in resamples of the documents.
+
+    Their percentiles are an interval, their standard deviation is the standard error.
+
+    Args:
+        first, second: scores of two systems, [documents] or [documents, columns].
+        rounds: resamples.
+        seed: of the resamples.
+        statistic: of the means; None for the means themselves.
+
+    Returns:
+        float64 [rounds, values].
+
+    Raises:
+        InputError: no documents, shapes that differ, or scores that are not finite.
+    """
+    both = _pair(first, second)
+    means = _resampled_means(np.concatenate(both, 1), rounds, seed)
+    columns = both[0].shape[1]
+    return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
 
 
 TESTS: dict[str, Callable[..., np.ndarray]] = {
@@ -83,30 +140,43 @@ TESTS: dict[str, Callable[..., np.ndarray]] = {
 
 
 def bootstrap_intervals(
-    scores: np.ndarray, *, level: float = 0.95, rounds: int = ROUNDS, seed: int = 0
+    scores: np.ndarray,
+    *,
+    level: float = 0.95,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    statistic: Statistic | None = None,
 ) -> np.ndarray:
     """Returns percentile intervals of means (Efron & Tibshirani, 1993, chapter 13).
-
-    Of the difference of two systems, give the differences of their scores.
 
     Args:
         scores: [documents] or [documents, columns].
         level: share of resamples inside the interval.
         rounds: resamples of the documents.
         seed: of the resamples.
+        statistic: of the means; None for the means themselves.
 
     Returns:
-        Lower and upper ends, float64 [2] or [2, columns].
+        Lower and upper ends, float64 [2] or [2, values].
 
     Raises:
         InputError: no documents, scores that are not finite, or a level that is no share.
     """
+    values = _apply(statistic, _resampled_means(_table(scores), rounds, seed))
+    ends = percentile_interval(values, level)
+    return ends[:, 0] if np.ndim(scores) == 1 else ends
+
+
+def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Returns the ends [2, values] between which the share ``level`` of [rounds, values] lies.
+
+    Raises:
+        InputError: a level that is no share.
+    """
     if not 0 < level < 1:
         raise InputError(f"level={level} of intervals must lie between 0 and 1, as 0.95")
-    table = _table(scores)
     outside = 50 * (1 - level)
-    ends = np.percentile(_resampled_means(table, rounds, seed), [outside, 100 - outside], axis=0)
-    return ends.reshape(2, *np.shape(scores)[1:])
+    return np.percentile(values, [outside, 100 - outside], axis=0)
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
@@ -129,40 +199,48 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def smallest_difference(
-    first: np.ndarray, second: np.ndarray, *, level: float = 0.05, power: float = 0.8
+    standard_error: np.ndarray, *, level: float = 0.05, power: float = 0.8
 ) -> np.ndarray:
-    """Returns the difference of means that a test on as many documents finds with this power.
+    """Returns the difference that a test finds with this power.
 
-    By the normal approximation: (z(1 - level / 2) + z(power)) times the standard error of the mean
-    difference. A difference that is found and smaller than this was found by luck.
+    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A difference that is
+    found and smaller than this was found by luck.
 
     Args:
-        first, second: scores of two systems, [documents] or [documents, columns].
+        standard_error: of the difference; of means, the standard deviation of the differences over
+            the root of the number of documents.
         level: p-value below which a difference counts, two-sided.
         power: probability to find it.
-
-    Returns:
-        float64, () or [columns].
-
-    Raises:
-        InputError: fewer than two documents, shapes that differ, or scores that are not finite.
     """
-    differences = _differences(first, second)
-    if len(differences) < 2:
-        raise InputError("the spread of differences over one document: give at least two")
     normal = statistics.NormalDist()
     quantiles = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
-    error = differences.std(0, ddof=1) / math.sqrt(len(differences))
-    return (quantiles * error).reshape(np.shape(first)[1:])
+    return quantiles * np.asarray(standard_error)
 
 
-def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if first.shape != second.shape:
+def _pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the scores of two systems as tables."""
+    if np.shape(first) != np.shape(second):
         raise InputError(
-            f"scores of shapes {first.shape} and {second.shape}; give those of the same documents"
+            f"scores of shapes {np.shape(first)} and {np.shape(second)}; give those of the same "
+            "documents"
         )
-    return _table(first) - _table(second)
+    return _table(first), _table(second)
+
+
+def _apply(statistic: Statistic | None, means: np.ndarray) -> np.ndarray:
+    return means if statistic is None else statistic(means)
+
+
+def _rounding(tables: Sequence[np.ndarray], statistic: Statistic | None) -> np.ndarray:
+    """Returns by how much equal values may differ."""
+    sizes = np.mean([np.abs(table).mean(0) for table in tables], 0)
+    return _TOLERANCE * np.abs(_apply(statistic, sizes[None]))
+
+
+def _shaped(values: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Returns () for one column given as [documents]."""
+    values = np.asarray(values)
+    return values[0] if np.ndim(scores) == 1 else values
 
 
 def _table(scores: np.ndarray) -> np.ndarray:
@@ -179,17 +257,17 @@ def _table(scores: np.ndarray) -> np.ndarray:
     return scores.reshape(len(scores), -1)
 
 
-def _random_signs(count: int, rounds: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields -1 and 1 by chance, float64 [some, count], ``rounds`` rows in all."""
+def _random_choices(count: int, rounds: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields 0 and 1 by chance, float64 [some, count], ``rounds`` rows in all."""
     rng = np.random.default_rng(seed)
     for size in _sizes(count, rounds):
-        yield 2.0 * rng.integers(0, 2, (size, count), np.int8) - 1
+        yield rng.integers(0, 2, (size, count), np.int8).astype(np.float64)
 
 
-def _all_signs(count: int) -> Iterator[np.ndarray]:
-    """Yields every choice of -1 and 1 for ``count`` documents, in one table."""
+def _all_choices(count: int) -> Iterator[np.ndarray]:
+    """Yields every choice of 0 and 1 for ``count`` documents, in one table."""
     choices = np.arange(2**count)[:, None] >> np.arange(count) & 1
-    yield 2.0 * choices - 1
+    yield choices.astype(np.float64)
 
 
 def _resampled_means(table: np.ndarray, rounds: int, seed: int) -> np.ndarray:

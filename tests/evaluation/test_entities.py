@@ -24,12 +24,14 @@ def test_entities_that_the_document_has():
     sources = ["Nasa met.", "", "x-ray"]
     scores = metric.score(predictions, ["", "", ""], sources)
     assert scores == [
-        {"entity_precision": 50, "entities": 2},
-        {"entity_precision": 0, "entities": 0},
-        {"entity_precision": 100, "entities": 1},
+        {"entity_precision": 50, "entities": 2, "found_entities": 1},
+        {"entity_precision": 0, "entities": 0, "found_entities": 0},
+        {"entity_precision": 100, "entities": 1, "found_entities": 1},
     ]
     found = metric.corpus_values(scores, predictions, sources, sources)
-    assert found == {"entity_precision": 75, "entities": 1}
+    assert found == pytest.approx(
+        {"entity_precision": 200 / 3, "entities": 1, "found_entities": 2 / 3}
+    )
     assert metric.corpus_values(scores[1:2], [""], [""], [""])["entity_precision"] == 0
     assert metric.describe() == {"signature": "entities|tagger:names", "tagger": "names"}
     assert EntityPrecision().describe()["signature"] == "entities|tagger:rules"
@@ -38,7 +40,11 @@ def test_entities_that_the_document_has():
 def test_entities_of_several_words_stand_in_a_row():
     metric = EntityPrecision(tagger=lambda texts: [["New York", "York New", "New", "..."]])
     [score] = metric.score(["x"], [""], ["He left new\nYork."])
-    assert score == {"entity_precision": pytest.approx(200 / 3), "entities": 3}
+    assert score == {
+        "entity_precision": pytest.approx(200 / 3),
+        "entities": 3,
+        "found_entities": 2,
+    }
 
 
 def slow_graph(nouns):
@@ -103,7 +109,7 @@ def test_rules_for_nouns():
 def test_the_rules_are_the_default():
     metrics = make_metrics(["entities", "entity_graph"])
     [score] = metrics["entities"].score(["GAO met NASA."], [""], ["The GAO report."])
-    assert score == {"entity_precision": 50, "entities": 2}
+    assert score == {"entity_precision": 50, "entities": 2, "found_entities": 1}
     text = "The agency met. Rain fell. The agency left."
     [score] = metrics["entity_graph"].score([text], [""], [""])
     assert score == {"entity_graph": pytest.approx(0.5 / 3)}

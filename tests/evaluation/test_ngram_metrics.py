@@ -79,7 +79,6 @@ def test_salience_is_the_curve_of_the_documents_statistics():
     metric, scores = scores_of("salience", ["x y"], ["a b"], [""], shares=3, size=1)
     assert metric.columns == ("salient_33", "salient_66", "salient_100")
     assert set(metric.corpus_values(scores, [""], [""], [""]).values()) == {0}
-    assert metric.mean_columns == ()
 
 
 @pytest.mark.parametrize("name", ["novelty", "extractiveness", "length", "salience"])

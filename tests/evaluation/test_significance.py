@@ -12,6 +12,7 @@ from longsum_jax.evaluation.significance import (
     bootstrap_test,
     holm,
     randomization_test,
+    resampled_differences,
     smallest_difference,
 )
 
@@ -108,11 +109,49 @@ def test_holm():
 def test_the_smallest_difference_is_found_as_often_as_the_power_says():
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(200, 1000)), rng.normal(size=(200, 1000))
-    wanted = smallest_difference(first, second)
-    assert wanted.mean() == pytest.approx((1.959964 + 0.841621) * np.sqrt(2 / 200), rel=0.02)
-    found = stats.ttest_rel(first + wanted.mean(), second).pvalue < 0.05
+    wanted = smallest_difference(np.sqrt(2 / 200))
+    assert wanted == pytest.approx((1.959964 + 0.841621) * np.sqrt(2 / 200), rel=1e-6)
+    found = stats.ttest_rel(first + wanted, second).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.05)
-    assert smallest_difference(first[:, 0], second[:, 0]) == wanted[0]
+
+
+def ratio(means):
+    """Of two columns, and the first one."""
+    return np.stack([means[..., 0] / means[..., 1], means[..., 0]], -1)
+
+
+COUNTS = np.add(np.abs(FIRST[:8, :2]), [0, 1]), np.add(np.abs(SECOND[:8, :2]), [0.2, 1])
+
+
+def test_exchanges_for_a_function_of_means():
+    first, second = COUNTS
+    choices = np.array(list(itertools.product([True, False], repeat=8)))
+    exchanged = [
+        ratio(np.where(choice[:, None], first, second).mean(0))
+        - ratio(np.where(choice[:, None], second, first).mean(0))
+        for choice in choices
+    ]
+    found = ratio(first.mean(0)) - ratio(second.mean(0))
+    expected = (np.abs(exchanged) >= np.abs(found) - 1e-12).mean(0)
+    p_values = randomization_test(first, second, statistic=ratio)
+    np.testing.assert_allclose(p_values, expected)
+    assert p_values[1] == randomization_test(first[:, 0], second[:, 0])
+
+
+def test_resamples_for_a_function_of_means():
+    first, second = COUNTS
+    rng = np.random.default_rng(3)
+    drawn = rng.integers(0, 8, (4000, 8))
+    values = ratio(first[drawn].mean(1))
+    differences = values - ratio(second[drawn].mean(1))
+    ends = bootstrap_intervals(first, statistic=ratio)
+    np.testing.assert_allclose(ends, np.percentile(values, [2.5, 97.5], axis=0), atol=0.05)
+    found = resampled_differences(first, second, statistic=ratio)
+    np.testing.assert_allclose(found.std(0), differences.std(0), rtol=0.06)
+    mean = ratio(first.mean(0)) - ratio(second.mean(0))
+    expected = (np.abs(differences - mean) >= np.abs(mean)).mean(0)
+    p_values = bootstrap_test(first, second, statistic=ratio)
+    np.testing.assert_allclose(p_values, expected, atol=0.04)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +163,6 @@ def test_the_smallest_difference_is_found_as_often_as_the_power_says():
         (lambda: bootstrap_intervals([1, np.nan]), "the score of document 1 is not finite"),
         (lambda: bootstrap_intervals([1, 2], level=95), "level=95 of intervals must lie between"),
         (lambda: bootstrap_intervals([1, 2], rounds=0), "rounds=0 must be at least 1"),
-        (lambda: smallest_difference([1], [2]), "the spread of differences over one document"),
     ],
 )
 def test_bad_input(function, problem):
