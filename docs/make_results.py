@@ -468,6 +468,40 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             )
         ],
     ),
+    "metrics": Page(
+        "Metrics of summaries",
+        "Our metrics beside their reference implementations on the same pairs of texts, on one"
+        " thread: the largest difference of a score from 0 to 100, pairs per second of processor"
+        " time, and how many times as fast ours is. Tests of significance likewise.",
+        [
+            Table(
+                "Metrics",
+                [
+                    Column("metric", "metric"),
+                    Column("reference", "peer"),
+                    Column("pairs", "pairs", count),
+                    Column("largest difference", "largest_difference", small),
+                    Column("pairs/s", "pairs_per_second", digits(1)),
+                    Column("reference, pairs/s", "peer_pairs_per_second", digits(1)),
+                    Column("times as fast", "ratio", digits(1)),
+                ],
+                lambda rows: [row for row in rows if "metric" in row],
+            ),
+            Table(
+                "Significance of one column of scores",
+                [
+                    Column("", "test"),
+                    Column("reference", "peer"),
+                    Column("documents", "documents", count),
+                    Column("rounds", "rounds", count),
+                    Column("seconds", "seconds", digits(3)),
+                    Column("reference, seconds", "peer_seconds", digits(3)),
+                    Column("times as fast", "ratio", digits(1)),
+                ],
+                lambda rows: [row for row in rows if "test" in row],
+            ),
+        ],
+    ),
     "segments": Page(
         "Segmentation",
         "Documents per second of processor time: cutting documents into segments and dealing out"
