@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ def _score(args: argparse.Namespace) -> None:
 
     metrics = console.metrics_of(args)
     paths = [args.predictions, *args.against]
-    if len(set(paths)) < len(paths):
+    if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
     names = console.short_names(paths)
     files = {

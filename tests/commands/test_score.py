@@ -105,8 +105,8 @@ def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
             "--metrics=novelty needs the documents; give --references=FILE",
         ),
         (
-            ("good.jsonl", "--references=test.jsonl", "--against=good.jsonl"),
-            "--against=good.jsonl names a file twice; give each once",
+            ("good.jsonl", "--references=test.jsonl", "--against=./good.jsonl"),
+            "--against=./good.jsonl names a file twice; give each once",
         ),
         (("good.jsonl", "--references=test.jsonl", "--rounds=0"), "--rounds=0 must be at least 1"),
         (("good.jsonl", "--references=test.jsonl", "--level=95"), "level=95.0 of intervals must"),

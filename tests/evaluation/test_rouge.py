@@ -7,6 +7,8 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import mean_scores
+from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import (
     EQUALED_VERSION,
     Rouge,
@@ -133,6 +135,27 @@ def test_the_geometric_mean_is_that_of_the_corpus():
     found = metric.corpus_values(scores, predictions, references, ["", ""])
     means = [np.mean([score[name] for score in scores]) for name in metric.options.types]
     assert found["geometric_rouge"] == pytest.approx(np.prod(means) ** (1 / 3))
+
+
+def test_the_example_of_the_scrolls_benchmark():
+    """Values that the documentation of its metric gives, metrics/scrolls.py of tau/scrolls."""
+    pairs = [
+        Pair("a", "", "exact match example"),
+        Pair("b", "", "hello", other_references=("hi there",)),
+        Pair("c", "", "commander kenobi"),
+    ]
+    predictions = ["exact match example", "hello there", "general kenobi"]
+    types = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
+    metrics = make_metrics(["rouge"], {"rouge": {"types": types}})
+    scores = example_scores(metrics, predictions, pairs)
+    found = corpus_scores(metrics, scores, predictions, pairs)
+    assert {name: round(value, 4) for name, value in found.items() if name != "mean_rouge"} == {
+        "rouge1": 72.2222,
+        "rouge2": 33.3333,
+        "rougeL": 72.2222,
+        "rougeLsum": 72.2222,
+        "geometric_rouge": 55.8136,
+    }
 
 
 def test_the_best_of_several_references_is_rouge_scores():
