@@ -8,8 +8,9 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import InputError
@@ -146,7 +147,6 @@ def add_metric_flags(parser: argparse.ArgumentParser) -> None:
     """Adds --metrics, --metric_option, --stemmer; see ``metrics_of``."""
     parser.add_argument(
         "--metrics",
-        default="rouge",
         metavar="NAME[,NAME]",
         help="of longsum_jax.evaluation.registry.METRICS; default: rouge",
     )
@@ -162,15 +162,24 @@ def add_metric_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def metrics_of(args: argparse.Namespace) -> dict[str, "Metric"]:
+def metrics_of(
+    args: argparse.Namespace,
+    default: Sequence[str] = ("rouge",),
+    default_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, "Metric"]:
     """Returns the metrics that the flags of ``add_metric_flags`` ask for.
+
+    Args:
+        args: with those flags.
+        default: names of metrics where the flags give none.
+        default_options: of metrics, which the flags change.
 
     Raises:
         InputError: unknown metrics or options.
     """
     from longsum_jax.evaluation.registry import make_metrics
 
-    options: dict[str, dict[str, Any]] = {}
+    options = {name: dict(values) for name, values in default_options.items()}
     for text in args.metric_option:
         path, equals, value = text.partition("=")
         name, dot, key = path.partition(".")
@@ -179,8 +188,9 @@ def metrics_of(args: argparse.Namespace) -> dict[str, "Metric"]:
         options.setdefault(name, {})[key] = _parsed(value)
     if args.stemmer:
         options.setdefault("rouge", {})["stemmer"] = True
-    names = [name for name in args.metrics.split(",") if name]
-    return make_metrics(names, options)
+    if args.metrics is not None:
+        default = [name for name in args.metrics.split(",") if name]
+    return make_metrics(default, options)
 
 
 def _parsed(value: str) -> Any:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
 from longsum_jax.commands import console
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
     from longsum_jax.evaluation.predictions import Metrics, Pair
+    from longsum_jax.evaluation.scrolls import ScrollsTask
 
 EXAMPLES = """\
   # ROUGE of a file of {"id": ..., "prediction": ...} against the summaries of a data set
@@ -21,6 +22,9 @@ EXAMPLES = """\
 
   # what longsum evaluate wrote holds its references; another system on the same documents
   longsum score runs/a/predictions.jsonl --against=runs/b/predictions.jsonl
+
+  # a data set of SCROLLS as released, with its own metric
+  longsum score qmsum.json --scrolls=qmsum --references=qmsum.zip --split=validation
 
   # more metrics, all types of ROUGE, the words of any script, and every document's scores
   longsum score predictions.jsonl --references=test.jsonl --metrics=rouge,novelty,length \\
@@ -71,6 +75,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     console.add_data_keys(parser)
     parser.add_argument(
+        "--scrolls",
+        metavar="TASK",
+        help="score by this data set's metric; FILE is JSON, an object of predictions by id, and "
+        "--references its zip, a directory or JSON lines with id, input and output",
+    )
+    parser.add_argument("--split", default="validation", help="of --scrolls; default: validation")
+    parser.add_argument(
         "--on_missing",
         choices=("error", "skip"),
         default="error",
@@ -103,7 +114,8 @@ def _score(args: argparse.Namespace) -> None:
         score_system,
     )
 
-    metrics = console.metrics_of(args)
+    task = _scrolls_task(args)
+    metrics = _metrics(args, task)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
@@ -123,9 +135,34 @@ def _score(args: argparse.Namespace) -> None:
     result = _result(systems, differences, metrics, sampling)
     if len(pairs) < len(references):
         result["left_out"] = len(references) - len(pairs)
+    if task:
+        result["scrolls"] = {"task": args.scrolls, "column": task.column}
     if args.out:
         _write(Path(args.out), result, systems, pairs)
     _print(result, systems, differences, metrics)
+
+
+def _scrolls_task(args: argparse.Namespace) -> "ScrollsTask | None":
+    from longsum_jax.evaluation.scrolls import SCROLLS_TASKS
+
+    if args.scrolls is None:
+        return None
+    if args.scrolls not in SCROLLS_TASKS:
+        raise InputError(
+            f"--scrolls={args.scrolls} is unknown; {did_you_mean(args.scrolls, SCROLLS_TASKS)}"
+        )
+    if args.references is None:
+        raise InputError(f"--scrolls={args.scrolls} needs --references={args.scrolls}.zip")
+    return SCROLLS_TASKS[args.scrolls]
+
+
+def _metrics(args: argparse.Namespace, task: "ScrollsTask | None") -> "Metrics":
+    """Returns the metrics that are asked for, with that of the data set of SCROLLS."""
+    if task is None:
+        return console.metrics_of(args)
+    if args.metrics is not None and task.metric not in args.metrics.split(","):
+        raise InputError(f"--metrics={args.metrics} must name {task.metric} with --scrolls")
+    return console.metrics_of(args, (task.metric,), {task.metric: task.options})
 
 
 def _references(
@@ -134,7 +171,10 @@ def _references(
     """Returns the documents with their references by id."""
     from longsum_jax.evaluation.comparison import own_references
     from longsum_jax.evaluation.predictions import read_pairs
+    from longsum_jax.evaluation.scrolls import read_scrolls
 
+    if args.scrolls is not None:
+        return read_scrolls(args.references, args.split)
     reading = [name for name, metric in metrics.items() if metric.reads_sources]
     if args.references is None:
         if reading:
@@ -221,6 +261,8 @@ def _print(
             f"* differs from {systems[0].name} at p < {SIGNIFICANT} ({sampling['test']}, "
             f"{sampling['rounds']} rounds, Holm over {len(differences)})"
         )
+    if "scrolls" in result:
+        print(f"the score of {result['scrolls']['task']} is {result['scrolls']['column']}")
     for name, found in result["systems"].items():
         if found["empty_predictions"]:
             print(f"{name}: {found['empty_predictions']} empty predictions, scored as they are")

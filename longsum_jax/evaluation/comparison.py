@@ -1,5 +1,6 @@
 """Files of predictions by any systems, scored on the same documents and compared."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from longsum_jax.evaluation.significance import (
     smallest_difference,
 )
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import read_json_objects
+from longsum_jax.text.documents import read_json_objects, read_text_file
 
 OnMissing = Literal["error", "skip"]
 
@@ -86,13 +87,17 @@ class Sampling(NamedTuple):
 def read_predictions(
     path: str | Path, *, prediction_key: str = "prediction"
 ) -> dict[str, Prediction]:
-    """Reads JSON lines with an id and a prediction, which may be empty, by id.
+    """Reads predictions, which may be empty, by id.
 
-    References are read from "references", a list, or "reference", where a row has them.
+    Files are JSON lines with an id and a prediction. References are read from "references", a list,
+    or "reference", where a row has them. A file named .json is one object of predictions by id, as
+    SCROLLS has them.
 
     Raises:
         InputError: a row without id or prediction, or an id that is there twice.
     """
+    if Path(path).suffix == ".json":
+        return _read_object(path)
     predictions: dict[str, Prediction] = {}
     for number, row in read_json_objects(path):
         where = f"{path}:{number}"
@@ -108,6 +113,18 @@ def read_predictions(
             raise InputError(f'{where}: the id "{name}" is there twice; keep one of the rows')
         predictions[name] = Prediction(str(row[prediction_key]), _references(row, where))
     return predictions
+
+
+def _read_object(path: str | Path) -> dict[str, Prediction]:
+    try:
+        values = json.loads(read_text_file(path))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); give an object of texts") from None
+    if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+        raise InputError(f'{path}: give an object of texts, {{"id": "prediction", ...}}')
+    return {name: Prediction(text) for name, text in values.items()}
 
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:

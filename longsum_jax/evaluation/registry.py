@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.entities import EntityPrecision
 from longsum_jax.evaluation.entity_graph import EntityGraph
 from longsum_jax.evaluation.extractiveness import Extractiveness
@@ -27,6 +28,7 @@ METRICS: dict[str, type[Metric]] = {
     "salience": Salience,
     "entities": EntityPrecision,
     "entity_graph": EntityGraph,
+    "answers": Answers,
 }
 
 DEFAULT = ("rouge",)

@@ -90,6 +90,40 @@ def test_several_references_of_a_data_set(write, capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[1] == "100.00"
 
 
+def test_a_data_set_of_scrolls(write, tmp_path, capsys):
+    rows = [
+        {"id": "a", "pid": "a_0", "input": "Who?", "output": "me"},
+        {"id": "a", "pid": "a_1", "input": "Who?", "output": "the cat"},
+    ]
+    write("qasper/validation.jsonl", rows)
+    (tmp_path / "answers.json").write_text('{"a": "A cat."}')
+    flags = ["--scrolls=qasper", "--references=qasper", "--out=scores"]
+    score.main(["answers.json", *flags])
+    out = capsys.readouterr().out.splitlines()
+    assert out[2].split()[:2] == ["answer_f1", "100.00"]
+    assert out[-1] == "the score of qasper is answer_f1"
+    result = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert result["scrolls"] == {"task": "qasper", "column": "answer_f1"}
+    score.main(["answers.json", *flags, "--metrics=answers,length"])
+    assert "summary_words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--scrolls=qaspr",), '--scrolls=qaspr is unknown; did you mean "qasper"'),
+        (("--scrolls=qmsum",), "--scrolls=qmsum needs --references=qmsum.zip"),
+        (
+            ("--scrolls=qmsum", "--references=x", "--metrics=length"),
+            "--metrics=length must name rouge with --scrolls",
+        ),
+    ],
+)
+def test_scrolls_refuses(write, flags, problem):
+    with pytest.raises(InputError, match=problem):
+        score.main(["x.json", *flags])
+
+
 def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
     write("some.jsonl", predictions({"a": "x", "z": "y"}))
     score.main(["some.jsonl", "--references=test.jsonl", "--on_missing=skip"])

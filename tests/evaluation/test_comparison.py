@@ -83,6 +83,19 @@ def test_rows_that_are_no_predictions(write, row, problem):
     assert problem in str(caught.value)
 
 
+def test_one_object_of_predictions(tmp_path):
+    path = tmp_path / "predictions.json"
+    path.write_text('{"a": "One.", "b": ""}')
+    assert read_predictions(path) == {"a": Prediction("One."), "b": Prediction("")}
+    for content in ('["x"]', '{"a": 3}'):
+        path.write_text(content)
+        with pytest.raises(InputError, match=r"predictions\.json: give an object of texts"):
+            read_predictions(path)
+    path.write_text('{"a": ')
+    with pytest.raises(InputError, match=r"predictions\.json: not valid JSON \("):
+        read_predictions(path)
+
+
 def test_predictions_without_references():
     with pytest.raises(InputError, match='x: the prediction of "a" has no "reference" beside it'):
         own_references({"a": Prediction("One.")}, "x")

@@ -1,0 +1,48 @@
+"""Exact matches and F1 of short answers, as SQuAD and SCROLLS count them."""
+
+import collections
+import re
+import string
+from collections.abc import Sequence
+
+from longsum_jax.evaluation.metric import Metric, Scores
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+class Answers(Metric):
+    """Answers beside the right ones, from 0 to 100 (Rajpurkar et al., 2016, section 6.1).
+
+    exact_match is 100 where both have the same words in the same order, answer_f1 the F-measure of
+    the words that they share. Capitals, punctuation and articles do not count. Of several right
+    answers the best counts.
+    """
+
+    columns = ("exact_match", "answer_f1")
+    reads_sources = False
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        pairs = zip(predictions, references, strict=True)
+        return [
+            _values(answer_words(prediction), answer_words(right)) for prediction, right in pairs
+        ]
+
+    def over_references(self, scores: Sequence[Scores]) -> Scores:
+        return {name: max(score[name] for score in scores) for name in self.columns}
+
+
+def answer_words(text: str) -> list[str]:
+    """Returns the words of an answer in small letters, without punctuation and articles."""
+    return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def _values(given: list[str], right: list[str]) -> Scores:
+    shared = (collections.Counter(given) & collections.Counter(right)).total()
+    return {
+        "exact_match": 100.0 * (given == right),
+        "answer_f1": 200 * shared / (len(given) + len(right)) if shared else 0.0,
+    }
