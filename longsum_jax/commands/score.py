@@ -162,7 +162,13 @@ def _metrics(args: argparse.Namespace, task: "ScrollsTask | None") -> "Metrics":
         return console.metrics_of(args)
     if args.metrics is not None and task.metric not in args.metrics.split(","):
         raise InputError(f"--metrics={args.metrics} must name {task.metric} with --scrolls")
-    return console.metrics_of(args, (task.metric,), {task.metric: task.options})
+    metrics = console.metrics_of(args, (task.metric,), {task.metric: task.options})
+    if task.column not in metrics[task.metric].columns:
+        raise InputError(
+            f"--scrolls={args.scrolls} is scored by {task.column}; leave out "
+            f"--metric_option={task.metric}.types"
+        )
+    return metrics
 
 
 def _references(

@@ -17,7 +17,6 @@ ROUNDS = 10_000
 _ELEMENTS = 1 << 16  # of a table at a time, so that it stays in the caches
 _TOLERANCE = 1e-12  # sums of the same numbers may differ by rounding
 
-
 Statistic = Callable[[np.ndarray], np.ndarray]
 
 

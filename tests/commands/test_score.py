@@ -117,6 +117,10 @@ def test_a_data_set_of_scrolls(write, tmp_path, capsys):
             ("--scrolls=qmsum", "--references=x", "--metrics=length"),
             "--metrics=length must name rouge with --scrolls",
         ),
+        (
+            ("--scrolls=qmsum", "--references=x", '--metric_option=rouge.types=["rouge1"]'),
+            "--scrolls=qmsum is scored by geometric_rouge; leave out --metric_option=rouge.types",
+        ),
     ],
 )
 def test_scrolls_refuses(write, flags, problem):
