@@ -1,9 +1,6 @@
 """Metrics beside their reference implementations."""
 
-import pytest
 
-
-@pytest.mark.slow
 def test_metrics_and_tests(report):
     flags = ("--pairs=2", "--words=60", "--long=300", "--documents=20", "--rounds=50")
     found = report("metrics", *flags)
