@@ -73,7 +73,8 @@ def read_pairs(
             raise InputError(
                 f'{paths}: the id "{row.id}" is there twice; ids tell finished documents apart'
             )
-        pairs[row.id] = Pair(row.id, row.document, row.summary, row.query, row.other_summaries)
+        summaries = row.summary if isinstance(row.summary, tuple) else (row.summary,)
+        pairs[row.id] = Pair(row.id, row.document, summaries[0], row.query, summaries[1:])
     return pairs
 
 

@@ -23,14 +23,13 @@ Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several lab
 
 
 class Document(NamedTuple):
-    """One row of a data file; other_summaries are those after the first of a list."""
+    """One row of a data file; several summaries, where they are asked for, are a tuple."""
 
     id: str
     document: str
-    summary: str | None
+    summary: str | tuple[str, ...] | None
     query: str | None
     label: Label | None = None
-    other_summaries: tuple[str, ...] = ()
 
 
 def read_json_lines(
@@ -63,7 +62,7 @@ def read_json_lines(
             either; "" reads no labels.
         require_document: whether a missing or blank text is an error; otherwise it becomes "".
         require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
-        several_summaries: whether a list of summaries is taken; otherwise it is an error.
+        several_summaries: whether a list of summaries becomes a tuple; otherwise it is an error.
         max_bytes: the largest size of a file, after decompression.
 
     Raises:
@@ -80,14 +79,13 @@ def read_json_lines(
     for path in find_files(paths):
         for number, row in read_json_objects(path, max_bytes):
             where = f"{path}:{number}"
+            summaries = ()
             if several_summaries and isinstance(row.get(summary_key), list):
-                first, *others = _texts(row[summary_key], summary_key, where)
-                row[summary_key] = first
-            else:
-                others = []
+                summaries = _texts(row[summary_key], summary_key, where)
+                row[summary_key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
             found = _document(row, keys, where, default_id, require_document, require_summary)
-            yield found._replace(other_summaries=tuple(others))
+            yield found._replace(summary=summaries) if summaries else found
 
 
 def read_json_objects(
@@ -271,11 +269,11 @@ def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str 
     return _text(row, key, where, flag)
 
 
-def _texts(values: list[Any], key: str, where: str) -> list[str]:
+def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
     """Returns the texts of a list, which holds at least one and only such as ``_text`` takes."""
     if not values:
         raise InputError(f'{where}: "{key}" is an empty list; give at least one text')
-    return [_text({key: value}, key, where, "") for value in values]
+    return tuple(_text({key: value}, key, where, "") for value in values)
 
 
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
