@@ -42,7 +42,6 @@ OPTIONAL = (
     "torch",
     "transformers",
     "nltk",
-    "rouge_score",
     "grain",
     "array_record",
     "matplotlib",
