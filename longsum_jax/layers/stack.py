@@ -107,6 +107,9 @@ class StackConfig:
         final_norm: normalises once more after the last layer.
         attention_scale: factor of the query-key products.
         attention_init: "torch", "t5", or the standard deviation of all kernels.
+        embedding_size: features of an embedding, which a linear map makes ``d_model``; None for
+            embeddings of that size, without the map.
+        shares_layers: all layers have the same parameters, kept once, without an axis of layers.
         dropout_rate: of the embeddings and of the output of each sublayer.
         output_dropout_rate: after the final norm.
         relative_attention: buckets and largest distance of T5's bias, None without.
@@ -133,6 +136,8 @@ class StackConfig:
     feed_forward_bias: bool = False
     attention_scale: float = 1.0
     attention_init: Literal["torch", "t5"] | float = "t5"
+    embedding_size: int | None = None
+    shares_layers: bool = False
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     activation_dropout_rate: float = 0.0

@@ -1,6 +1,7 @@
-"""BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019).
+"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT and DistilBERT.
 
-One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
+Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
+CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019). One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
 token ("masked_lm"), logits of the labels of a text ("classification"), or a score of every sentence
 of a document ("extraction").
@@ -22,8 +23,10 @@ from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.models.bert_config import (
     RUNTIME_FIELDS,
     BertConfig,
+    CamembertConfig,
     DistilBertConfig,
     RobertaConfig,
+    XlmRobertaConfig,
     presets,
     read_config,
     write_config,
@@ -51,12 +54,14 @@ class MaskedLanguageModelHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[AnyArray, "batch length d_model"], table: Float[AnyArray, "vocab d_model"]
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        table: Float[AnyArray, "vocab embedding_size"],
     ) -> Float[Array, "batch length vocab"]:
         """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
         c = self.config
-        x = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")(x)
-        x = ACTIVATIONS[c.hidden_act](x)
+        x = _linear(c, c.hidden_size, c.embedding_size, ("embed", "embed_out"), "dense")(x)
+        x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         init = logical(nn.initializers.zeros, "vocab")
         return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
@@ -76,10 +81,10 @@ class ClassificationHead(nn.Module):
         rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         dropout = nn.Dropout(rate, deterministic=deterministic)
         x = x[:, 0]
-        if isinstance(c, RobertaConfig):
+        if c.drops_head_input:
             x = dropout(x)
         x = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")(x)
-        x = nn.relu(x) if isinstance(c, DistilBertConfig) else jnp.tanh(x)
+        x = ACTIVATIONS[c.head_activation](x)
         x = dropout(x)
         x = _linear(c, c.hidden_size, c.num_labels, ("embed", "labels"), "out")(x)
         return x.astype(jnp.float32)
@@ -99,7 +104,7 @@ class Pooler(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT, RoBERTa and DistilBERT.
+    """BERT and its relatives.
 
     ``attention_mask`` is nonzero on real tokens; it may be of any type.
     """
@@ -127,10 +132,10 @@ class Bert(nn.Module):
         elif c.head == "extraction":
             self.head = ExtractionHead(c.encoder_stack, c.extraction_heads, c.sentence_positions)
 
-    def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows d_model"]:
+    def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows embedding_size"]:
         """Makes an embedding table; to be called in ``setup``."""
         init = logical(normal(self.config.initializer_range), axis, "embed")
-        return self.param(name, init, (rows, self.config.hidden_size))
+        return self.param(name, init, (rows, self.config.embedding_size))
 
     def __call__(
         self,
@@ -217,7 +222,7 @@ class Bert(nn.Module):
         self,
         ids: Int[AnyArray, "batch length"],
         token_type_ids: Int[AnyArray, "batch length"] | None,
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[Array, "batch length embedding_size"]:
         """Returns the normalized sum of word, position and token type embeddings."""
         c = self.config
         x = jnp.take(self.word_embeddings, ids, axis=0)
@@ -323,15 +328,20 @@ _DECODERS = {
 }
 
 
+def _of_class(table: Mapping[type[BertConfig], Any], config: BertConfig) -> Any:
+    """Returns the entry of a config's class, or of the nearest class that it derives from."""
+    return next(table[config_class] for config_class in type(config).__mro__ if config_class in table)
+
+
 def _head_rows(config: BertConfig) -> list[WeightRow]:
     """Returns the rows of the head."""
     if config.head == "masked_lm":
-        dense, norm, bias = _HEAD_KEYS[type(config)]
+        dense, norm, bias = _of_class(_HEAD_KEYS, config)
         rows = linear("head/dense", dense, bias=True)
         rows += layer_norm("head/norm", norm)
         return [*rows, WeightRow("head/bias", bias)]
     if config.head == "classification":
-        dense, out = _CLASSIFIER_KEYS[type(config)]
+        dense, out = _of_class(_CLASSIFIER_KEYS, config)
         return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
     if config.head == "pooler":
         return linear("head/dense", f"{config.prefix}.pooler.dense", bias=True)
@@ -342,7 +352,7 @@ def _tied_keys(config: BertConfig) -> dict[str, str]:
     """Returns the keys of tied copies in files with a masked-language-model head."""
     if config.head != "masked_lm":
         return {}
-    copy, bias = _DECODERS[type(config)], _HEAD_KEYS[type(config)][2]
+    copy, bias = _of_class(_DECODERS, config), _of_class(_HEAD_KEYS, config)[2]
     tied = {f"{copy}.weight": f"{config.prefix}.embeddings.word_embeddings.weight"}
     if f"{copy}.bias" != bias:
         tied[f"{copy}.bias"] = bias
@@ -368,26 +378,33 @@ def weight_map(config: BertConfig) -> WeightMap:
     return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
 
 
-def _family(name: str, architecture: str, config_class: type[BertConfig]) -> Family:
-    """Returns a family of this architecture."""
+def _family(
+    name: str,
+    config_class: type[BertConfig],
+    attentions: tuple[str, ...] = ("full", "lsg"),
+    **tiny: Any,
+) -> Family:
+    """Returns a family of this config; ``tiny`` as in ``presets``."""
     return Family(
         name=name,
-        architecture=f"{architecture}ForMaskedLM",
+        architecture=f"{config_class.class_name}ForMaskedLM",
         config_class=config_class,
         module_class=Bert,
-        presets=presets(config_class),
+        presets=presets(config_class, **tiny),
         runtime_fields=RUNTIME_FIELDS,
         read_config=partial(read_config, config_class=config_class),
         write_config=write_config,
         published_weight_map=weight_map,
         infer_from_weights=infer_from_weights,
         is_encoder_decoder=False,
-        attentions=("full", "lsg"),
+        attentions=attentions,
     )
 
 
 FAMILIES = (
-    _family("bert", "Bert", BertConfig),
-    _family("roberta", "Roberta", RobertaConfig),
-    _family("distilbert", "DistilBert", DistilBertConfig),
+    _family("bert", BertConfig),
+    _family("roberta", RobertaConfig),
+    _family("xlm-roberta", XlmRobertaConfig),
+    _family("camembert", CamembertConfig),
+    _family("distilbert", DistilBertConfig),
 )

@@ -1,6 +1,7 @@
-"""The configs of BERT, RoBERTa and DistilBERT: fields, presets, and what config.json says.
+"""The configs of BERT and its relatives: fields, presets, and what config.json says.
 
-The relatives differ in their positions, token types and heads.
+The relatives differ in their positions, token types, embeddings and heads, in sharing the
+parameters of layers, and in the encoder's attention.
 """
 
 import dataclasses
@@ -39,10 +40,25 @@ class BertConfig(ModelConfig):
         max_sentence_length: tokens read of a sentence ("extraction").
         sentence_chunk: sentences of a document encoded at a time, with gradients that compute their
             states again; 0 for all.
+
+    Class attributes hold what a relative fixes:
+        class_name: of the classes in transformers, without the head.
+        shares_layers: all layers have the same parameters.
+        always_maps_embeddings: a linear map follows the embeddings even if they have the size of
+            the states.
+        vocabulary_activation: in the head over the vocabulary; None for hidden_act.
+        head_activation: in the head over the labels of a text.
+        drops_head_input: that head has dropout before its first map.
     """
 
     prefix: ClassVar[str] = "bert"
+    class_name: ClassVar[str] = "Bert"
     has_token_types: ClassVar[bool] = True
+    shares_layers: ClassVar[bool] = False
+    always_maps_embeddings: ClassVar[bool] = False
+    vocabulary_activation: ClassVar[str | None] = None
+    head_activation: ClassVar[str] = "tanh"
+    drops_head_input: ClassVar[bool] = False
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -89,6 +105,16 @@ class BertConfig(ModelConfig):
         return self.hidden_size
 
     @property
+    def embedding_size(self) -> int:
+        """Features of an embedding, which a linear map makes ``hidden_size`` if they differ."""
+        return self.hidden_size
+
+    @property
+    def maps_embeddings(self) -> bool:
+        """A linear map follows the embeddings."""
+        return self.always_maps_embeddings or self.embedding_size != self.hidden_size
+
+    @property
     def dropout_rate(self) -> float:
         """The largest of the dropout rates; 0 if the model has no dropout at all."""
         classifier = self.classifier_dropout or 0.0
@@ -122,6 +148,8 @@ class BertConfig(ModelConfig):
             feed_forward_bias=True,
             attention_scale=d_kv**-0.5,
             attention_init=self.initializer_range,
+            embedding_size=self.embedding_size if self.maps_embeddings else None,
+            shares_layers=self.shares_layers,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
             # There is no decoder to pass them to.
@@ -140,7 +168,10 @@ class RobertaConfig(BertConfig):
     """
 
     prefix: ClassVar[str] = "roberta"
+    class_name: ClassVar[str] = "Roberta"
     position_offset: ClassVar[int] = 2
+    vocabulary_activation: ClassVar[str] = "gelu"
+    drops_head_input: ClassVar[bool] = True
 
     vocab_size: int = 50265
     max_position_embeddings: int = 514
@@ -152,14 +183,36 @@ class RobertaConfig(BertConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class XlmRobertaConfig(RobertaConfig):
+    """The config of XLM-RoBERTa; defaults of XLM-RoBERTa base."""
+
+    class_name: ClassVar[str] = "XLMRoberta"
+
+    vocab_size: int = 250002
+
+
+@dataclass(frozen=True, kw_only=True)
+class CamembertConfig(RobertaConfig):
+    """The config of CamemBERT; defaults of CamemBERT base."""
+
+    class_name: ClassVar[str] = "Camembert"
+
+    vocab_size: int = 32005
+    bos_token_id: int = 5
+    eos_token_id: int = 6
+
+
+@dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(BertConfig):
     """The config of DistilBERT; defaults of DistilBERT base.
 
-    Its config.json has other names for the sizes, see ``_DISTILBERT_NAMES``.
+    Its config.json has other names for the sizes, see ``_JSON_NAMES``.
     """
 
     prefix: ClassVar[str] = "distilbert"
+    class_name: ClassVar[str] = "DistilBert"
     has_token_types: ClassVar[bool] = False
+    head_activation: ClassVar[str] = "relu"
 
     num_hidden_layers: int = 6
     classifier_dropout: float | None = 0.2
@@ -183,21 +236,30 @@ _TINY = {
 }
 
 
-def presets(config_class: type[BertConfig]) -> dict[str, BertConfig]:
-    """Returns the base, small and tiny models of a relative."""
-    return {"base": config_class(), "small": config_class(**_SMALL), "tiny": config_class(**_TINY)}
+def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig]:
+    """Returns the base, small and tiny models of a relative.
+
+    ``tiny`` holds further fields of the tiny one, such as smaller blocks.
+    """
+    return {
+        "base": config_class(),
+        "small": config_class(**_SMALL),
+        "tiny": config_class(**_TINY, **tiny),
+    }
 
 
-# Field name -> DistilBERT's key in config.json.
-_DISTILBERT_NAMES = {
-    "hidden_size": "dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
-    "intermediate_size": "hidden_dim",
-    "hidden_act": "activation",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "classifier_dropout": "seq_classif_dropout",
+# Config class -> field name -> key in config.json, where they differ.
+_JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
+    DistilBertConfig: {
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "classifier_dropout": "seq_classif_dropout",
+    },
 }
 
 # Suffix of class names in ``architectures`` -> head.
@@ -216,8 +278,7 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
     Raises:
         InputError: the file describes a model of another structure, or with another head.
     """
-    json_names = _DISTILBERT_NAMES if config_class is DistilBertConfig else {}
-    values = read_fields(raw, config_class, RUNTIME_FIELDS, json_names)
+    values = read_fields(raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class))
     _check_structure(raw)
     labels = raw.get("id2label")
     if labels:
@@ -273,15 +334,14 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     if config.head != "extraction":
         fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
         values |= dict.fromkeys(fields)
+    for name, key in _JSON_NAMES.get(type(config), {}).items():
+        values |= {name: None, key: getattr(config, name)}
     if isinstance(config, DistilBertConfig):
-        for name, key in _DISTILBERT_NAMES.items():
-            values |= {name: None, key: getattr(config, name)}
         values |= {"type_vocab_size": None, "layer_norm_eps": None}
     return values
 
 
 def architecture(config: BertConfig) -> str:
     """Returns the name of the class in transformers."""
-    name = {RobertaConfig: "Roberta", DistilBertConfig: "DistilBert"}.get(type(config), "Bert")
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
-    return name + suffixes.get(config.head, "Model")
+    return config.class_name + suffixes.get(config.head, "Model")

@@ -1,4 +1,4 @@
-"""The config.json of published LSG checkpoints: BERT, RoBERTa, DistilBERT, BART and PEGASUS.
+"""The config.json of published LSG checkpoints.
 
 They keep the model_type of the model that they were converted from; ``base_model_prefix`` is "lsg",
 and the architecture begins with "LSG". Checkpoints of this library do not contain the published
@@ -28,16 +28,20 @@ _DECODER_TASKS = {
     **{task: f"For{task}" for task in _TASKS},
     "Seq2SeqLM": "ForConditionalGeneration",
 }
+_PRETRAINING = {"PreTraining": "ForPreTraining"}
+_CAUSAL = {"CausalLM": "ForCausalLM"}
 # model_type -> name in class names, and suffix of transformers' automatic class -> suffix of the
 # published class.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "bert": (
-        "Bert",
-        {"CausalLM": "LMHeadModel", "PreTraining": "ForPreTraining", **_ENCODER_TASKS},
-    ),
-    "roberta": ("Roberta", {"CausalLM": "ForCausalLM", **_ENCODER_TASKS}),
+    "bert": ("Bert", {"CausalLM": "LMHeadModel", **_PRETRAINING, **_ENCODER_TASKS}),
+    "roberta": ("Roberta", _CAUSAL | _ENCODER_TASKS),
+    "xlm-roberta": ("XLMRoberta", _CAUSAL | _ENCODER_TASKS),
+    "camembert": ("Camembert", _CAUSAL | _ENCODER_TASKS),
+    "electra": ("Electra", _CAUSAL | _PRETRAINING | _ENCODER_TASKS),
+    "albert": ("Albert", _PRETRAINING | _ENCODER_TASKS),
     "distilbert": ("DistilBert", _ENCODER_TASKS),
     "bart": ("Bart", _DECODER_TASKS),
+    "mbart": ("MBart", _DECODER_TASKS),
     "pegasus": ("Pegasus", {name: _DECODER_TASKS[name] for name in ("CausalLM", "Seq2SeqLM")}),
 }
 
@@ -66,7 +70,7 @@ def plain_architecture(name: str) -> str:
 def published_entries(model_type: str, architecture: str) -> dict[str, Any]:
     """Returns the entries of config.json by which the published code recognizes its models."""
     name, suffixes = _CLASSES[model_type]
-    module = f"modeling_lsg_{model_type}"
+    module = f"modeling_lsg_{model_type.replace('-', '_')}"
     auto_map = {"AutoModel": f"{module}.LSG{name}Model"}
     for task, suffix in suffixes.items():
         auto_map[f"AutoModelFor{task}"] = f"{module}.LSG{name}{suffix}"

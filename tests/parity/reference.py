@@ -91,6 +91,12 @@ ENCODERS = {
         tf.RobertaConfig,
         BERT_TINY | {"num_labels": 3},
     ),
+    "xlm_roberta": (tf.XLMRobertaForMaskedLM, tf.XLMRobertaConfig, BERT_TINY),
+    "camembert_labels": (
+        tf.CamembertForSequenceClassification,
+        tf.CamembertConfig,
+        BERT_TINY | {"num_labels": 3},
+    ),
     "distilbert": (tf.DistilBertForMaskedLM, tf.DistilBertConfig, DISTILBERT_TINY),
     "distilbert_labels": (
         tf.DistilBertForSequenceClassification,
