@@ -1,7 +1,9 @@
 """BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT and DistilBERT.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
-CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019). One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
+CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019).
+
+One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
 token ("masked_lm"), logits of the labels of a text ("classification"), or a score of every sentence
 of a document ("extraction").
@@ -330,7 +332,9 @@ _DECODERS = {
 
 def _of_class(table: Mapping[type[BertConfig], Any], config: BertConfig) -> Any:
     """Returns the entry of a config's class, or of the nearest class that it derives from."""
-    return next(table[config_class] for config_class in type(config).__mro__ if config_class in table)
+    return next(
+        table[config_class] for config_class in type(config).__mro__ if config_class in table
+    )
 
 
 def _head_rows(config: BertConfig) -> list[WeightRow]:

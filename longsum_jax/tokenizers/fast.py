@@ -46,8 +46,8 @@ _CLASS_OF_MODEL = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer"}
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are switched off. Unigram models in this form are those
-    of PEGASUS, which write line breaks as `<n>`; ``decode`` undoes that.
+    The truncation and padding of the file are switched off. Unigram models with a piece `<n>` are
+    those of PEGASUS, which write line breaks so; ``decode`` undoes that.
 
     Args:
         content: the text of a tokenizer.json.
@@ -88,7 +88,8 @@ class JsonTokenizer(SpecialTokenTemplate):
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
         self.mask_id = None if mask_id is None or mask_id >= self.vocab_size else mask_id
-        self._breaks_lines = self._model_type == "Unigram"
+        has_break = self._tokenizer.token_to_id("<n>") is not None
+        self._breaks_lines = has_break and self._model_type == "Unigram"
 
     @functools.cached_property
     def fingerprint(self) -> str:

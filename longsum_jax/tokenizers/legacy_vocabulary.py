@@ -35,7 +35,7 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     """
     where = directory / BYTE_PAIRS
     library = tokenizers_library(where)
-    config = _with_defaults(config, _ROBERTA)
+    config = with_default_tokens(config, _ROBERTA)
     vocabulary, merges = read_json(where), _read_merges(directory / MERGES)
     wrong = next((piece for piece, index in vocabulary.items() if type(index) is not int), None)
     if wrong is not None:
@@ -49,8 +49,8 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     prefix_space = bool(config.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     tokenizer.decoder = library.decoders.ByteLevel()
-    _add_tokens(tokenizer, directory, config)
-    around = [_with_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")]
+    add_tokens(tokenizer, directory, config)
+    around = [token_and_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")]
     tokenizer.post_processor = library.processors.RobertaProcessing(
         *around, add_prefix_space=prefix_space
     )
@@ -64,7 +64,7 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
     """
     where = directory / WORD_PIECES
     library = tokenizers_library(where)
-    config = _with_defaults(config, _BERT)
+    config = with_default_tokens(config, _BERT)
     pieces = read_text(where).removesuffix("\n").split("\n")
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     unknown = token_text(config["unk_token"])
@@ -77,8 +77,8 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
     )
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = library.decoders.WordPiece()
-    _add_tokens(tokenizer, directory, config)
-    first, last = (_with_id(tokenizer, config[name]) for name in ("cls_token", "sep_token"))
+    add_tokens(tokenizer, directory, config)
+    first, last = (token_and_id(tokenizer, config[name]) for name in ("cls_token", "sep_token"))
     tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{first[0]} $A {last[0]}",
         pair=f"{first[0]} $A {last[0]} $B:1 {last[0]}:1",
@@ -109,7 +109,10 @@ def make_token(token: str | Mapping[str, Any]) -> Any:
     return tokenizers.AddedToken(token["content"], special=token.get("special", True), **flags)
 
 
-def _with_defaults(config: Mapping[str, Any], defaults: tuple[str | None, ...]) -> dict[str, Any]:
+def with_default_tokens(
+    config: Mapping[str, Any], defaults: tuple[str | Mapping[str, Any] | None, ...]
+) -> dict[str, Any]:
+    """Returns a config that names all special tokens; ``defaults`` as in ``SPECIAL_NAMES``."""
     config = dict(config)
     for name, text in zip(SPECIAL_NAMES, defaults, strict=True):
         token = config.get(name) or text
@@ -136,7 +139,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     return merges
 
 
-def _add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
+def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
     """Adds tokens that the vocabulary lacks, at the ids that follow it, and marks special ones."""
     tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
     special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
@@ -147,5 +150,6 @@ def _add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> N
     tokenizer.add_special_tokens([make_token(token) for token in special])
 
 
-def _with_id(tokenizer: Any, token: str | Mapping[str, Any]) -> tuple[str, int]:
+def token_and_id(tokenizer: Any, token: str | Mapping[str, Any]) -> tuple[str, int]:
+    """Returns the text of a token and its id."""
     return token_text(token), tokenizer.token_to_id(token_text(token))

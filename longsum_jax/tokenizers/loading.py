@@ -4,8 +4,11 @@
     T5, LongT5, LOCOST                   spiece.model; ids 0 pad, 1 end, 2 unknown, and
                                          `<extra_id_n>` after the pieces
     PEGASUS, PEGASUS-X, BigBird-PEGASUS  spiece.model; special ids before the pieces
-    BART, LED, RoBERTa                   vocab.json with merges.txt
-    BERT, DistilBERT                     vocab.txt
+    BART, LED, RoBERTa, Longformer       vocab.json with merges.txt
+    BERT, DistilBERT, ELECTRA            vocab.txt
+    XLM-RoBERTa, CamemBERT, mBART,       sentencepiece.bpe.model; the order of ids is that of the
+    BARThez                              class in tokenizer_config.json, or of the model_type
+    ALBERT                               spiece.model
     ByT5                                 none
     any of these                         tokenizer.json
 
@@ -32,6 +35,13 @@ from longsum_jax.tokenizers.files import (
     token_text,
     unused_rows,
     whole_number,
+)
+from longsum_jax.tokenizers.legacy_sentencepiece import (
+    CLASS_OF_MODEL_TYPE,
+    CLASSES,
+    FAIRSEQ_PIECES,
+    sentencepiece_json,
+    with_source_language,
 )
 from longsum_jax.tokenizers.legacy_vocabulary import (
     BYTE_PAIRS,
@@ -66,6 +76,7 @@ BYT5_EXTRA_IDS = 125
 SENTENCE_PIECES, JSON = "spiece.model", "tokenizer.json"
 TOKENIZER_FILES = (
     SENTENCE_PIECES,
+    FAIRSEQ_PIECES,
     JSON,
     BYTE_PAIRS,
     MERGES,
@@ -77,16 +88,19 @@ TOKENIZER_FILES = (
 
 # Values of tokenizer_class for which vocabulary files are read; tokenizer.json is read for any.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
-_BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "RobertaTokenizer")
-_WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer")
+_BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "RobertaTokenizer")
+_WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _JSON_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 _CLASSES = (
     *_SENTENCE_PIECE_CLASSES,
+    *CLASSES,
     *_BYTE_PAIR_CLASSES,
     *_WORD_PIECE_CLASSES,
     *_JSON_CLASSES,
     "ByT5Tokenizer",
 )
+# Where ``CLASSES`` have their pieces, if not in ``FAIRSEQ_PIECES``.
+_PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES}
 # Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
 # no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
@@ -95,7 +109,7 @@ _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 def has_tokenizer(directory: str | Path) -> bool:
     """Returns whether a directory holds any file of a tokenizer."""
-    names = (SENTENCE_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
+    names = (SENTENCE_PIECES, FAIRSEQ_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
     return any((Path(directory) / name).exists() for name in names)
 
 
@@ -128,8 +142,13 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
 
 
 def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
-    """Returns tokenizer_class without "Fast"; an unknown class needs a tokenizer.json."""
-    name = config.get("tokenizer_class")
+    """Returns tokenizer_class without "Fast"; an unknown class needs a tokenizer.json.
+
+    Where tokenizer_config.json names none, config.json may, by itself or by its model_type.
+    """
+    model = read_json(directory / "config.json")
+    by_type = CLASS_OF_MODEL_TYPE.get(model.get("model_type"))
+    name = config.get("tokenizer_class") or model.get("tokenizer_class") or by_type
     if name is None:
         return None
     name = str(name).removesuffix("Fast")
@@ -183,13 +202,17 @@ def _open_json_tokenizer(
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
+    pieces = directory / _PIECES_OF_CLASS.get(name, FAIRSEQ_PIECES)
     if where.exists():
-        content = read_text(where)
+        content = with_source_language(read_text(where), config, name, where)
         t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
         if t5 is not None:
             model, extra_ids = t5
             unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG)
             return _t5(model, extra_ids, unused_ids, vocab_size, where)
+    elif name in CLASSES and pieces.exists():
+        where = pieces
+        content, config = sentencepiece_json(pieces, config, name)
     elif (directory / BYTE_PAIRS).exists() and name in (None, *_BYTE_PAIR_CLASSES, *_JSON_CLASSES):
         where = directory / BYTE_PAIRS
         content, config = byte_pair_json(directory, config)
@@ -202,8 +225,8 @@ def _open_json_tokenizer(
         content, config = word_piece_json(directory, config)
     else:
         raise InputError(
-            f"{directory}: no tokenizer there; put {SENTENCE_PIECES} or {JSON} (or {BYTE_PAIRS} "
-            f"with {MERGES}, or {WORD_PIECES}) into the directory"
+            f"{directory}: no tokenizer there; put {SENTENCE_PIECES}, {FAIRSEQ_PIECES} or {JSON} "
+            f"(or {BYTE_PAIRS} with {MERGES}, or {WORD_PIECES}) into the directory"
         )
     return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
 
