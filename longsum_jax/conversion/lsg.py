@@ -171,7 +171,7 @@ def _ordered_positions(config: ModelConfig, flat: Mapping[str, Any], stride: int
         raise InputError(f"global_positional_stride={stride} must be at least 1")
     table = _positions(config, flat)
     if table is None:
-        return np.zeros((GLOBAL_ROWS, config.d_model), np.float32)
+        return np.zeros((GLOBAL_ROWS, _word_embeddings(flat).shape[1]), np.float32)
     factor = max(1, len(table) // GLOBAL_ROWS)
     table = table[: GLOBAL_ROWS * factor : factor]
     table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table))])

@@ -1,9 +1,10 @@
 """The transformer encoder: one layer, and the stack of layers.
 
-    embeddings -> dropout -> context.prepare -> layers -> context.finish -> norm -> dropout
+    embeddings -> dropout -> map -> context.prepare -> layers -> context.finish -> norm -> dropout
 
 The attention's context computes once what all layers share (masks, position biases) and may put
-global tokens in front. Equal layers are scanned: their parameters are stacked, and the layer is
+global tokens in front. Embeddings of another size than the states (ELECTRA, ALBERT) are mapped to
+it. Equal layers are scanned: their parameters are stacked, and the layer is
 compiled once.
 """
 
@@ -16,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import Linear
+from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions, layer_groups
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
@@ -131,6 +132,7 @@ class Encoder(nn.Module):
             self.relative_attention_bias = RelativePositionBias(
                 stack.num_heads, *stack.relative_attention, bidirectional=True
             )
+        self.embedding_map = self._make_embedding_map()
         if stack.final_norm:
             self.final_norm = stack.make_norm()
         self.dropout = nn.Dropout(stack.dropout_rate)
@@ -153,10 +155,12 @@ class Encoder(nn.Module):
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
+        is_shared = self.stack.shares_layers
         scanned = nn.scan(
             layer,
-            variable_axes={"params": 0, KERNELS: 0, LOSSES: 0},
-            split_rngs={"params": True, "dropout": True},
+            variable_axes={KERNELS: 0, LOSSES: 0} | ({} if is_shared else {"params": 0}),
+            variable_broadcast="params" if is_shared else False,
+            split_rngs={"params": not is_shared, "dropout": True},
             # layer_input and state have a row for each layer, the other arguments are shared.
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
@@ -164,13 +168,22 @@ class Encoder(nn.Module):
         )
         return scanned(stack_of(self.stack, group.spec))
 
+    def _make_embedding_map(self) -> Linear | None:
+        """Makes the map from the size of the embeddings to that of the states, if there is one."""
+        stack = self.stack
+        if stack.embedding_size is None:
+            return None
+        shape, names = (stack.embedding_size, stack.d_model), ("embed", "embed_out")
+        init, zeros = normal(stack.attention_init), nn.initializers.zeros
+        return Linear(shape, names, init, zeros, dtype=stack.dtype)
+
     def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
         """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
         return empty_memory(self.stack, self.groups, batch, length, pending)
 
     def __call__(
         self,
-        x: Float[AnyArray, "batch length d_model"],
+        x: Float[AnyArray, "batch length embedding_size"],
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
         **inputs: Any,
@@ -193,7 +206,7 @@ class Encoder(nn.Module):
 
     def with_memory(
         self,
-        x: Float[AnyArray, "batch length d_model"],
+        x: Float[AnyArray, "batch length embedding_size"],
         mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
@@ -220,10 +233,12 @@ class Encoder(nn.Module):
         stack = self.stack
         if "embedding_norm" in get_encoder_attention(stack.options).inputs:
             inputs["embedding_norm"] = embedding_norm
+            inputs["embedding_map"] = self.embedding_map
         if self.is_initializing() and stack.memory.salient_vectors:
             salient = x, mask  # any values will do to create the parameters
         length = x.shape[1]
         x = self.dropout(x, deterministic=deterministic)
+        x = x if self.embedding_map is None else self.embedding_map(x)
         bias = self.relative_attention_bias if stack.relative_attention else None
         x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
         next_memory = []

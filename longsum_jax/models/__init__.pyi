@@ -5,9 +5,13 @@ from .bart_config import LedConfig as LedConfig
 from .bart_config import PegasusConfig as PegasusConfig
 from .bart_config import PegasusXConfig as PegasusXConfig
 from .bert import Bert as Bert
+from .bert_config import AlbertConfig as AlbertConfig
 from .bert_config import BertConfig as BertConfig
+from .bert_config import CamembertConfig as CamembertConfig
 from .bert_config import DistilBertConfig as DistilBertConfig
+from .bert_config import ElectraConfig as ElectraConfig
 from .bert_config import RobertaConfig as RobertaConfig
+from .bert_config import XlmRobertaConfig as XlmRobertaConfig
 from .config import EncoderDecoderConfig as EncoderDecoderConfig
 from .config import ModelConfig as ModelConfig
 from .encoder_decoder import EncoderDecoder as EncoderDecoder

@@ -1,7 +1,8 @@
-"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT and DistilBERT.
+"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA and ALBERT.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
-CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019).
+CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), ALBERT
+(Lan et al. 2020).
 
 One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
@@ -24,9 +25,11 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.models.bert_config import (
     RUNTIME_FIELDS,
+    AlbertConfig,
     BertConfig,
     CamembertConfig,
     DistilBertConfig,
+    ElectraConfig,
     RobertaConfig,
     XlmRobertaConfig,
     presets,
@@ -245,7 +248,8 @@ class Bert(nn.Module):
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
     """Returns the config with head "pooler" if a bare model's state dict holds a pooler."""
-    if config.head != "none" or not any(key.endswith("pooler.dense.weight") for key in tensors):
+    pooler = _of_class(_POOLER_KEYS, config) + ".weight"
+    if config.head != "none" or not any(key.endswith(pooler) for key in tensors):
         return config
     return dataclasses.replace(config, head="pooler")
 
@@ -269,6 +273,15 @@ def _layer_keys(config: BertConfig) -> _LayerKeys:
             self_norm=f"{key}.sa_layer_norm",
             feed_forward=(f"{key}.ffn.lin1", f"{key}.ffn.lin2"),
             ff_norm=f"{key}.output_layer_norm",
+        )
+    if isinstance(config, AlbertConfig):
+        key = f"{config.prefix}.encoder.albert_layer_groups.0.albert_layers.0"
+        return _LayerKeys(
+            attention=f"{key}.attention",
+            maps={"q": "query", "k": "key", "v": "value", "o": "dense"},
+            self_norm=f"{key}.attention.LayerNorm",
+            feed_forward=(f"{key}.ffn", f"{key}.ffn_output"),
+            ff_norm=f"{key}.full_layer_layer_norm",
         )
     key = f"{config.prefix}.encoder.layer.{{i}}"
     return _LayerKeys(
@@ -304,9 +317,17 @@ def _embedding_rows(config: BertConfig) -> list[WeightRow]:
     if config.has_token_types:
         names.append("token_type_embeddings")
     rows += [WeightRow(name, f"{key}.{name}.weight") for name in names]
+    if config.maps_embeddings:
+        map_key = f"{config.prefix}.{_of_class(_EMBEDDING_MAP_KEYS, config)}"
+        rows += linear("encoder/embedding_map", map_key, bias=True)
     return rows + layer_norm("embedding_norm", f"{key}.LayerNorm")
 
 
+_EMBEDDING_MAP_KEYS = {
+    ElectraConfig: "embeddings_project",
+    AlbertConfig: "encoder.embedding_hidden_mapping_in",
+}
+_POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler"}
 # Config class -> keys of the head: masked_lm (dense, norm, bias), classification (dense, out).
 _HEAD_KEYS = {
     BertConfig: (
@@ -316,17 +337,27 @@ _HEAD_KEYS = {
     ),
     RobertaConfig: ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     DistilBertConfig: ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+    ElectraConfig: (
+        "generator_predictions.dense",
+        "generator_predictions.LayerNorm",
+        "generator_lm_head.bias",
+    ),
+    AlbertConfig: ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
 }
 _CLASSIFIER_KEYS = {
     BertConfig: ("bert.pooler.dense", "classifier"),
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
     DistilBertConfig: ("pre_classifier", "classifier"),
+    ElectraConfig: ("classifier.dense", "classifier.out_proj"),
+    AlbertConfig: ("albert.pooler", "classifier"),
 }
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
     RobertaConfig: "lm_head.decoder",
     DistilBertConfig: "vocab_projector",
+    ElectraConfig: "generator_lm_head",
+    AlbertConfig: "predictions.decoder",
 }
 
 
@@ -348,7 +379,8 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
         dense, out = _of_class(_CLASSIFIER_KEYS, config)
         return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
     if config.head == "pooler":
-        return linear("head/dense", f"{config.prefix}.pooler.dense", bias=True)
+        key = f"{config.prefix}.{_of_class(_POOLER_KEYS, config)}"
+        return linear("head/dense", key, bias=True)
     return []
 
 
@@ -363,20 +395,32 @@ def _tied_keys(config: BertConfig) -> dict[str, str]:
     return tied
 
 
+# Heads that files may hold beside the one in use: of next sentences, of the order of sentences, and
+# of replaced tokens; and, in files read as bare models, those over the vocabulary.
+_UNUSED_HEADS = (r"^cls\.seq_relationship\.", r"^sop_classifier\.", r"^discriminator_predictions\.")
+_VOCABULARY_HEADS = (
+    r"^cls\.",
+    r"^lm_head\.",
+    r"^vocab_(transform|layer_norm|projector)\.",
+    r"^generator_(predictions|lm_head)\.",
+    r"^predictions\.",
+)
+
+
 def weight_map(config: BertConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = f"{config.prefix}."
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
     # Files of a model that was trained with several heads hold the others too; the pooler is the
     # first map of the classifier here.
-    ignored = [r"embeddings\.position_ids$", r"^cls\.seq_relationship\."]
+    ignored = [r"embeddings\.position_ids$", *_UNUSED_HEADS]
     if not any("pooler" in row.key for row in rows):
-        ignored.append(r"(^|\.)pooler\.dense\.")
+        ignored.append(r"(^|\.)pooler\.")
     aliases = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
     if config.head not in ("none", "pooler"):
         tied = _tied_keys(config)
         return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
-    ignored += [r"^cls\.", r"^lm_head\.", r"^vocab_(transform|layer_norm|projector)\."]
+    ignored += _VOCABULARY_HEADS
     # Bare models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
     return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
@@ -411,4 +455,6 @@ FAMILIES = (
     _family("xlm-roberta", XlmRobertaConfig),
     _family("camembert", CamembertConfig),
     _family("distilbert", DistilBertConfig),
+    _family("electra", ElectraConfig),
+    _family("albert", AlbertConfig),
 )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
+from longsum_jax.layers.layer_groups import is_hybrid
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     ModelConfig,
@@ -20,6 +21,7 @@ from longsum_jax.models.config import (
     check_known,
     read_fields,
 )
+from longsum_jax.models.lsg_layout import plain_architecture
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
@@ -218,6 +220,62 @@ class DistilBertConfig(BertConfig):
     classifier_dropout: float | None = 0.2
 
 
+@dataclass(frozen=True, kw_only=True)
+class ElectraConfig(BertConfig):
+    """The config of ELECTRA; defaults of ELECTRA base.
+
+    Attributes:
+        embedding_size: features of an embedding, which a linear map makes ``hidden_size`` if they
+            differ.
+    """
+
+    prefix: ClassVar[str] = "electra"
+    class_name: ClassVar[str] = "Electra"
+    vocabulary_activation: ClassVar[str] = "gelu"
+    head_activation: ClassVar[str] = "gelu"
+    drops_head_input: ClassVar[bool] = True
+
+    embedding_size: int = 768
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least_one(self, ("embedding_size",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlbertConfig(BertConfig):
+    """The config of ALBERT; defaults of ALBERT base.
+
+    All layers have the same parameters, so that all need the same attention.
+
+    Attributes:
+        embedding_size: features of an embedding, which a linear map makes ``hidden_size``.
+    """
+
+    prefix: ClassVar[str] = "albert"
+    class_name: ClassVar[str] = "Albert"
+    shares_layers: ClassVar[bool] = True
+    always_maps_embeddings: ClassVar[bool] = True
+
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_act: str = "gelu_new"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    classifier_dropout: float | None = 0.1
+    bos_token_id: int = 2
+    eos_token_id: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least_one(self, ("embedding_size",))
+        if is_hybrid(self.encoder_attention):
+            raise InputError(
+                f'encoder_attention "{self.encoder_attention}" differs from layer to layer, but '
+                "the layers of ALBERT share their parameters; give one attention"
+            )
+
+
 _SMALL = {
     "hidden_size": 256,
     "num_hidden_layers": 4,
@@ -241,10 +299,14 @@ def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig
 
     ``tiny`` holds further fields of the tiny one, such as smaller blocks.
     """
+    fields = {field.name for field in dataclasses.fields(config_class)}
+    has_own_size = "embedding_size" in fields
+    small = _SMALL | ({"embedding_size": 128} if has_own_size else {})
+    tiny = _TINY | ({"embedding_size": 32} if has_own_size else {}) | tiny
     return {
         "base": config_class(),
-        "small": config_class(**_SMALL),
-        "tiny": config_class(**_TINY, **tiny),
+        "small": config_class(**small),
+        "tiny": config_class(**tiny),
     }
 
 
@@ -260,6 +322,7 @@ _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
         "attention_probs_dropout_prob": "attention_dropout",
         "classifier_dropout": "seq_classif_dropout",
     },
+    AlbertConfig: {"classifier_dropout": "classifier_dropout_prob"},
 }
 
 # Suffix of class names in ``architectures`` -> head.
@@ -285,7 +348,19 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
         names = tuple(str(labels[key]) for key in sorted(labels, key=int))
         is_default = names == _default_labels(len(names))
         values |= {"num_labels": len(names), "id2label": () if is_default else names}
+    if config_class is ElectraConfig and _is_discriminator(raw):
+        return values | {"head": "none"}
     return values | {"head": _head(raw)}
+
+
+def _is_discriminator(raw: Mapping[str, Any]) -> bool:
+    """Returns True for an ELECTRA with the head that tells replaced tokens from others."""
+    return "ElectraForPreTraining" in _architectures(raw)
+
+
+def _architectures(raw: Mapping[str, Any]) -> list[str]:
+    """Returns the class names of a config.json, without the prefix "LSG"."""
+    return [plain_architecture(name) for name in raw.get("architectures") or ()]
 
 
 def _default_labels(count: int) -> tuple[str, ...]:
@@ -309,6 +384,8 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "sinusoidal_pos_embds": False,
+        "num_hidden_groups": 1,
+        "inner_group_num": 1,
     }
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
@@ -334,6 +411,8 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     if config.head != "extraction":
         fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
         values |= dict.fromkeys(fields)
+    if isinstance(config, AlbertConfig):
+        values |= {"num_hidden_groups": 1, "inner_group_num": 1}
     for name, key in _JSON_NAMES.get(type(config), {}).items():
         values |= {name: None, key: getattr(config, name)}
     if isinstance(config, DistilBertConfig):

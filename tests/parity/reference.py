@@ -34,6 +34,8 @@ BERT_TINY = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_a
 BERT_TINY |= {"intermediate_size": 40, "max_position_embeddings": 100, "initializer_range": 0.3}
 DISTILBERT_TINY = {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}
 DISTILBERT_TINY |= {"max_position_embeddings": 100, "initializer_range": 0.3}
+ALBERT_TINY = BERT_TINY | {"embedding_size": 24, "num_hidden_layers": 3}
+ELECTRA_TINY = BERT_TINY | {"embedding_size": 24}
 V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 # name -> (model class, config class, config values)
@@ -103,6 +105,19 @@ ENCODERS = {
         tf.DistilBertConfig,
         DISTILBERT_TINY | {"num_labels": 3},
     ),
+    "electra": (tf.ElectraForMaskedLM, tf.ElectraConfig, ELECTRA_TINY),
+    "electra_labels": (
+        tf.ElectraForSequenceClassification,
+        tf.ElectraConfig,
+        ELECTRA_TINY | {"embedding_size": 32, "num_labels": 3},
+    ),
+    "albert": (tf.AlbertForMaskedLM, tf.AlbertConfig, ALBERT_TINY),
+    "albert_labels": (
+        tf.AlbertForSequenceClassification,
+        tf.AlbertConfig,
+        ALBERT_TINY | {"num_labels": 3},
+    ),
+    "albert_states": (tf.AlbertModel, tf.AlbertConfig, ALBERT_TINY),
 }
 
 

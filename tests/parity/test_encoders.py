@@ -1,15 +1,18 @@
-"""BERT, RoBERTa and DistilBERT beside transformers' PyTorch classes: states, logits of both heads,
+"""BERT and its relatives beside transformers' PyTorch classes: states, logits of both heads,
 and the way back."""
 
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import torch
 from reference import ENCODERS, assert_close
 
 import longsum_jax
+from longsum_jax.checkpoints.state_dict import to_state_dict
+from longsum_jax.errors import InputError
 
 FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
 
@@ -49,6 +52,49 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     assert all(torch.equal(found[key], wanted[key]) for key in wanted)
     ids, mask = make_batch(theirs.config.pad_token_id)
     np.testing.assert_array_equal(output_of(again.eval(), ids, mask), output_of(theirs, ids, mask))
+
+
+def test_gradients_of_shared_layers(saved, loaded):
+    """ALBERT: of its embeddings of another size, and of the one layer that is applied thrice."""
+    theirs, ours = saved("albert")[0], loaded("albert")
+    ids, mask = make_batch(0)
+    theirs.zero_grad()
+    out = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()).logits
+    (out[torch.tensor(mask)] ** 2).mean().backward()
+
+    def loss(params):
+        logits = ours.module.apply({"params": params}, ids, mask)
+        return (logits**2).mean(where=mask[..., None])
+
+    gradients = jax.jit(jax.grad(loss))(ours.params)
+    found = to_state_dict(gradients, ours.family.weight_map(ours.config))
+    wanted = {key: parameter.grad for key, parameter in theirs.named_parameters()}
+    assert found.keys() == wanted.keys() - {"predictions.decoder.bias"}
+    largest = max(gradient.abs().max() for gradient in wanted.values() if gradient is not None)
+    for key, value in found.items():
+        np.testing.assert_allclose(value, wanted[key], rtol=0, atol=1e-5 * largest, err_msg=key)
+
+
+def test_an_electra_discriminator_is_read_as_a_bare_model(saved, tmp_path):
+    import transformers
+
+    config = saved("electra")[0].config
+    torch.manual_seed(0)
+    theirs = transformers.ElectraForPreTraining(config).eval()
+    theirs.save_pretrained(tmp_path)
+    ours = longsum_jax.load(tmp_path)
+    assert ours.config.head == "none"
+    ids, mask = make_batch(0)
+    wanted = output_of(theirs.electra, ids, mask)
+    assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])
+
+
+@pytest.mark.parametrize("key", ["num_hidden_groups", "inner_group_num"])
+def test_alberts_of_several_layers_are_refused(key, saved, tmp_path):
+    config = json.loads((saved("albert")[1] / "config.json").read_text()) | {key: 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=f"{key} is 2; only 1 is supported"):
+        longsum_jax.load(tmp_path)
 
 
 def test_token_types_reach_bert(saved, loaded):

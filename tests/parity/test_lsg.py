@@ -25,9 +25,10 @@ def make_batch(length=61):
     return ids, mask
 
 
-@pytest.mark.parametrize(
-    "name", ["bert", "bert_labels", "roberta", "distilbert", "distilbert_labels"]
-)
+ENCODERS = ["bert", "bert_labels", "roberta", "distilbert", "distilbert_labels", "electra"]
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "albert_labels"])
 def test_encoders(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ours = ours.to_lsg(-(-ours.config.max_source_length // 32) * 32, **EXACT)

@@ -79,8 +79,8 @@ class EncoderAttention:
         Options: dataclass of the options that the attention reads.
         context_class: class of its context.
         inputs: names of further arguments of ``context_class.prepare``. The encoder itself passes
-            ``embedding_norm``: the norm (or None) of the token embeddings, for embeddings that the
-            context adds.
+            ``embedding_norm`` and ``embedding_map``: the norm of the token embeddings and the map
+            to the size of the states (or None), for embeddings that the context adds.
         pads_to: name of the option that a padded length must be a multiple of, "" if the result
             does not depend on padding.
         max_input_length_option: name of the option with the longest input in tokens, "" without a

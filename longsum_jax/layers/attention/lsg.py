@@ -43,8 +43,8 @@ class LsgContext(Context):
     """Learned global tokens in front of the input; the mask of tokens, the mask of keys, T5's bias,
     and for LSH selection the random directions of each layer.
 
-    Global tokens have no positions. They go through the norm and the dropout of the embeddings, as
-    the other tokens do.
+    Global tokens have no positions. They go through the norm, the dropout and the map of the
+    embeddings, as the other tokens do.
     """
 
     def setup(self) -> None:
@@ -52,7 +52,9 @@ class LsgContext(Context):
         is_std = isinstance(stack.attention_init, float)
         init = normal(stack.attention_init if is_std else 1.0)
         self.global_embeddings = self.param(
-            "global_embeddings", logical(init, "globals", "embed"), (GLOBAL_ROWS, stack.d_model)
+            "global_embeddings",
+            logical(init, "globals", "embed"),
+            (GLOBAL_ROWS, stack.embedding_size or stack.d_model),
         )
         self.dropout = nn.Dropout(stack.dropout_rate)
 
@@ -64,12 +66,14 @@ class LsgContext(Context):
         deterministic: bool,
         *,
         embedding_norm: nn.Module | None = None,
+        embedding_map: nn.Module | None = None,
         lsh_projections: tuple[AnyArray, ...] = (),
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """See ``Context.prepare``.
 
         Args:
             embedding_norm: norm of the token embeddings, None for models without one.
+            embedding_map: map from their size to that of the states, None where they agree.
             lsh_projections: float [layers, heads, head_dim, n], used instead of random directions.
         """
         options, length = self.stack.options, x.shape[1]
@@ -87,6 +91,7 @@ class LsgContext(Context):
         on_one_device = active_sequence_sharding(x.shape[0]) is None
         bias = self._bias(relative_bias, length, dense=on_one_device and is_short)
         tokens = self._global_tokens(x, embedding_norm, deterministic)
+        tokens = tokens if embedding_map is None else embedding_map(tokens)
         projections = tuple(lsh_projections) or self._draw_projections(deterministic)
         return join_tokens(tokens, x), (mask, key_mask, bias), projections
 
@@ -109,7 +114,7 @@ class LsgContext(Context):
 
     def _global_tokens(
         self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
-    ) -> Float[Array, "batch num_globals d_model"]:
+    ) -> Float[Array, "batch num_globals embedding_size"]:
         count = self.stack.options.num_global_tokens
         tokens = self.global_embeddings[:count].astype(x.dtype)
         if embedding_norm is not None:
@@ -155,7 +160,7 @@ class LsgAttention(EncoderSelfAttention):
 
     Options = LsgOptions
     context_class = LsgContext
-    inputs = ("embedding_norm", "lsh_projections")
+    inputs = ("embedding_norm", "embedding_map", "lsh_projections")
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:

@@ -1,0 +1,217 @@
+"""Builds a tokenizer.json from the SentencePiece models of fairseq, and from that of ALBERT.
+
+XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq. It numbers pieces in its own
+way: its special tokens come first, in the place of some of the model's own, and `<mask>` last,
+after the languages of an mBART. BARThez and ALBERT have their special tokens among the pieces.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.tokenizers.files import read_bytes, token_text
+from longsum_jax.tokenizers.legacy_vocabulary import (
+    add_tokens,
+    token_and_id,
+    tokenizers_library,
+    with_default_tokens,
+)
+
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"
+_SPACE = "▁"
+_MASK = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
+_FAIRSEQ = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", _MASK)
+_ALBERT = ("[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]")
+_CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
+_NUMBER_COMMA = re.compile(r".*\d,", re.DOTALL)
+_UNLIKELY = -100.0  # score of pieces that are not to be used
+
+_CODES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
+    "lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+_FURTHER_CODES = (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF "
+    "pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+_MBART_LANGUAGES = tuple(_CODES.split())
+_MBART50_LANGUAGES = (*_MBART_LANGUAGES, *_FURTHER_CODES.split())
+
+
+class _Layout(NamedTuple):
+    """The order of ids of a tokenizer, and the special tokens around a text.
+
+    Attributes:
+        first: tokens before the pieces.
+        skipped: number of the model's pieces, from the first on, that have no id.
+        languages: their codes, after the pieces.
+        last: tokens after the languages.
+        around: names of the special tokens before and after a text; "src_lang" is its language.
+    """
+
+    first: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>")
+    skipped: int = 3
+    languages: tuple[str, ...] = ()
+    last: tuple[str, ...] = ("<mask>",)
+    around: tuple[tuple[str, ...], tuple[str, ...]] = (("cls_token",), ("sep_token",))
+
+
+_MBART_AROUND = ((), ("eos_token", "src_lang"))
+_MBART50_AROUND = (("src_lang",), ("eos_token",))
+_CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+# tokenizer_class -> layout.
+_LAYOUTS = {
+    "XLMRobertaTokenizer": _Layout(),
+    "CamembertTokenizer": _Layout(_CAMEMBERT_FIRST, 1),
+    "MBartTokenizer": _Layout(languages=_MBART_LANGUAGES, around=_MBART_AROUND),
+    "MBart50Tokenizer": _Layout(languages=_MBART50_LANGUAGES, around=_MBART50_AROUND),
+    "BarthezTokenizer": _Layout((), 0, last=()),
+    "AlbertTokenizer": _Layout((), 0, last=()),
+}
+CLASSES = tuple(_LAYOUTS)
+# model_type of config.json -> tokenizer_class, for directories that name none.
+CLASS_OF_MODEL_TYPE = {
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "mbart": "MBartTokenizer",
+    "albert": "AlbertTokenizer",
+}
+
+
+def sentencepiece_json(
+    path: Path, config: Mapping[str, Any], tokenizer_class: str
+) -> tuple[str, dict[str, Any]]:
+    """Reads a SentencePiece unigram model.
+
+    Args:
+        path: the model.
+        config: tokenizer_config.json with the special tokens of special_tokens_map.json.
+        tokenizer_class: one of ``CLASSES``.
+
+    Returns:
+        The content of a tokenizer.json, and ``config`` with the class and all special tokens named.
+
+    Raises:
+        InputError: a damaged file, or a model of another kind.
+    """
+    library = tokenizers_library(path)
+    proto = _read_proto(path)
+    layout = _LAYOUTS[tokenizer_class]
+    is_albert = tokenizer_class == "AlbertTokenizer"
+    config = {**config, "tokenizer_class": tokenizer_class}
+    config = with_default_tokens(config, _ALBERT if is_albert else _FAIRSEQ)
+    vocabulary = _vocabulary(proto, layout, is_albert)
+    unknown = token_text(config["unk_token"])
+    texts = [piece for piece, _ in vocabulary]
+    if unknown not in texts:
+        raise InputError(f'{path}: no piece "{unknown}"; copy the model that belongs to the config')
+    model = library.models.Unigram(vocabulary, unk_id=texts.index(unknown), byte_fallback=False)
+    tokenizer = library.Tokenizer(model)
+    tokenizer.normalizer = _normalizer(library, proto, config if is_albert else None)
+    spaces = {"replacement": _SPACE, "prepend_scheme": "always"}
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence(
+        [library.pre_tokenizers.WhitespaceSplit(), library.pre_tokenizers.Metaspace(**spaces)]
+    )
+    tokenizer.decoder = library.decoders.Metaspace(**spaces)
+    _add_special(library, tokenizer, proto, layout)
+    add_tokens(tokenizer, path.parent, config)
+    tokenizer.post_processor = _template(library, tokenizer, config, layout, path)
+    return tokenizer.to_str(), config
+
+
+def with_source_language(
+    content: str, config: Mapping[str, Any], tokenizer_class: str | None, where: Path
+) -> str:
+    """Returns a tokenizer.json that puts the code of ``src_lang`` beside a text.
+
+    Other tokenizers than those of mBART, and configs that name no language, keep their content.
+    """
+    layout = _LAYOUTS.get(tokenizer_class)
+    if layout is None or not layout.languages or not config.get("src_lang"):
+        return content
+    library = tokenizers_library(where)
+    tokenizer = library.Tokenizer.from_str(content)
+    config = with_default_tokens(config, _FAIRSEQ)
+    tokenizer.post_processor = _template(library, tokenizer, config, layout, where)
+    return tokenizer.to_str()
+
+
+def _read_proto(path: Path) -> Any:
+    import sentencepiece.sentencepiece_model_pb2 as messages
+    from google.protobuf.message import DecodeError
+
+    proto = messages.ModelProto()
+    try:
+        proto.ParseFromString(read_bytes(path))
+    except DecodeError:
+        raise InputError(f"{path}: not a SentencePiece model; copy the file again") from None
+    if proto.trainer_spec.model_type != messages.TrainerSpec.UNIGRAM:
+        raise InputError(f"{path}: only unigram models are supported; save a tokenizer.json")
+    return proto
+
+
+def _vocabulary(proto: Any, layout: _Layout, is_albert: bool) -> list[tuple[str, float]]:
+    """Returns the pieces in the order of their ids, with their scores."""
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]]
+    if is_albert:
+        # ALBERT cuts a comma from the number before it.
+        pieces = [
+            (piece, score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score)
+            for piece, score in pieces
+        ]
+    first = [(token, _UNLIKELY if "NOTUSED" in token else 0.0) for token in layout.first]
+    last = [(token, 0.0) for token in (*layout.languages, *layout.last)]
+    return first + pieces + last
+
+
+def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | None) -> Any:
+    """Returns the model's own normalization, after that of ALBERT if its config is given."""
+    steps = []
+    normalizers = library.normalizers
+    if albert is not None:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if not albert.get("keep_accents", False):
+            steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if albert.get("do_lower_case", True):
+            steps.append(normalizers.Lowercase())
+    table = proto.normalizer_spec.precompiled_charsmap
+    if table:
+        steps.append(normalizers.Precompiled(table))
+    return normalizers.Sequence(steps)
+
+
+def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _Layout) -> None:
+    """Makes the model's control and user-defined pieces, and languages, tokens of their own."""
+    own = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
+    names = {piece.piece: piece.type == _CONTROL for piece in own}
+    names |= dict.fromkeys((*layout.first, *layout.languages), True)
+    known = [name for name in names if tokenizer.token_to_id(name) is not None]
+    tokens = []
+    for name in sorted(known, key=tokenizer.token_to_id):
+        tokens.append(library.AddedToken(name, normalized=False, special=names[name]))
+    tokenizer.add_tokens(tokens)
+
+
+def _template(
+    library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _Layout, where: Path
+) -> Any:
+    """Returns the processor that puts special tokens around a text, or two."""
+    language = config.get("src_lang") or "en_XX"
+    if layout.languages and language not in layout.languages:
+        raise InputError(
+            f'{where}: src_lang "{language}" is unknown; {did_you_mean(language, layout.languages)}'
+        )
+    named = {**config, "src_lang": language}
+    before, after = ([token_and_id(tokenizer, named[name]) for name in x] for x in layout.around)
+    opening, closing = [text for text, _ in before], [text for text, _ in after]
+    middle = [] if layout.languages else closing
+    if not layout.languages and "[SEP]" not in closing:
+        middle = [*closing, *closing]  # RoBERTa's two
+    return library.processors.TemplateProcessing(
+        single=[*opening, "$A", *closing],
+        pair=[*opening, "$A", *middle, "$B", *closing],
+        special_tokens=list(dict(before + after).items()),
+    )
