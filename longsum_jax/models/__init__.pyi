@@ -2,6 +2,7 @@ from .bart import Bart as Bart
 from .bart_config import BartConfig as BartConfig
 from .bart_config import BigBirdPegasusConfig as BigBirdPegasusConfig
 from .bart_config import LedConfig as LedConfig
+from .bart_config import MbartConfig as MbartConfig
 from .bart_config import PegasusConfig as PegasusConfig
 from .bart_config import PegasusXConfig as PegasusXConfig
 from .bert import Bert as Bert

@@ -1,7 +1,8 @@
-"""BART and its relatives: PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
+"""BART and its relatives: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
 One model, which computes what transformers computes from the published checkpoints; its configs are
-in ``models.bart_config``. Papers: BART (Lewis et al. 2020), PEGASUS (Zhang et al. 2020), PEGASUS-X
+in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020) and mBART-50 (Tang et al. 2020), BARThez
+(Kamal Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X
 (Phang et al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 """
 
@@ -26,6 +27,7 @@ from longsum_jax.models.bart_config import (
     BartConfig,
     BigBirdPegasusConfig,
     LedConfig,
+    MbartConfig,
     PegasusConfig,
     PegasusXConfig,
     Side,
@@ -74,7 +76,7 @@ class Bart(EncoderDecoder):
             self.source_positions = self._position_table("source_positions", c.source_rows)
         if c.has_position_parameters("decoder"):
             self.target_positions = self._position_table("target_positions", c.target_rows)
-        if not c.normalize_before:
+        if c.normalize_embedding:
             self.source_norm = LayerNorm(1e-5, c.compute_dtype)
             self.target_norm = LayerNorm(1e-5, c.compute_dtype)
         if c.has_logits_bias:
@@ -96,18 +98,18 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source at positions 0, 1, ..."""
         x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
-        return x if self.config.normalize_before else self.source_norm(x)
+        return self.source_norm(x) if self.config.normalize_embedding else x
 
     def source_embedding_norm(self) -> nn.Module | None:
         """Returns the norm that ends ``embed_source``, None without one."""
-        return None if self.config.normalize_before else self.source_norm
+        return self.source_norm if self.config.normalize_embedding else None
 
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target at ``positions`` (one for each column, or one)."""
         x = self._embed(ids, positions, "decoder")
-        return x if self.config.normalize_before else self.target_norm(x)
+        return self.target_norm(x) if self.config.normalize_embedding else x
 
     def _embed(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."], side: Side
@@ -208,7 +210,7 @@ def _stack_rows(config: BartConfig, side: Side) -> list[WeightRow]:
     ]
     if config.normalize_before:
         rows += layer_norm(f"{side}/final_norm", f"{config.prefix}.{side}.{config.final_norm_name}")
-    else:
+    if config.normalize_embedding:
         norm = {"encoder": "source_norm", "decoder": "target_norm"}[side]
         rows += layer_norm(norm, f"{config.prefix}.{side}.layernorm_embedding")
     if config.has_position_parameters(side):
@@ -286,6 +288,7 @@ def _family(
 
 FAMILIES = (
     _family("bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512),
+    _family("mbart", "MBart", MbartConfig, ("full", "lsg"), max_position_embeddings=512),
     _family("pegasus", "Pegasus", PegasusConfig, ("full", "lsg"), max_position_embeddings=512),
     _family(
         "pegasus_x",

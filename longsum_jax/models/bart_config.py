@@ -40,7 +40,9 @@ class BartConfig(EncoderDecoderConfig):
     """The config of BART; keys as in config.json, defaults of BART large.
 
     Class attributes hold what a relative fixes:
-        normalize_before: layers normalize their input (PEGASUS), not their output (BART).
+        normalize_before: layers normalize their input (PEGASUS), not their output (BART), and a
+            norm follows the last layer.
+        normalize_embedding: a norm follows the embeddings.
         positions: "learned" tables, or sinusoids, which differ in their wave lengths.
         position_offset: unused rows at the start of a learned table.
         attention_bias: the linear maps of attention have biases.
@@ -51,6 +53,7 @@ class BartConfig(EncoderDecoderConfig):
     """
 
     normalize_before: ClassVar[bool] = False
+    normalize_embedding: ClassVar[bool] = True
     positions: ClassVar[Positions] = "learned"
     position_offset: ClassVar[int] = 2
     attention_bias: ClassVar[bool] = True
@@ -166,6 +169,22 @@ class BartConfig(EncoderDecoderConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MbartConfig(BartConfig):
+    """The config of mBART, mBART-50 and BARThez; defaults of mBART large.
+
+    A text of the decoder begins with the token of its language, which ``decoder_start_token_id``
+    (mBART) or ``forced_bos_token_id`` of generation_config.json (mBART-50) names; `<s>` without
+    either.
+    """
+
+    normalize_before: ClassVar[bool] = True
+
+    vocab_size: int = 250027
+    scale_embedding: bool = True
+    decoder_start_token_id: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class PegasusConfig(BartConfig):
     """The config of PEGASUS; defaults of PEGASUS large.
 
@@ -176,6 +195,7 @@ class PegasusConfig(BartConfig):
     """
 
     normalize_before: ClassVar[bool] = True
+    normalize_embedding: ClassVar[bool] = False
     positions: ClassVar[Positions] = "pegasus"
     position_offset: ClassVar[int] = 0
 

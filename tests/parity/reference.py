@@ -55,6 +55,12 @@ ENCODER_DECODERS = {
         | {"local_radius": 5, "global_block_size": 4, "encoder_attention_type": "transient-global"},
     ),
     "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
+    # Both ways to begin with a language: that of mBART and that of mBART-50.
+    "mbart": (
+        tf.MBartForConditionalGeneration,
+        tf.MBartConfig,
+        TINY | {"scale_embedding": True, "decoder_start_token_id": 7, "forced_bos_token_id": 9},
+    ),
     "pegasus": (
         tf.PegasusForConditionalGeneration,
         tf.PegasusConfig,

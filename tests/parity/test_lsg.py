@@ -42,7 +42,7 @@ def test_encoders(name, saved, loaded):
     assert np.abs(found - wanted)[real].max() <= 1e-5 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("name", ["bart"])
+@pytest.mark.parametrize("name", ["bart", "mbart"])
 def test_bart(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ours = ours.to_lsg(**EXACT)
