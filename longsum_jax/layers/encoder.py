@@ -145,7 +145,7 @@ class Encoder(nn.Module):
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
         specs = [LayerSpec(name, i in with_memory) for i, name in enumerate(attentions)]
-        return layer_groups(specs)
+        return layer_groups(specs, stack.shares_layers)
 
     def _make_layers(self, group: LayerGroup) -> nn.Module:
         """Makes the layers of a group as one scanned layer."""

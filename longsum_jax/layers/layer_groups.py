@@ -6,6 +6,10 @@ every run of equal layers is scanned by itself and has its own, "layers_0_5" for
     encoder_attention "full*2,s4d"     encoder/layers_0_1/...  [2, ...]
                                        encoder/layers_2_2/...  [1, ...]
     encoder_attention "full"           encoder/layers/...      [3, ...]
+
+Layers that share their parameters (ALBERT) keep them once, without that axis:
+
+    shares_layers                      encoder/layer/...       [...]
 """
 
 import re
@@ -17,6 +21,7 @@ import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
 
+SHARED = "layer"  # name of a group whose layers share their parameters
 # Name of a group: first and last layer, or neither for a stack of equal layers.
 _GROUP = re.compile(r"layers(?:_(\d+)_(\d+))?")
 # A flat path: path of the stack, first and last layer, path inside the layer.
@@ -55,15 +60,16 @@ class LayerGroup(NamedTuple):
         return jax.tree.map(lambda x: x[self.first : self.first + self.size], tree)
 
 
-def layer_groups(specs: Sequence[Hashable]) -> tuple[LayerGroup, ...]:
+def layer_groups(specs: Sequence[Hashable], is_shared: bool = False) -> tuple[LayerGroup, ...]:
     """Splits a stack into runs of equal layers.
 
     Args:
         specs: one for each layer.
+        is_shared: the layers, which are all equal, share their parameters.
     """
     starts = [i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]]
     if len(starts) == 1:
-        return (LayerGroup("layers", 0, len(specs), specs[0]),)
+        return (LayerGroup(SHARED if is_shared else "layers", 0, len(specs), specs[0]),)
     groups = []
     for start, stop in zip(starts, [*starts[1:], len(specs)], strict=True):
         name = f"layers_{start}_{stop - 1}"
@@ -116,7 +122,12 @@ def layer_attentions(name: str, num_layers: int) -> tuple[str, ...]:
 
 
 def num_layers(params: Mapping[str, Any]) -> int:
-    """Returns the number of layers in the parameters of a stack; see ``layer_params``."""
+    """Returns the number of layers in the parameters of a stack; see ``layer_params``.
+
+    Layers that share their parameters count as one.
+    """
+    if SHARED in params:
+        return 1
     sizes = [len(leaves[0]) for leaves in _group_leaves(params) if leaves]
     return sum(sizes)
 
@@ -132,6 +143,8 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
     Raises:
         IndexError: a layer that the stack does not have.
     """
+    if SHARED in params:
+        return params[SHARED]
     for name, group in params.items():
         match = _GROUP.fullmatch(name)
         if match is None:

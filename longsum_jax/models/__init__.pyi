@@ -8,9 +8,11 @@ from .bart_config import PegasusXConfig as PegasusXConfig
 from .bert import Bert as Bert
 from .bert_config import AlbertConfig as AlbertConfig
 from .bert_config import BertConfig as BertConfig
+from .bert_config import BigBirdConfig as BigBirdConfig
 from .bert_config import CamembertConfig as CamembertConfig
 from .bert_config import DistilBertConfig as DistilBertConfig
 from .bert_config import ElectraConfig as ElectraConfig
+from .bert_config import LongformerConfig as LongformerConfig
 from .bert_config import RobertaConfig as RobertaConfig
 from .bert_config import XlmRobertaConfig as XlmRobertaConfig
 from .config import EncoderDecoderConfig as EncoderDecoderConfig

@@ -1,9 +1,9 @@
 """BART and its relatives: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
 One model, which computes what transformers computes from the published checkpoints; its configs are
-in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020) and mBART-50 (Tang et al. 2020), BARThez
-(Kamal Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X
-(Phang et al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
+in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020), mBART-50 (Tang
+et al. 2020), BARThez (Kamal Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X (Phang et
+al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.layer import check_memory
@@ -23,7 +23,12 @@ from longsum_jax.models.config import (
     check_divisible,
     check_known,
     check_pages,
+    check_windows,
+    read_bigbird_attention,
     read_fields,
+    read_windows,
+    write_bigbird_attention,
+    write_windows,
 )
 from longsum_jax.ops.positions import pegasus_frequencies
 
@@ -260,14 +265,7 @@ class LedConfig(BartConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        windows = self.attention_window
-        if len(windows) not in (1, self.encoder_layers):
-            raise InputError(
-                f"attention_window has {len(windows)} numbers for {self.encoder_layers} layers; "
-                "give one each"
-            )
-        if any(window < 2 or window % 2 for window in windows):
-            raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
+        check_windows(self, self.encoder_layers)
 
     @property
     def source_rows(self) -> int:
@@ -372,21 +370,10 @@ def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[
     if config_class is BartConfig:
         _check_structure(raw)
     if config_class is BigBirdPegasusConfig and "encoder_attention" not in values:
-        values["encoder_attention"] = _bigbird_attention(raw)
-    window = values.get("attention_window")
-    if window is not None:
-        windows = (window,) if isinstance(window, int) else tuple(window)
-        values["attention_window"] = windows[:1] if len(set(windows)) == 1 else windows
+        values["encoder_attention"] = read_bigbird_attention(raw)
+    if "attention_window" in values:
+        values["attention_window"] = read_windows(values["attention_window"])
     return values
-
-
-def _bigbird_attention(raw: Mapping[str, Any]) -> str:
-    """Returns the encoder attention of a BigBird-PEGASUS."""
-    attentions = {"block_sparse": "bigbird", "original_full": "full"}
-    name = raw.get("attention_type", "block_sparse")
-    if name not in attentions:
-        raise InputError(f'attention_type "{name}" is unknown; {did_you_mean(name, attentions)}')
-    return attentions[name]
 
 
 def _check_structure(raw: Mapping[str, Any]) -> None:
@@ -414,11 +401,7 @@ def write_config(config: BartConfig) -> dict[str, Any]:
     if isinstance(config, PegasusConfig):
         values["stored_positions"] = config.stored_positions or None
     if isinstance(config, LedConfig):
-        windows = config.attention_window
-        if len(windows) == 1:
-            windows = windows * config.encoder_layers
-        values["attention_window"] = list(windows)
+        values["attention_window"] = write_windows(config, config.encoder_layers)
     if isinstance(config, BigBirdPegasusConfig):
-        is_sparse = config.encoder_attention == "bigbird"
-        values["attention_type"] = "block_sparse" if is_sparse else "original_full"
+        values["attention_type"] = write_bigbird_attention(config)
     return values

@@ -1,8 +1,9 @@
-"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA and ALBERT.
+"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, Longformer
+and BigBird.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
 CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), ALBERT
-(Lan et al. 2020).
+(Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 
 One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
@@ -11,6 +12,7 @@ of a document ("extraction").
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,17 +21,22 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, Linear, normal
 from longsum_jax.layers.encoder import Encoder
+from longsum_jax.layers.layer_groups import SHARED
 from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.models.bert_config import (
     RUNTIME_FIELDS,
     AlbertConfig,
     BertConfig,
+    BigBirdConfig,
     CamembertConfig,
     DistilBertConfig,
     ElectraConfig,
+    LongformerConfig,
     RobertaConfig,
     XlmRobertaConfig,
     presets,
@@ -220,6 +227,9 @@ class Bert(nn.Module):
     ) -> Float[Array, "batch length d_model"]:
         """Returns the encoder's states; ``token_type_ids`` are zeros by default."""
         mask = jnp.asarray(attention_mask).astype(bool)
+        attention = get_encoder_attention(self.config)
+        if "global_indices" in attention.inputs and not self.config.has_global_tokens:
+            inputs.setdefault("global_indices", jnp.full((len(mask), 1), NO_TOKEN))
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
 
@@ -230,7 +240,8 @@ class Bert(nn.Module):
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the normalized sum of word, position and token type embeddings."""
         c = self.config
-        x = jnp.take(self.word_embeddings, ids, axis=0)
+        scale = math.sqrt(c.hidden_size) if c.scale_embedding else 1.0
+        x = jnp.take(self.word_embeddings, ids, axis=0) * scale
         x = x + jnp.take(self.position_embeddings, self._positions(ids), axis=0)
         if c.has_token_types:
             types = jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
@@ -293,14 +304,26 @@ def _layer_keys(config: BertConfig) -> _LayerKeys:
     )
 
 
+def _global_rows(path: str, keys: _LayerKeys) -> list[WeightRow]:
+    """Returns the rows of Longformer's maps of global tokens."""
+    rows = []
+    for name in "qkv":
+        map_key = f"{keys.attention}.{keys.maps[name]}_global"
+        rows += linear(f"{path}/self_attention/{name}_global", map_key, bias=True)
+    return rows
+
+
 def _layer_rows(config: BertConfig) -> list[WeightRow]:
     """Returns the rows of the encoder's layers."""
-    path, keys = "encoder/layers", _layer_keys(config)
+    path = f"encoder/{SHARED if config.shares_layers else 'layers'}"
+    keys = _layer_keys(config)
     rows = layer_norm(f"{path}/self_norm", keys.self_norm)
     rows += layer_norm(f"{path}/ff_norm", keys.ff_norm)
     for name, torch_name in keys.maps.items():
         map_path, map_key = f"{path}/self_attention/{name}", f"{keys.attention}.{torch_name}"
         rows += linear(map_path, map_key, inputs=2 if name == "o" else 1, bias=True)
+    if config.encoder_attention == "longformer":
+        rows += _global_rows(path, keys)
     inner, outer = keys.feed_forward
     rows += linear(f"{path}/feed_forward/wi", inner, bias=True)
     rows += linear(f"{path}/feed_forward/wo", outer, bias=True)
@@ -327,7 +350,7 @@ _EMBEDDING_MAP_KEYS = {
     ElectraConfig: "embeddings_project",
     AlbertConfig: "encoder.embedding_hidden_mapping_in",
 }
-_POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler"}
+_POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler", BigBirdConfig: "pooler"}
 # Config class -> keys of the head: masked_lm (dense, norm, bias), classification (dense, out).
 _HEAD_KEYS = {
     BertConfig: (
@@ -350,6 +373,7 @@ _CLASSIFIER_KEYS = {
     DistilBertConfig: ("pre_classifier", "classifier"),
     ElectraConfig: ("classifier.dense", "classifier.out_proj"),
     AlbertConfig: ("albert.pooler", "classifier"),
+    BigBirdConfig: ("classifier.dense", "classifier.out_proj"),
 }
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
@@ -457,4 +481,18 @@ FAMILIES = (
     _family("distilbert", DistilBertConfig),
     _family("electra", ElectraConfig),
     _family("albert", AlbertConfig),
+    _family(
+        "longformer",
+        LongformerConfig,
+        ("longformer",),
+        attention_window=(32,),
+        max_position_embeddings=1026,
+    ),
+    _family(
+        "big_bird",
+        BigBirdConfig,
+        ("bigbird", "full"),
+        block_size=16,
+        max_position_embeddings=1024,
+    ),
 )

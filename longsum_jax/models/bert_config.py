@@ -19,7 +19,12 @@ from longsum_jax.models.config import (
     check_at_least_one,
     check_divisible,
     check_known,
+    check_windows,
+    read_bigbird_attention,
     read_fields,
+    read_windows,
+    write_bigbird_attention,
+    write_windows,
 )
 from longsum_jax.models.lsg_layout import plain_architecture
 
@@ -110,6 +115,11 @@ class BertConfig(ModelConfig):
     def embedding_size(self) -> int:
         """Features of an embedding, which a linear map makes ``hidden_size`` if they differ."""
         return self.hidden_size
+
+    @property
+    def has_global_tokens(self) -> bool:
+        """The first token is global by default, in encoders with attention "longformer"."""
+        return True
 
     @property
     def maps_embeddings(self) -> bool:
@@ -246,7 +256,7 @@ class ElectraConfig(BertConfig):
 class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
-    All layers have the same parameters, so that all need the same attention.
+    All layers have the same parameters, and therefore the same attention.
 
     Attributes:
         embedding_size: features of an embedding, which a linear map makes ``hidden_size``.
@@ -269,11 +279,66 @@ class AlbertConfig(BertConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least_one(self, ("embedding_size",))
-        if is_hybrid(self.encoder_attention):
+        if is_hybrid(self.encoder_attention) or len(self.attention_window) > 1:
             raise InputError(
-                f'encoder_attention "{self.encoder_attention}" differs from layer to layer, but '
-                "the layers of ALBERT share their parameters; give one attention"
+                f'encoder_attention "{self.encoder_attention}" with windows '
+                f"{self.attention_window} differs from layer to layer, but the layers of ALBERT "
+                "share their parameters; give one attention and one window"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongformerConfig(RobertaConfig):
+    """The config of Longformer; defaults of Longformer base.
+
+    ``attention_window`` has one number for all layers or one for each. No token is global unless
+    ``global_attention_mask`` says so, but for the first one in classification.
+    """
+
+    prefix: ClassVar[str] = "longformer"
+    class_name: ClassVar[str] = "Longformer"
+
+    encoder_attention: str = "longformer"
+    max_position_embeddings: int = 4098
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_windows(self, self.num_hidden_layers)
+
+    @property
+    def has_global_tokens(self) -> bool:
+        """See ``BertConfig``."""
+        return self.head == "classification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigBirdConfig(BertConfig):
+    """The config of BigBird; defaults of BigBird base.
+
+    Attributes:
+        rescale_embeddings: embeddings of tokens are multiplied by sqrt(hidden_size).
+    """
+
+    class_name: ClassVar[str] = "BigBird"
+    drops_head_input: ClassVar[bool] = True
+
+    vocab_size: int = 50358
+    hidden_act: str = "gelu_new"
+    max_position_embeddings: int = 4096
+    encoder_attention: str = "bigbird"
+    rescale_embeddings: bool = False
+    bos_token_id: int = 1
+    eos_token_id: int = 2
+
+    @property
+    def scale_embedding(self) -> bool:
+        """``rescale_embeddings``, by the name that its relatives have."""
+        return self.rescale_embeddings
+
+    @property
+    def head_activation(self) -> str:
+        """That of the layers."""
+        return self.hidden_act
 
 
 _SMALL = {
@@ -342,6 +407,10 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
         InputError: the file describes a model of another structure, or with another head.
     """
     values = read_fields(raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class))
+    if "attention_window" in values:
+        values["attention_window"] = read_windows(values["attention_window"])
+    if config_class is BigBirdConfig and "encoder_attention" not in values:
+        values["encoder_attention"] = read_bigbird_attention(raw)
     _check_structure(raw)
     labels = raw.get("id2label")
     if labels:
@@ -386,6 +455,7 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
         "sinusoidal_pos_embds": False,
         "num_hidden_groups": 1,
         "inner_group_num": 1,
+        "use_bias": True,
     }
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
@@ -413,6 +483,10 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         values |= dict.fromkeys(fields)
     if isinstance(config, AlbertConfig):
         values |= {"num_hidden_groups": 1, "inner_group_num": 1}
+    if isinstance(config, LongformerConfig):
+        values["attention_window"] = write_windows(config, config.num_hidden_layers)
+    if isinstance(config, BigBirdConfig):
+        values |= {"attention_type": write_bigbird_attention(config), "use_bias": True}
     for name, key in _JSON_NAMES.get(type(config), {}).items():
         values |= {name: None, key: getattr(config, name)}
     if isinstance(config, DistilBertConfig):

@@ -6,7 +6,7 @@ the library reads a config through the attributes of ``ModelConfig`` (every fami
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -151,6 +151,51 @@ def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
     value = getattr(config, name)
     if value not in known:
         raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, known)}')
+
+
+def check_windows(config: ModelConfig, num_layers: int) -> None:
+    """Raises an InputError unless the windows are even, and one or one for each layer."""
+    windows = config.attention_window
+    if len(windows) not in (1, num_layers):
+        raise InputError(
+            f"attention_window has {len(windows)} numbers for {num_layers} layers; give one each"
+        )
+    if any(window < 2 or window % 2 for window in windows):
+        raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
+
+
+def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
+    """Returns ``attention_window`` of a config.json, one number if all layers have the same."""
+    windows = (value,) if isinstance(value, int) else tuple(value)
+    return windows[:1] if len(set(windows)) == 1 else windows
+
+
+def write_windows(config: ModelConfig, num_layers: int) -> list[int]:
+    """Returns ``attention_window`` of a config.json: one number for each layer."""
+    windows = config.attention_window
+    return list(windows * num_layers if len(windows) == 1 else windows)
+
+
+# attention_type of config.json -> encoder attention.
+_BIGBIRD_ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
+
+
+def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
+    """Returns the encoder attention that the config.json of a BigBird names.
+
+    Raises:
+        InputError: an unknown one.
+    """
+    name = raw.get("attention_type", "block_sparse")
+    if name not in _BIGBIRD_ATTENTIONS:
+        known = did_you_mean(name, _BIGBIRD_ATTENTIONS)
+        raise InputError(f'attention_type "{name}" is unknown; {known}')
+    return _BIGBIRD_ATTENTIONS[name]
+
+
+def write_bigbird_attention(config: ModelConfig) -> str:
+    """Returns ``attention_type`` of the config.json of a BigBird."""
+    return "block_sparse" if config.encoder_attention == "bigbird" else "original_full"
 
 
 def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None:

@@ -139,8 +139,7 @@ class Family:
             return published
         rows = {row.path: row for row in published.rows}
         paths = self.parameter_shapes(config)
-        shared = "encoder/layers/" if config.encoder_stack.shares_layers else None
-        return published._replace(rows=[_weight_row(path, rows, shared) for path in paths])
+        return published._replace(rows=[_weight_row(path, rows) for path in paths])
 
     def unpublished_parameters(self, config: ModelConfig) -> set[str]:
         """Returns the paths of the parameters that have no counterpart in the published class."""
@@ -204,13 +203,8 @@ def _path_in_equal_stack(path: str) -> tuple[str, int]:
     return parse_layer_path(path) or (path, 0)
 
 
-def _weight_row(path: str, rows: Mapping[str, WeightRow], shared: str | None) -> WeightRow:
-    """Returns the row of a parameter: one of ``rows``, or one with a name of this library.
-
-    Paths that begin with ``shared`` are of layers with the same parameters.
-    """
-    if shared is not None and path.startswith(shared):
-        return rows.get(path) or WeightRow(path, path.replace("/", "."))
+def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
+    """Returns the row of a parameter: one of ``rows``, or one with a name of this library."""
     stacked_path, first = _path_in_equal_stack(path)
     row = rows.get(stacked_path)
     if row is None:

@@ -36,6 +36,8 @@ DISTILBERT_TINY = {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hi
 DISTILBERT_TINY |= {"max_position_embeddings": 100, "initializer_range": 0.3}
 ALBERT_TINY = BERT_TINY | {"embedding_size": 24, "num_hidden_layers": 3}
 ELECTRA_TINY = BERT_TINY | {"embedding_size": 24}
+LONGFORMER_TINY = BERT_TINY | {"attention_window": [8, 16], "pad_token_id": 1}
+BIG_BIRD_TINY = BERT_TINY | {"block_size": 4, "num_random_blocks": 2, "hidden_act": "gelu_new"}
 V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 # name -> (model class, config class, config values)
@@ -124,6 +126,23 @@ ENCODERS = {
         ALBERT_TINY | {"num_labels": 3},
     ),
     "albert_states": (tf.AlbertModel, tf.AlbertConfig, ALBERT_TINY),
+    "longformer": (tf.LongformerForMaskedLM, tf.LongformerConfig, LONGFORMER_TINY),
+    "longformer_labels": (
+        tf.LongformerForSequenceClassification,
+        tf.LongformerConfig,
+        LONGFORMER_TINY | {"num_labels": 3},
+    ),
+    "big_bird": (tf.BigBirdForMaskedLM, tf.BigBirdConfig, BIG_BIRD_TINY),
+    "big_bird_labels": (
+        tf.BigBirdForSequenceClassification,
+        tf.BigBirdConfig,
+        BIG_BIRD_TINY | {"num_labels": 3, "rescale_embeddings": True},
+    ),
+    "big_bird_states": (
+        tf.BigBirdModel,
+        tf.BigBirdConfig,
+        BIG_BIRD_TINY | {"attention_type": "original_full"},
+    ),
 }
 
 
