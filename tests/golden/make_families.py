@@ -36,6 +36,9 @@ SMALLER |= {
     "max_position_embeddings": 64,
 }
 SMALLER |= {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
+# As others but for names or a head: tests/parity alone has them.
+LEFT_OUT = {"xlm_roberta", "camembert_labels", "electra_labels", "albert_labels", "albert_states"}
+LEFT_OUT |= {"longformer_labels", "big_bird_labels", "big_bird_states"}
 BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 
 
@@ -54,6 +57,8 @@ def arrays_of(name: str) -> dict[str, np.ndarray]:
         from safetensors.numpy import load_file
 
         state = load_file(Path(directory) / "model.safetensors")
+        for key in reference.unused_keys(name):
+            del state[key]
     rng = np.random.default_rng(0)
     mask = np.arange(47) < np.array([47, 20])[:, None]
     ids = np.where(mask, rng.integers(5, 60, mask.shape), json.loads(config)["pad_token_id"])
@@ -92,5 +97,5 @@ def outputs_of(model, name, ids, mask, rng) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     (HERE / "families").mkdir(exist_ok=True)
-    for name in [*reference.ENCODER_DECODERS, *reference.ENCODERS]:
+    for name in (reference.ENCODER_DECODERS | reference.ENCODERS).keys() - LEFT_OUT:
         np.savez_compressed(HERE / "families" / f"{name}.npz", **arrays_of(name))

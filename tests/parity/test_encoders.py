@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from reference import ENCODERS, assert_close, make_reference
+from reference import ENCODERS, assert_close, make_reference, unused_keys
 
 import longsum_jax
 from longsum_jax.checkpoints.state_dict import to_state_dict
@@ -50,13 +50,6 @@ def test_states_and_logits(name, saved, loaded):
     if not name.endswith("states"):
         wanted, found = output_of(theirs, ids, mask), np.asarray(ours.logits(ids, mask))
         assert_close(found, wanted) if wanted.ndim == 2 else assert_close(found[mask], wanted[mask])
-
-
-def unused_keys(name):
-    """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head."""
-    if name not in ("big_bird", "big_bird_labels"):
-        return set()
-    return {"bert.pooler.weight", "bert.pooler.bias"}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
