@@ -1,4 +1,4 @@
-"""Classification of documents with BERT, RoBERTa, DistilBERT: one label each, or several.
+"""Classification of documents with BERT or a relative: one label each, or several.
 
     python -m longsum_jax.train --config=configs/classify.py:model=DIR,data=FILE \
         --workdir=runs/labels

@@ -1,4 +1,4 @@
-"""Masked language modelling with BERT, RoBERTa, DistilBERT (Devlin et al. 2019, section 3.1; masks
+"""Masked language modelling with BERT or a relative (Devlin et al. 2019, section 3.1; masks
 as in RoBERTa).
 
     python -m longsum_jax.train --config=configs/mlm.py:model=DIR,data=FILE --workdir=runs/mlm

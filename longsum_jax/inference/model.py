@@ -126,8 +126,8 @@ class Model:
             input_ids: int [batch, length].
             attention_mask: as for ``generate``.
             **inputs: of some models, under Hugging Face names, [batch, length]: LED
-                ``global_attention_mask``, nonzero on tokens that see and are seen everywhere; BERT
-                ``token_type_ids``.
+                and Longformer ``global_attention_mask``, nonzero on tokens that see and are seen
+                everywhere; BERT ``token_type_ids``.
         """
         ids, mask = self._inputs(input_ids, attention_mask)
         padded = self.padded(ids, mask, inputs)
