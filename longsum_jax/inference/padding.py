@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
@@ -90,7 +91,7 @@ def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
     positions = [np.flatnonzero(row) for row in global_attention_mask]
     most = max(map(len, positions))
     num_globals = 1 << max(most - 1, 0).bit_length()
-    indices = np.full((len(positions), num_globals), -1, np.int32)
+    indices = np.full((len(positions), num_globals), NO_TOKEN, np.int32)
     for row, found in zip(indices, positions, strict=True):
         row[: len(found)] = found
     return indices

@@ -229,7 +229,7 @@ class Bert(nn.Module):
         mask = jnp.asarray(attention_mask).astype(bool)
         attention = get_encoder_attention(self.config)
         if "global_indices" in attention.inputs and not self.config.has_global_tokens:
-            inputs.setdefault("global_indices", jnp.full((len(mask), 1), NO_TOKEN))
+            inputs.setdefault("global_indices", jnp.full((len(mask), 1), NO_TOKEN, jnp.int32))
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
 

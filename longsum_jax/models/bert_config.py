@@ -256,7 +256,8 @@ class ElectraConfig(BertConfig):
 class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
-    All layers have the same parameters, and therefore the same attention.
+    All layers have the same parameters, and therefore the same attention. In training dropout
+    follows the feed-forwards, too, as in BERT; transformers has none there.
 
     Attributes:
         embedding_size: features of an embedding, which a linear map makes ``hidden_size``.
@@ -314,6 +315,8 @@ class LongformerConfig(RobertaConfig):
 @dataclass(frozen=True, kw_only=True)
 class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
+
+    In training dropout follows the norm of the embeddings, as in BERT; transformers has it before.
 
     Attributes:
         rescale_embeddings: embeddings of tokens are multiplied by sqrt(hidden_size).

@@ -1,8 +1,9 @@
-"""Builds a tokenizer.json from the SentencePiece models of fairseq, and from that of ALBERT.
+"""Builds a tokenizer.json from the SentencePiece models of fairseq, of ALBERT and of BigBird.
 
 XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq. It numbers pieces in its own
 way: its special tokens come first, in the place of some of the model's own, and `<mask>` last,
-after the languages of an mBART. BARThez and ALBERT have their special tokens among the pieces.
+after the languages of an mBART. BARThez, ALBERT and BigBird have their special tokens among
+the pieces.
 """
 
 import re
@@ -22,9 +23,13 @@ from longsum_jax.tokenizers.legacy_vocabulary import (
 
 FAIRSEQ_PIECES = "sentencepiece.bpe.model"
 _SPACE = "▁"
-_MASK = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
-_FAIRSEQ = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", _MASK)
+_BEFORE_MASK = {"lstrip": True, "rstrip": False, "normalized": False}
+_FAIRSEQ = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", {"content": "<mask>", **_BEFORE_MASK})
 _ALBERT = ("[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]")
+_BIG_BIRD = (
+    *("<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]"),
+    {"content": "[MASK]", **_BEFORE_MASK},
+)
 _CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
 _NUMBER_COMMA = re.compile(r".*\d,", re.DOTALL)
 _UNLIKELY = -100.0  # score of pieces that are not to be used
@@ -50,6 +55,7 @@ class _Layout(NamedTuple):
         languages: their codes, after the pieces.
         last: tokens after the languages.
         around: names of the special tokens before and after a text; "src_lang" is its language.
+        tokens: the special tokens by default, in the order of ``SPECIAL_NAMES``.
     """
 
     first: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>")
@@ -57,6 +63,7 @@ class _Layout(NamedTuple):
     languages: tuple[str, ...] = ()
     last: tuple[str, ...] = ("<mask>",)
     around: tuple[tuple[str, ...], tuple[str, ...]] = (("cls_token",), ("sep_token",))
+    tokens: tuple[str | Mapping[str, Any], ...] = _FAIRSEQ
 
 
 _MBART_AROUND = ((), ("eos_token", "src_lang"))
@@ -69,7 +76,8 @@ _LAYOUTS = {
     "MBartTokenizer": _Layout(languages=_MBART_LANGUAGES, around=_MBART_AROUND),
     "MBart50Tokenizer": _Layout(languages=_MBART50_LANGUAGES, around=_MBART50_AROUND),
     "BarthezTokenizer": _Layout((), 0, last=()),
-    "AlbertTokenizer": _Layout((), 0, last=()),
+    "AlbertTokenizer": _Layout((), 0, last=(), tokens=_ALBERT),
+    "BigBirdTokenizer": _Layout((), 0, last=(), tokens=_BIG_BIRD),
 }
 CLASSES = tuple(_LAYOUTS)
 # model_type of config.json -> tokenizer_class, for directories that name none.
@@ -78,6 +86,7 @@ CLASS_OF_MODEL_TYPE = {
     "camembert": "CamembertTokenizer",
     "mbart": "MBartTokenizer",
     "albert": "AlbertTokenizer",
+    "big_bird": "BigBirdTokenizer",
 }
 
 
@@ -102,7 +111,7 @@ def sentencepiece_json(
     layout = _LAYOUTS[tokenizer_class]
     is_albert = tokenizer_class == "AlbertTokenizer"
     config = {**config, "tokenizer_class": tokenizer_class}
-    config = with_default_tokens(config, _ALBERT if is_albert else _FAIRSEQ)
+    config = with_default_tokens(config, layout.tokens)
     vocabulary = _vocabulary(proto, layout, is_albert)
     unknown = token_text(config["unk_token"])
     texts = [piece for piece, _ in vocabulary]
@@ -134,7 +143,7 @@ def with_source_language(
         return content
     library = tokenizers_library(where)
     tokenizer = library.Tokenizer.from_str(content)
-    config = with_default_tokens(config, _FAIRSEQ)
+    config = with_default_tokens(config, layout.tokens)
     tokenizer.post_processor = _template(library, tokenizer, config, layout, where)
     return tokenizer.to_str()
 

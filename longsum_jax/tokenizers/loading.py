@@ -8,7 +8,7 @@
     BERT, DistilBERT, ELECTRA            vocab.txt
     XLM-RoBERTa, CamemBERT, mBART,       sentencepiece.bpe.model; the order of ids is that of the
     BARThez                              class in tokenizer_config.json, or of the model_type
-    ALBERT                               spiece.model
+    ALBERT, BigBird                      spiece.model
     ByT5                                 none
     any of these                         tokenizer.json
 
@@ -100,7 +100,7 @@ _CLASSES = (
     "ByT5Tokenizer",
 )
 # Where ``CLASSES`` have their pieces, if not in ``FAIRSEQ_PIECES``.
-_PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES}
+_PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES, "BigBirdTokenizer": SENTENCE_PIECES}
 # Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
 # no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}

@@ -1,6 +1,7 @@
 """Conversion to LSG attention: against the published script, saved and loaded again, and what it
 refuses."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from longsum_jax.commands import convert
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import family_of, get_family
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lsg" / "conversion.npz"
 BERT = {
@@ -201,6 +202,42 @@ def test_tables_of_other_sizes(rows, chosen):
             found[token], positions[position] + words[4] + types[0], atol=1e-6
         )
     assert len(np.unique(found, axis=0)) == 512
+
+
+# Family -> the published code's module and class names.
+NAMES = {
+    "bert": "bert.LSGBertForMaskedLM",
+    "xlm-roberta": "xlm_roberta.LSGXLMRobertaForMaskedLM",
+    "camembert": "camembert.LSGCamembertForMaskedLM",
+    "electra": "electra.LSGElectraForMaskedLM",
+    "albert": "albert.LSGAlbertForMaskedLM",
+    "distilbert": "distilbert.LSGDistilBertForMaskedLM",
+    "mbart": "mbart.LSGMBartForConditionalGeneration",
+    "pegasus": "pegasus.LSGPegasusForConditionalGeneration",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_class_names(name):
+    family = get_family(name)
+    tiny = dataclasses.replace(family.presets["tiny"], encoder_attention="lsg")
+    written = family.config_json(tiny)
+    task = "AutoModelForSeq2SeqLM" if family.is_encoder_decoder else "AutoModelForMaskedLM"
+    assert written["auto_map"][task] == f"modeling_lsg_{NAMES[name]}"
+    assert written["architectures"] == [NAMES[name].partition(".")[2]]
+    assert family_of(written | {"model_type": None}, "config.json") is family
+    assert family.config_of_json(written, "config.json") == tiny
+
+
+def test_global_tokens_have_the_size_of_the_embeddings():
+    """ELECTRA's, with the token type, as the published script makes them."""
+    family, config, params = make("electra", BERT | {"embedding_size": 24})
+    rows = globals_of(to_lsg(family, config, params, first_id=2, mask_id=4)[1])
+    names = ("position", "word", "token_type")
+    positions, words, types = (params[f"{name}_embeddings"] for name in names)
+    assert rows.shape == (512, 24)
+    wanted = positions[64] + words[4] + types[0]
+    np.testing.assert_allclose(rows[1], wanted, atol=1e-6)
 
 
 # From one LSG model to another

@@ -91,6 +91,9 @@ def test_parameters_of_one_layer():
             layer_params(params, 6)
     assert layer_params(several, 5) == {"scale": 5, "q": {"kernel": 5}}
     assert num_layers({"layers": {}}) == 0
+    shared = {"layer": {"scale": np.arange(2)}, "final_norm": {}}
+    assert num_layers(shared) == 1
+    assert layer_params(shared, 5) is shared["layer"]
 
 
 @pytest.mark.slow

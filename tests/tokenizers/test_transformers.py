@@ -320,6 +320,12 @@ def test_mbart_languages(fairseq_pieces, topics, tmp_path, name, language):
     texts = [*NORMAL, " ".join(topics[0].split())]
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, "mbart")
+    # The config decides, whatever language the tokenizer.json was saved with.
+    path = tmp_path / "ours" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"src_lang": "de_DE"}))
+    changed = load_tokenizer(tmp_path / "ours").add_special_tokens([])
+    assert changed == AutoTokenizer.from_pretrained(tmp_path / "ours")("").input_ids
+    assert theirs.convert_tokens_to_ids("de_DE") in changed
 
 
 def test_barthez(barthez_pieces, topics, tmp_path):
@@ -357,6 +363,16 @@ def test_albert_cuts_commas_from_numbers(topics, tmp_path):
     ours = load_tokenizer(write(tmp_path / "files", files, "albert"))
     comma = processor.piece_to_id(",")
     assert ours.encode("1990, or")[-2:] == [comma, processor.piece_to_id("▁or")]
+
+
+def test_big_bird(topics, tmp_path):
+    ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
+    model = train_pieces(topics, **ids, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
+    directory = write(tmp_path / "files", {"spiece.model": model}, "big_bird")
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    texts = ["", "It's a[MASK] test", "one</s> two<unk>three", " ".join(topics[0].split())]
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, "big_bird")
 
 
 def test_an_unknown_language_is_an_error(fairseq_pieces, tmp_path):
