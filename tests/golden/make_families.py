@@ -72,10 +72,7 @@ def arrays_of(name: str) -> dict[str, np.ndarray]:
 
 def outputs_of(model, name, ids, mask, rng) -> dict[str, np.ndarray]:
     inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask).long()}
-    if name.startswith("led"):
-        inputs["global_attention_mask"] = (
-            (torch.arange(ids.shape[1]) == 0).long().expand(len(ids), -1)
-        )
+    inputs |= reference.further_inputs(name, ids)
     with torch.no_grad():
         if name in reference.ENCODERS:
             out = model(**inputs)

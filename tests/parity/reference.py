@@ -169,6 +169,16 @@ def make_reference(name):
     return model
 
 
+def further_inputs(name, ids):
+    """Global attention on the first token: our default for LED, with which it is meant to be used,
+    and transformers' own for a Longformer that classifies, but not for its base."""
+    if not name.startswith("led") and name != "longformer_labels":
+        return {}
+    mask = torch.zeros(ids.shape, dtype=torch.long)
+    mask[:, 0] = 1
+    return {"global_attention_mask": mask}
+
+
 def unused_keys(name):
     """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head."""
     if name not in ("big_bird", "big_bird_labels"):

@@ -4,7 +4,7 @@ back."""
 import numpy as np
 import pytest
 import torch
-from reference import ENCODER_DECODERS, assert_close
+from reference import ENCODER_DECODERS, assert_close, further_inputs
 
 import longsum_jax
 
@@ -20,15 +20,6 @@ def make_batch(pad_id, length=LENGTH, rows=(LENGTH, 41, 3)):
     mask = np.arange(length) < np.minimum(rows, length)[:, None]
     ids = np.where(mask, rng.integers(5, 99, mask.shape), pad_id)
     return ids, mask, rng.integers(5, 99, (len(ids), TARGET))
-
-
-def further_inputs(name, ids):
-    """LED is meant to be used with global attention on its first token, which is our default."""
-    if not name.startswith("led"):
-        return {}
-    mask = np.zeros_like(ids)
-    mask[:, 0] = 1
-    return {"global_attention_mask": torch.tensor(mask)}
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from reference import ENCODERS, assert_close, make_reference, unused_keys
+from reference import ENCODERS, assert_close, further_inputs, make_reference, unused_keys
 
 import longsum_jax
 from longsum_jax.checkpoints.state_dict import to_state_dict
@@ -28,15 +28,6 @@ def output_of(model, ids, mask, **inputs):
     with torch.no_grad():
         out = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long(), **inputs)
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
-
-
-def further_inputs(name, ids):
-    """A Longformer that classifies has global attention on the first token; its base has not."""
-    if name != "longformer_labels":
-        return {}
-    return {
-        "global_attention_mask": torch.tensor(np.arange(ids.shape[1]) == 0).int().expand(*ids.shape)
-    }
 
 
 @pytest.mark.parametrize("name", FAMILIES)
