@@ -4,8 +4,7 @@
 
 The attention's context computes once what all layers share (masks, position biases) and may put
 global tokens in front. Embeddings of another size than the states (ELECTRA, ALBERT) are mapped to
-it. Equal layers are scanned: their parameters are stacked, and the layer is
-compiled once.
+it. Equal layers are scanned: their parameters are stacked, and the layer is compiled once.
 """
 
 from typing import Any
