@@ -5,7 +5,8 @@ docs/results.
 
 The models are those of tests/parity/reference.py: every parameter far from its initial value,
 float32, three rows of 77, 41 and 3 tokens. Errors are the largest difference over the largest
-value. "round trip" says whether the directory that ours saves loads in PyTorch to the same tensors.
+value. "round trip" says whether the directory that ours saves loads in PyTorch to the same tensors,
+but for a pooler that BigBird's class holds and does not read.
 """
 
 import argparse
