@@ -55,6 +55,8 @@ class _Layout(NamedTuple):
         languages: their codes, after the pieces.
         last: tokens after the languages.
         around: names of the special tokens before and after a text; "src_lang" is its language.
+        num_between: of two texts, how often what ends a text stands between them.
+        second_type: token type of the second of two texts.
         tokens: the special tokens by default, in the order of ``SPECIAL_NAMES``.
     """
 
@@ -63,6 +65,8 @@ class _Layout(NamedTuple):
     languages: tuple[str, ...] = ()
     last: tuple[str, ...] = ("<mask>",)
     around: tuple[tuple[str, ...], tuple[str, ...]] = (("cls_token",), ("sep_token",))
+    num_between: int = 2
+    second_type: int = 0
     tokens: tuple[str | Mapping[str, Any], ...] = _FAIRSEQ
 
 
@@ -73,11 +77,13 @@ _CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED
 _LAYOUTS = {
     "XLMRobertaTokenizer": _Layout(),
     "CamembertTokenizer": _Layout(_CAMEMBERT_FIRST, 1),
-    "MBartTokenizer": _Layout(languages=_MBART_LANGUAGES, around=_MBART_AROUND),
-    "MBart50Tokenizer": _Layout(languages=_MBART50_LANGUAGES, around=_MBART50_AROUND),
+    "MBartTokenizer": _Layout(languages=_MBART_LANGUAGES, around=_MBART_AROUND, num_between=0),
+    "MBart50Tokenizer": _Layout(
+        languages=_MBART50_LANGUAGES, around=_MBART50_AROUND, num_between=0
+    ),
     "BarthezTokenizer": _Layout((), 0, last=()),
-    "AlbertTokenizer": _Layout((), 0, last=(), tokens=_ALBERT),
-    "BigBirdTokenizer": _Layout((), 0, last=(), tokens=_BIG_BIRD),
+    "AlbertTokenizer": _Layout((), 0, last=(), num_between=1, second_type=1, tokens=_ALBERT),
+    "BigBirdTokenizer": _Layout((), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD),
 }
 CLASSES = tuple(_LAYOUTS)
 # model_type of config.json -> tokenizer_class, for directories that name none.
@@ -216,11 +222,9 @@ def _template(
     named = {**config, "src_lang": language}
     before, after = ([token_and_id(tokenizer, named[name]) for name in x] for x in layout.around)
     opening, closing = [text for text, _ in before], [text for text, _ in after]
-    middle = [] if layout.languages else closing
-    if not layout.languages and "[SEP]" not in closing:
-        middle = [*closing, *closing]  # RoBERTa's two
+    second = [f"{piece}:{layout.second_type}" for piece in ("$B", *closing)]
     return library.processors.TemplateProcessing(
         single=[*opening, "$A", *closing],
-        pair=[*opening, "$A", *middle, "$B", *closing],
+        pair=[*opening, "$A", *closing * layout.num_between, *second],
         special_tokens=list(dict(before + after).items()),
     )

@@ -350,6 +350,9 @@ def test_albert(albert_pieces, texts, tmp_path, config):
     texts = [*texts, "``So'' it is", "Déjà VU"]
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, "albert")
+    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "ours" / "tokenizer.json"))
+    pair, wanted = saved.encode("a", "b"), theirs("a", "b", return_token_type_ids=True)
+    assert (pair.ids, pair.type_ids) == (wanted.input_ids, wanted.token_type_ids)
 
 
 def test_albert_cuts_commas_from_numbers(topics, tmp_path):
