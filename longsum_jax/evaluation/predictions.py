@@ -136,6 +136,9 @@ class PredictionsFile:
         self.rows.append(row)
 
 
+BATCHES_AT_ONCE = 4  # that a killed evaluation loses
+
+
 def predict(
     model: Summarizer,
     pairs: Sequence[Pair],
@@ -147,6 +150,9 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
+    Rows come in the order of ``pairs``, several batches at a time: among these documents the model
+    finds some of about the same length, which go through together.
+
     Args:
         model: makes the summaries.
         pairs: documents and references.
@@ -156,8 +162,9 @@ def predict(
         **options: of ``Model.summaries``.
     """
     rows = []
-    for start in range(0, len(pairs), batch_size):
-        batch = pairs[start : start + batch_size]
+    window = batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
+    for start in range(0, len(pairs), window):
+        batch = pairs[start : start + window]
         began = time.perf_counter()
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)

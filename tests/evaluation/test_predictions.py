@@ -44,16 +44,23 @@ def test_rows_of_predictions():
     rows = predict(model, PAIRS, ROUGE, batch_size=2, on_row=seen.append, num_beams=2)
     assert seen == rows
     options = {"num_beams": 2}
-    assert model.calls == [
-        (2, ['document "a"', 'document "b"'], 2, options),
-        (1, ['document "c"'], 2, options),
-    ]
+    names = ['document "a"', 'document "b"', 'document "c"']
+    assert model.calls == [(3, names, 2, options)]
     assert [row["id"] for row in rows] == ["a", "b", "c"]
     assert [row["prediction"] for row in rows] == ["red fish", "long green", "old man"]
     assert [row["ended"] for row in rows] == ["eos", "limit", "eos"]
     for row, pair in zip(rows, PAIRS, strict=True):
         assert row["scores"] == rouge(row["prediction"], pair.reference)
         assert (row["document_tokens"], row["read_tokens"], row["dropped_tokens"]) == (10, 8, 2)
+
+
+@pytest.mark.parametrize(("batch_size", "calls"), [(1, [1] * 10), (2, [8, 2]), (4, [10])])
+def test_documents_of_some_batches_go_to_the_model_at_once(batch_size, calls):
+    model = Model()
+    pairs = [Pair(str(i), "a b c", "a") for i in range(10)]
+    rows = predict(model, pairs, ROUGE, batch_size=batch_size)
+    assert [row["id"] for row in rows] == [pair.id for pair in pairs]
+    assert [call[0] for call in model.calls] == calls
 
 
 def test_summary_of_rows():
