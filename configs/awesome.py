@@ -13,11 +13,12 @@ sentences, learning rate 5e-5, one document at a time and 8 for an update, 51,20
 document in training. Not published, and chosen here: AdamW with weight decay 0.01, linear decay,
 label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram twice, segments
 compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data
-sets; `json` reads files of your own (data='reports/{split}.jsonl'), `small` trains a small model
-from nothing on them on a CPU, `tiny` runs in seconds.
+sets, each with the paper's passes and warm-up; the learning rate reaches zero where the passes end.
+`summscreen` is TMS. `json` reads files of your own (data='reports/{split}.jsonl') with GovReport's
+passes, `small` trains a small model from nothing on them on a CPU, `tiny` runs in seconds.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
-             vectors), attn+txt
+             vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
 decoder_memory=false   leaves the decoder without a memory
 model.memory_backprop=3 (segments, 0 for all), model.memory_layers=all, ... change what the paper
 leaves open
@@ -27,6 +28,7 @@ nearest to the mean of their document (TF-IDF) count as important.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 from longsum_jax.configs.common import base, own_data, shrink, task_section
 
@@ -44,18 +46,29 @@ VARIANTS = {
     "kv": ({"salient_vectors": 1024}, "vectors"),
     "attn+txt": ({"memory": "attentive"}, "text"),
 }
-# Mode -> task, epochs, steps of warm-up, documents for training.
+
+
+class DataSet(NamedTuple):
+    """A data set of the paper: its task, passes over the data, and steps of warm-up."""
+
+    task: str
+    epochs: int
+    warmup_steps: int
+
+
+# Passes and warm-up: section 5.3 and appendix C. SummScreen is its TMS half, as in the paper.
 DATA_SETS = {
-    "govreport": ("govreport", 3, 300, 17_457),
-    "qmsum": ("qmsum", 9, 100, 1_257),
-    "summscreen": ("summscreenfd", 6, 300, 3_673),
-    "arxiv": ("arxiv", 2, 1000, 203_037),
-    "booksum": ("booksum_book", 10, 40, 314),
-    "json": ("summaries", 3, 300, 10_000),
+    "govreport": DataSet("govreport", 3, 300),
+    "qmsum": DataSet("qmsum", 9, 100),
+    "summscreen": DataSet("summscreentms", 6, 300),
+    "arxiv": DataSet("arxiv", 2, 1000),
+    "booksum": DataSet("booksum_book", 10, 40),
+    "json": DataSet("summaries", 3, 300),
 }
 
 
-def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{split}.jsonl"):
+def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jsonl"):
+    variant = variant or ("attentive" if mode == "booksum" else "attn+txt")
     if variant not in VARIANTS:
         raise InputError(f'variant "{variant}" is unknown; {did_you_mean(variant, VARIANTS)}')
     if decoder_memory not in ("true", "false"):
@@ -64,38 +77,63 @@ def get_config(mode, variant="attn+txt", decoder_memory="true", data="data/{spli
     memory = memory | {"memory_decoder": decoder_memory == "true"}
     if mode in ("small", "tiny"):
         return small(mode, memory, salient, data)
-    name, epochs, warmup, documents = DATA_SETS[mode]
-    if mode == "booksum" and "memory" in memory:
-        memory |= {"memory_layers": "all"} if memory["memory"] == "attentive" else {}
+    if mode == "booksum" and memory.get("memory") == "attentive":
+        memory |= {"memory_layers": "all"}
     reading = {"max_source_length": 1024, "max_target_length": 512, "max_parts": 128}
     reading |= {
         "objective": "summarize_segments",
         "segments": dataclasses.asdict(SegmentInputOptions(salient=salient)),
     }
-    task = own_data(name, data, **reading) if mode == "json" else task_section(name, **reading)
-    config = base("bart", "large", task, dtype="bfloat16", **memory)
-    steps = documents * epochs // 8
-    config.data.update(batch_size=8, epochs=epochs, source_lengths=(8, 16, 32, 64, 128))
+    config = base("bart", "large", task_of(mode, data, reading), dtype="bfloat16", **memory)
+    train_as_published(config, mode)
+    config.data.source_lengths = (8, 16, 32, 64, 128)
+    config.evaluation.max_new_tokens = 512
+    return config
+
+
+def data_set_named(name):
+    """Returns an entry of ``DATA_SETS``."""
+    if name not in DATA_SETS:
+        raise InputError(f'data_set "{name}" is unknown; {did_you_mean(name, DATA_SETS)}')
+    return DATA_SETS[name]
+
+
+def task_of(data_set, data, values):
+    """Returns the section of the task of a data set, or of the user's own files for "json"."""
+    name = data_set_named(data_set).task
+    return own_data(name, data, **values) if data_set == "json" else task_section(name, **values)
+
+
+def train_as_published(config, data_set, learning_rate=5e-5):
+    """Sets a run that AWESOME and its baselines have in common.
+
+    Its number of steps comes from the documents at hand, 8 of them a step.
+    """
+    _, epochs, warmup = data_set_named(data_set)
+    config.data.update(batch_size=8, epochs=epochs)
     config.optimizer.update(
-        name="adamw", learning_rate=5e-5, schedule="linear", warmup_steps=warmup
+        name="adamw",
+        learning_rate=learning_rate,
+        schedule="linear",
+        warmup_steps=warmup,
+        weight_decay=0.01,
+        clip_norm=0.1,
     )
-    config.optimizer.update(total_steps=steps + 1, weight_decay=0.01, clip_norm=0.1)
     config.loss.label_smoothing = 0.1
     config.training.update(
-        steps=steps, log_every=10, eval_every=500, checkpoint_every=100, accumulation=8
+        steps=1_000_000, log_every=10, eval_every=500, checkpoint_every=100, accumulation=8
     )
-    if mode == "booksum":
-        config.training.eval_every = "epoch"  # of 39 steps
+    if data_set == "booksum":
+        config.training.eval_every = "epoch"  # of some 40 steps
     config.evaluation.update(
         examples=100,
         batch_size=8,
-        max_new_tokens=512,
+        max_new_tokens=1024,
         num_beams=4,
         length_penalty=2.0,
         no_repeat_ngram_size=3,
         stemmer=True,
     )
-    return config
 
 
 def small(mode, memory, salient, data):

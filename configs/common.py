@@ -126,7 +126,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     It has the embedded corpus and a tiny model. A checkpoint stays, with its own tokenizer, prefix
     and lengths.
     """
-    objective = get_task(config.task.name).objective
+    objective = config.task.get("objective") or get_task(config.task.name).objective
     task = task_section(
         "embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix
     )

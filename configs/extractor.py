@@ -9,7 +9,8 @@ appendix D).
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
 name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
 `data` are JSON lines {"document": ..., "summary": ...} (and "query"), a file a split or one file of
-which a tenth is held out. Published: means of RoBERTa's states for each sentence, one
+which a tenth is held out; `data_set=` takes a data set of configs/awesome.py instead (qmsum: with
+its queries). Published: means of RoBERTa's states for each sentence, one
 self-attention over all sentences of a document, a map with one hidden layer; trained to tell the
 sentences that a greedy search by ROUGE-1 and ROUGE-2 adds. Not published, and chosen here: 8 heads,
 post-norm, no positions of sentences (model.sentence_positions=true adds them), binary
@@ -23,14 +24,16 @@ of 48 tokens, with positions of sentences, 50 steps of 8 papers, 9 minutes on tw
 ones. Trained so briefly the model gives no sentence more than 0.5.
 """
 
-from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.awesome import task_of
+from longsum_jax.configs.common import base, checkpoint, shrink
 
-ARGUMENTS = ("model", "data")
+ARGUMENTS = ("model", "data_set", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
-    task = own_data("extracts", data, max_source_length=128, max_parts=512)
+def get_config(mode, model="", data_set="json", data="data/{split}.jsonl"):
+    reading = {"objective": "extract", "max_source_length": 128, "max_parts": 512}
+    task = task_of(data_set, data, reading)
     config = checkpoint(model, task) if model else base("bert", "small", task, vocab_size=8192)
     config.model.sentence_chunk = 64
     config.data.update(batch_size=8, source_lengths=(64, 128, 256, 512))

@@ -54,7 +54,7 @@ def test_every_mode_builds(path, mode):
     run = run_config(read_config(f"{path}:{mode}", {}))
     check_run(run)
     assert run.family.parameter_shapes(run.model)
-    make_optimizer(run.optimizer)
+    make_optimizer(run.optimizer.for_run(run.training.steps))
     assert run.data.batch_size % run.training.accumulation == 0
 
 
@@ -215,6 +215,39 @@ def test_evaluations_once_an_epoch_or_every_so_many_steps(spec, expected):
     name, _, rest = spec.partition(":")
     run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
     assert run.training.eval_every == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "source", "tokens"),
+    [
+        ("awesome:summscreen", "tfds:summscreen/tms", 51200),
+        ("long_baselines:pagesum,data_set=arxiv", "tfds:scientific_papers/arxiv", 5120),
+        ("long_baselines:pagesum,data_set=qmsum", "tfds:scrolls/qmsum", 2048),
+        ("long_baselines:block_attention,data_set=summscreen", "tfds:summscreen/tms", 8192),
+        ("long_baselines:unlimiformer,data_set=booksum", "tfds:booksum/book", 2048),
+        ("long_baselines:led", "json:data/{split}.jsonl", 8192),
+        ("extract_abstract:default,data_set=booksum", "json:data/{split}.jsonl", 1024),
+    ],
+)
+def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens):
+    """Table 14 and appendix C.1; passes and warm-up are those of a data set for all of them."""
+    name, _, rest = spec.partition(":")
+    run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
+    reading = run.task.segments.train_tokens if name == "awesome" else run.task.max_source_length
+    assert (run.task.source, reading) == (source, tokens)
+    assert run.optimizer.schedule == "linear"
+    assert run.optimizer.total_steps is None
+    check_run(run)
+    if "booksum" in spec:
+        assert (run.data.epochs, run.optimizer.warmup_steps) == (10, 40)
+
+
+def test_awesome_of_books_has_attentive_memory_alone():
+    run = run_config(read_config(f"{CONFIGS}/awesome.py:booksum", {}))
+    assert (run.model.memory, run.model.memory_layers) == ("attentive", "all")
+    assert run.task.segments.salient == "none"
+    with pytest.raises(InputError, match='data_set "bookum" is unknown; did you mean "booksum"'):
+        read_config(f"{CONFIGS}/long_baselines.py:led,data_set=bookum", {})
 
 
 @pytest.mark.parametrize("name", ["lsg_summarize", "lsg_classify"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console
+from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     from longsum_jax.inference.summary import Summary
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   # a whole book, read from its first to its last token
   longsum summarize --model=runs/quickstart book.txt
+
+  # what a meeting says of one question, by a model that was trained with queries
+  longsum summarize --model=runs/qmsum --query="What did they say of the budget?" meeting.txt
 
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --json
@@ -35,12 +39,19 @@ def main(argv: Sequence[str]) -> None:
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     parser.add_argument(
+        "--query",
+        metavar="TEXT",
+        help="what to look for; stands before every document, or before each of its segments",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="one JSON object per document on standard output"
     )
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="plain text; standard input when none is given"
     )
     args = parser.parse_args(argv)
+    if args.query is not None and not args.query.strip():
+        raise InputError("--query is blank; give a question or leave it out")
 
     from longsum_jax.checkpoints.hub import local_directory
     from longsum_jax.text.documents import read_text_file
@@ -61,6 +72,7 @@ def main(argv: Sequence[str]) -> None:
                 on_overflow=args.on_overflow,
                 seed=args.seed,
                 names=[title],
+                queries=[args.query],
                 **console.generation_options(args),
             )
         seconds = round(time.perf_counter() - began, 2)

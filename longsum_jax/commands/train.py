@@ -71,6 +71,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
         experiment = steps.prepare(run, workdir)
         store = steps.make_store(experiment)
         batches = steps.make_batches(experiment, store)
+        run = steps.with_run_length(run, batches)
         evaluator = steps.make_evaluator(experiment)
     fingerprint = experiment.setup.tokenizer.fingerprint
     size = _describe_size(experiment, store)

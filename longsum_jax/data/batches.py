@@ -114,6 +114,15 @@ class Batches(Iterator[NumpyBatch]):
                 self._start_epoch()
         return self._pop_batch(bucket)
 
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """The number of batches of one pass over the examples; None for a stream."""
+        if self._lengths is None:
+            return None
+        buckets = np.searchsorted(self._source_lengths, self._lengths[:, 0])
+        counts = np.bincount(buckets)
+        return int(np.sum(-(-counts // self._batch_size)))
+
     def state(self) -> dict[str, Any]:
         """Returns the position after the batches handed out so far, ready for JSON."""
         return {

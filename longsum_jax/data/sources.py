@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document, read_json_lines
 
 
@@ -23,6 +24,11 @@ def documents(task: Task, split: str) -> Iterator[Document]:
         InputError: unknown split, or data that is missing or malformed (names file and line).
     """
     source_split = task.source_split(split)
+    docs = _read(task, split, source_split)
+    return map(_split_query, docs) if task.leading_query else docs
+
+
+def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
     scheme, _, place = task.source.partition(":")
     if scheme == "tfds" and task.cache_dir is not None:
         from longsum_jax.data import seqio_source  # needs the extra "data"
@@ -41,6 +47,18 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
+
+
+def _split_query(document: Document) -> Document:
+    """Returns a document whose text begins with its query as two texts."""
+    query, blank_line, text = document.document.partition("\n\n")
+    if not blank_line or not query.strip() or not text.strip():
+        raise InputError(
+            f'document "{document.id}" has no blank line between a query and a text, which '
+            "leading_query=true asks for; give leading_query=false, or query_key for a field of "
+            "its own"
+        )
+    return document._replace(document=text.lstrip("\n"), query=query)
 
 
 def _embedded_documents(split: str) -> Iterator[Document]:

@@ -45,6 +45,8 @@ class Task:
             equally long lists line by line ("a: b"), "a|b" is the first of these that is there.
         summary_key: field with the summary; not read by gap-sentence tasks.
         query_key: field with a query that is put before the document, None for none.
+        leading_query: whether the query stands at the beginning of the document's field, with a
+            blank line after it, as in SCROLLS.
         id_key: field with the id, None to number the documents.
         label_key: field with the label, for objective "classify" alone.
         objective: "summarize" and "gap_sentences" (which makes source and target out of the
@@ -79,6 +81,7 @@ class Task:
     document_key: str = "document"
     summary_key: str = "summary"
     query_key: str | None = None
+    leading_query: bool = False
     id_key: str | None = None
     label_key: str = "label"
     objective: Literal[
@@ -194,6 +197,7 @@ def _json_fields(objective: str) -> dict[str, Any]:
         "document_key": _JSON_DOCUMENT_KEYS.get(objective, "text|document"),
         "summary_key": "summary",
         "query_key": "query",
+        "leading_query": False,
         "id_key": "id",
         "label_key": "label",
     }
@@ -249,10 +253,17 @@ _TASKS = (
         max_target_length=1024,
     ),
     Task("summscreenfd", "tfds:summscreen/fd", document_key="transcript", summary_key="recap"),
+    Task("summscreentms", "tfds:summscreen/tms", document_key="transcript", summary_key="recap"),
     Task("booksum_chapter", "tfds:booksum/chapter"),
     Task("booksum_book", "tfds:booksum/book", max_target_length=1024),
-    # The input of SCROLLS' QMSum begins with the query already.
-    Task("qmsum", "tfds:scrolls/qmsum", document_key="input", summary_key="output", id_key="pid"),
+    Task(
+        "qmsum",
+        "tfds:scrolls/qmsum",
+        document_key="input",
+        summary_key="output",
+        leading_query=True,
+        id_key="pid",
+    ),
     Task("multinews", "tfds:multi_news"),
     Task(
         "mediasum",

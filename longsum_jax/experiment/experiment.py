@@ -6,6 +6,7 @@ In the order in which they happen:
     check_run, check_mesh           what the sections say together, and of the devices
     prepare                         labels of the data, start model, tokenizer, objective
     make_store, make_batches        training examples, read and batched
+    with_run_length                 steps of the run, where epochs end it
     Evaluator                       documents to evaluate on, read
     initial_params                  parameters of the start model
     write_model_directory           config.json and tokenizer, for ``load(workdir)``
@@ -253,6 +254,29 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
         host_count=jax.process_count(),
         pad_id=setup.config.pad_token_id,
     )
+
+
+def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
+    """Returns the run with its number of steps where ``data.epochs`` ends it before.
+
+    A schedule that ends with the run (``optimizer.total_steps`` None) gets the same number.
+
+    Raises:
+        InputError: such a schedule over the epochs of a stream, whose length nobody knows.
+    """
+    steps = run.training.steps
+    if run.data.epochs is not None:
+        per_epoch = batches.batches_per_epoch
+        if per_epoch is not None:
+            steps = min(steps, run.data.epochs * per_epoch)
+        elif run.optimizer.decays and run.optimizer.total_steps is None:
+            raise InputError(
+                "config.optimizer.total_steps is not set, and how many steps a stream of "
+                f"data.epochs={run.data.epochs} has is not known before its end; give it, or "
+                'data.reader="memory" or "prepared"'
+            )
+    training = dataclasses.replace(run.training, steps=steps)
+    return dataclasses.replace(run, training=training, optimizer=run.optimizer.for_run(steps))
 
 
 def count_held_out(task: Task) -> int:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longsum_jax.text.stemming import stem
+
 # A table for bytes.translate that replaces all but a-z and 0-9 by spaces, as rouge-score does.
 _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
@@ -26,9 +28,15 @@ _UNSPACED_SCRIPTS = (
 )
 
 
-def words_of(text: str) -> list[bytes]:
-    """Returns the words of ``text`` as rouge-score splits them, without stemming."""
-    return text.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
+def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
+    """Returns the words of ``text`` as rouge-score splits them; ``stemmer`` stems them (Porter)."""
+    words = text.lower().encode(errors="replace").translate(_KEEP_WORDS).split()
+    return [_stem(word) for word in words] if stemmer else words
+
+
+def _stem(word: bytes) -> bytes:
+    """Returns the stem of a word; rouge-score leaves words of at most three letters alone."""
+    return stem(word.decode()).encode() if len(word) > 3 else word
 
 
 def unicode_words(text: str) -> list[str]:
@@ -97,29 +105,31 @@ class NgramCounts(NamedTuple):
 
 
 def count_ngrams(
-    texts: Sequence[str], others: Sequence[str], n: int
+    texts: Sequence[str], others: Sequence[str], n: int, *, stemmer: bool = False
 ) -> tuple[NgramCounts, NgramCounts]:
     """Counts the n-grams of two lists of texts; the vocabulary is that of ``others``.
 
-    N-grams do not cross from one text into the next.
+    N-grams do not cross from one text into the next. See ``words_of`` for ``stemmer``.
     """
     numbers = collections.defaultdict(
         itertools.count().__next__
     )  # numbers words in order of appearance
-    ids, owners = _numbered(others, numbers)
+    ids, owners = _numbered(others, numbers, stemmer)
     size = len(numbers)
     # All words that the others lack share one number.
     numbers.default_factory = itertools.repeat(size).__next__
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
-    text_codes, text_owners = _ngrams(*_numbered(texts, numbers), n, size + 1)
+    text_codes, text_owners = _ngrams(*_numbered(texts, numbers, stemmer), n, size + 1)
     counts = _counts(text_codes, text_owners, vocabulary, len(texts))
     return counts, _counts(codes, owners, vocabulary, len(others))
 
 
-def _numbered(texts: Sequence[str], numbers: dict[bytes, int]) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(
+    texts: Sequence[str], numbers: dict[bytes, int], stemmer: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the number of every word and the number of its text, int64 [words] each."""
-    words = [words_of(text) for text in texts]
+    words = [words_of(text, stemmer=stemmer) for text in texts]
     ids = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(words)), np.int64)
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 

@@ -40,7 +40,7 @@ class SegmentInputOptions:
             important sentences included. Tasks set it to their ``max_source_length``.
         min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
             ``text.segmentation.SegmentOptions``.
-        target_metric: see ``text.segment_targets.assign_sentences``.
+        target_metric, target_stemmer: see ``text.segment_targets.assign_sentences``.
         train_tokens: the number of tokens of a document to read in training, in whole segments; 0
             for all.
         train_empty: whether a segment without a sentence of the summary is trained to produce the
@@ -65,6 +65,7 @@ class SegmentInputOptions:
     next_includes_sentence: bool = False
     split_moves: SplitMoves = "sentence"
     target_metric: TargetMetric = "precision"
+    target_stemmer: bool = True
     train_tokens: int = 51200
     train_empty: bool = False
     salient: Literal["none", "text", "vectors"] = "none"

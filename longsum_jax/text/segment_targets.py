@@ -13,20 +13,24 @@ TargetMetric = Literal["precision", "f1"]
 
 
 def segment_targets(
-    segments: Sequence[str], summary: str, *, metric: TargetMetric = "precision"
+    segments: Sequence[str],
+    summary: str,
+    *,
+    metric: TargetMetric = "precision",
+    stemmer: bool = True,
 ) -> list[str]:
     """Returns the target of each segment: the sentences of the summary that it covers best.
 
     Args:
         segments: the texts of a document's segments.
         summary: the summary of the document. Sentences keep their order and are joined by spaces.
-        metric: see ``assign_sentences``.
+        metric, stemmer: see ``assign_sentences``.
 
     Returns:
         A text for each segment, "" for a segment without a sentence.
     """
     sentences = split_sentences(summary)
-    chosen = assign_sentences(segments, sentences, metric=metric)
+    chosen = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer)
     targets: list[list[str]] = [[] for _ in segments]
     for sentence, segment in zip(sentences, chosen.tolist(), strict=True):
         targets[segment].append(sentence)
@@ -34,7 +38,11 @@ def segment_targets(
 
 
 def assign_sentences(
-    segments: Sequence[str], sentences: Sequence[str], *, metric: TargetMetric = "precision"
+    segments: Sequence[str],
+    sentences: Sequence[str],
+    *,
+    metric: TargetMetric = "precision",
+    stemmer: bool = True,
 ) -> np.ndarray:
     """Returns int [R]: for each sentence the segment of the largest ROUGE-1 + ROUGE-2.
 
@@ -45,6 +53,8 @@ def assign_sentences(
         sentences: R sentences of a summary, the predictions.
         metric: "precision" is the fraction of the sentence that the segment covers; "f1" favors
             short segments.
+        stemmer: whether words count by their stems (Porter), as in Se3 (Moro & Ragazzi 2022), whose
+            assignment this is.
 
     Raises:
         InputError: no segments, or an unknown metric.
@@ -56,16 +66,16 @@ def assign_sentences(
     if metric not in get_args(TargetMetric):
         known = did_you_mean(metric, get_args(TargetMetric))
         raise InputError(f'segments.target_metric: "{metric}" is not allowed; {known}')
-    scores = sum(_rouge_n(segments, sentences, n, metric) for n in (1, 2))
+    scores = sum(_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2))
     # Equal fractions may differ in the last digit.
     return scores.round(12).argmax(0)
 
 
 def _rouge_n(
-    segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric
+    segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric, stemmer: bool
 ) -> np.ndarray:
     """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
-    segment_counts, sentence_counts = count_ngrams(segments, sentences, n)
+    segment_counts, sentence_counts = count_ngrams(segments, sentences, n, stemmer=stemmer)
     # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
     # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
     shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.count)

@@ -5,6 +5,7 @@ Everything is described by one frozen `OptimizerOptions`. The published LOCOST r
 `OptimizerOptions("adamw", 5e-4)` for fine-tuning.
 """
 
+import dataclasses
 import math
 import operator
 import re
@@ -40,7 +41,8 @@ class OptimizerOptions:
         learning_rate: the peak, in parameter units per step.
         schedule: see `schedule`.
         warmup_steps: steps at the start; what they do depends on the schedule.
-        total_steps: the step at which "linear" and "cosine" reach zero; they alone need it.
+        total_steps: the step at which "linear" and "cosine" reach zero, the others do without;
+            None for the end of the run, see `for_run`.
         b1, b2, eps: Adam's moments and denominator.
         weight_decay: decoupled, times the learning rate, on every parameter.
         clip_norm: largest global gradient norm; None or 0 switches clipping off.
@@ -82,7 +84,7 @@ class OptimizerOptions:
             raise InputError(f"optimizer.learning_rate: {self.learning_rate} is not above 0")
         if self.warmup_steps < 0:
             raise InputError(f"optimizer.warmup_steps: {self.warmup_steps} is below 0")
-        if self.schedule in ("linear", "cosine") and (self.total_steps or 0) <= self.warmup_steps:
+        if self.total_steps is not None and self.decays and self.total_steps <= self.warmup_steps:
             raise InputError(
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
                 f"{self.warmup_steps} warm-up steps, got {self.total_steps}"
@@ -93,6 +95,20 @@ class OptimizerOptions:
             raise InputError(
                 f'optimizer.trainable: "{self.trainable}" is no regular expression ({error})'
             ) from None
+
+    @property
+    def decays(self) -> bool:
+        """Tells whether the schedule reaches zero at ``total_steps``."""
+        return self.schedule in ("linear", "cosine")
+
+    def for_run(self, steps: int) -> "OptimizerOptions":
+        """Returns the options of a run of so many steps, which stand for missing ``total_steps``.
+
+        A run that is shorter than its warm-up ends while the learning rate still rises.
+        """
+        if not self.decays or self.total_steps is not None:
+            return self
+        return dataclasses.replace(self, total_steps=max(steps, self.warmup_steps + 1))
 
 
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
@@ -107,8 +123,16 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
 
     and the warm-up of the last three is s / w, as in transformers' schedules of these names. The
     published LOCOST fine-tuning ignores its warm-up setting: leave `warmup_steps` at 0 for it.
+
+    Raises:
+        InputError: "linear" or "cosine" without total_steps.
     """
     w, n = options.warmup_steps, options.total_steps
+    if options.decays and n is None:
+        raise InputError(
+            f'optimizer.total_steps: schedule "{options.schedule}" needs the step at which it '
+            "reaches zero; give it, or OptimizerOptions.for_run(steps)"
+        )
 
     def after_warmup(step: Array) -> Array:
         if options.schedule == "constant":

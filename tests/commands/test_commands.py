@@ -514,6 +514,16 @@ def test_summarize_a_file_and_standard_input(run, small_model, text):
     assert json.loads(err.splitlines()[-1])["file"] == "-"
 
 
+def test_summarize_with_a_query(run, refused, small_model, text):
+    code, out, _ = run("summarize", f"--model={small_model}", "--query=Who won?", "--json", text)
+    (expected,) = longsum_jax.load(small_model).summaries(TEXT, queries=["Who won?"])
+    assert code == 0
+    report = json.loads(out)
+    assert (report["summary"], report["read_tokens"]) == (expected.text, expected.read_tokens)
+    message = refused("summarize", f"--model={small_model}", "--query= ", text)
+    assert message == "--query is blank; give a question or leave it out"
+
+
 def test_summarize_as_json_from_another_directory(run, small_model, text, monkeypatch):
     monkeypatch.chdir(text.parent)
     shutil.copytree(small_model, "model")

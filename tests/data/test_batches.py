@@ -47,7 +47,8 @@ def test_every_epoch_holds_every_example_once(stores, shuffle):
     store = stores["list"]()
     expected = sorted(tuple(store[i]["input_ids"].tolist()) for i in range(len(store)))
     batches = list(Batches(store, **OPTIONS, shuffle=shuffle, epochs=2))
-    per_epoch = len(batches) // 2
+    per_epoch = Batches(store, **OPTIONS).batches_per_epoch
+    assert len(batches) == 2 * per_epoch
     for epoch in (batches[:per_epoch], batches[per_epoch:]):
         assert sorted(row for batch in epoch for row in rows(batch)) == expected
 

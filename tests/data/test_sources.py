@@ -65,6 +65,24 @@ def test_keys_can_be_renamed(tmp_path):
     assert tuple(next(documents(task, "train"))) == ("7", "d", "s", "q", None)
 
 
+def test_a_query_before_a_blank_line_is_taken_from_the_text(tmp_path):
+    text = "What of the budget?\n\n\nA: Nothing.\n\nB: No."
+    write(tmp_path / "a.jsonl", [{"input": text, "output": "s"}])
+    keys = {"document_key": "input", "summary_key": "output", "source": f"json:{tmp_path}/a.jsonl"}
+    (document,) = documents(get_task("qmsum", **keys, leading_query=True), "train")
+    assert (document.query, document.document) == ("What of the budget?", "A: Nothing.\n\nB: No.")
+    (whole,) = documents(get_task("qmsum", **keys), "train")
+    assert (whole.query, whole.document) == (None, text)
+
+
+@pytest.mark.parametrize("text", ["One line.", "One line.\nAnother.", "Query\n\n \n", "\n\nText."])
+def test_a_text_without_its_query_is_refused(tmp_path, text):
+    write(tmp_path / "a.jsonl", [{"id": "m1", "document": text, "summary": "s"}])
+    task = get_task("qmsum", source=f"json:{tmp_path}/a.jsonl", leading_query=True)
+    with pytest.raises(InputError, match='"m1" has no blank line between a query and a text'):
+        list(documents(task, "train"))
+
+
 def test_unknown_split():
     with pytest.raises(InputError, match='no split "test"'):
         documents(get_task("embedded"), "test")

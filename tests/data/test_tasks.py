@@ -29,6 +29,11 @@ def test_json_source_brings_the_field_names_of_json_lines():
     assert get_task("mediasum", source="json:x").source_split("validation") == "validation"
 
 
+def test_the_query_of_scrolls_stands_in_the_document_and_that_of_json_lines_beside_it():
+    assert get_task("qmsum").leading_query
+    assert not get_task("qmsum", source="json:x").leading_query
+
+
 def test_an_empty_override_stands_for_the_own_value():
     blank = dict.fromkeys(
         ("source", "document_key", "summary_key", "query_key", "data_dir", "cache_dir"), ""

@@ -9,11 +9,12 @@ from longsum_jax.text.segment_targets import assign_sentences, segment_targets
 def some_texts(rng, count, words):
     """Texts over few words, so that they overlap, and ties occur."""
     names = ["alpha", "Beta", "gamma's", "delta-2", "EPSILON", "zeta", "\u00e9ta", "theta"]
+    names += ["flies", "fly", "running", "run", "ties", "tied", "die", "dies"]
     return [" ".join(rng.choice(names, rng.integers(0, words))) + "." for _ in range(count)]
 
 
-def slow_assignment(segments, sentences, metric):
-    scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=False)
+def slow_assignment(segments, sentences, metric, stemmer):
+    scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=stemmer)
     side = "fmeasure" if metric == "f1" else metric
     chosen = []
     for sentence in sentences:
@@ -26,8 +27,9 @@ def slow_assignment(segments, sentences, metric):
     return chosen
 
 
+@pytest.mark.parametrize("stemmer", [True, False])
 @pytest.mark.parametrize("metric", ["precision", "f1"])
-def test_assignment_equals_rouge_score(metric):
+def test_assignment_equals_rouge_score(metric, stemmer):
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(40):
@@ -35,8 +37,8 @@ def test_assignment_equals_rouge_score(metric):
             some_texts(rng, rng.integers(1, 9), 30),
             some_texts(rng, rng.integers(0, 6), 8),
         )
-        found = assign_sentences(segments, sentences, metric=metric).tolist()
-        assert found == slow_assignment(segments, sentences, metric)
+        found = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer).tolist()
+        assert found == slow_assignment(segments, sentences, metric, stemmer)
         seen |= set(found)
     assert len(seen) > 4
 
@@ -45,6 +47,12 @@ def test_precision_does_not_favour_short_segments():
     segments = ["The cat sat on the mat. " + "Many other words follow here. " * 9, "The cat came."]
     assert assign_sentences(segments, ["The cat sat."]).tolist() == [0]
     assert assign_sentences(segments, ["The cat sat."], metric="f1").tolist() == [1]
+
+
+def test_words_count_by_their_stems():
+    segments = ["They fly.", "A plane flies there and lands."]
+    assert assign_sentences(segments, ["The landing planes."]).tolist() == [1]
+    assert assign_sentences(segments, ["The landing planes."], stemmer=False).tolist() == [0]
 
 
 def test_targets_keep_the_order_of_the_summary():

@@ -128,7 +128,6 @@ def test_state_tells_the_learning_rate():
         ({"schedule": "linaer"}, 'did you mean "linear"'),
         ({"learning_rate": 0.0}, "optimizer.learning_rate: 0.0"),
         ({"warmup_steps": -1}, "optimizer.warmup_steps: -1"),
-        ({"schedule": "cosine"}, "optimizer.total_steps"),
         (
             {"schedule": "linear", "warmup_steps": 5, "total_steps": 5},
             "more than the 5 warm-up steps, got 5",
@@ -138,6 +137,19 @@ def test_state_tells_the_learning_rate():
 def test_bad_options_are_named(values, message):
     with pytest.raises(InputError, match=message):
         OptimizerOptions(**values)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_a_schedule_without_an_end_gets_that_of_its_run(name):
+    options = OptimizerOptions(learning_rate=1.0, schedule=name, warmup_steps=2)
+    with pytest.raises(InputError, match=f'optimizer.total_steps: schedule "{name}" needs'):
+        make_optimizer(options)
+    rates = [float(schedule(options.for_run(6))(step)) for step in range(7)]
+    assert rates[:3] == [0.0, 0.5, 1.0]
+    assert rates[3] > rates[5] > rates[6] == 0.0
+    assert options.for_run(6).for_run(9).total_steps == 6
+    # A run that ends within its warm-up
+    assert [float(schedule(options.for_run(1))(step)) for step in range(2)] == [0.0, 0.5]
 
 
 # Some of the parameters

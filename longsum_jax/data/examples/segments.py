@@ -65,14 +65,14 @@ def segment_examples(
         auxiliary=auxiliary,
     )
     targets = _target_ids(inputs, summary, tokenizer, options)
-    labels = [target[: task.max_target_length] for target in targets]
+    labels = [_closed(tokenizer, target, task.max_target_length) for target in targets]
     unread_tokens = inputs.total_tokens - inputs.read_tokens
     example = Example(
         id=document.id,
         input_ids=_concatenate(inputs.sources),
         labels=_concatenate(labels),
         source_tokens=sum(map(len, inputs.sources)) + unread_tokens,
-        target_tokens=sum(map(len, targets)),
+        target_tokens=sum(len(_closed(tokenizer, target)) for target in targets),
         segment_lengths=_lengths(inputs.sources),
         label_lengths=_lengths(labels),
     )
@@ -83,16 +83,27 @@ def segment_examples(
 
 def _target_ids(
     inputs: SegmentInputs, summary: str, tokenizer: Tokenizer, options: SegmentInputOptions
-) -> list[list[int]]:
-    """Returns for each segment the ids of its share of the summary, special tokens included."""
+) -> list[list[int] | None]:
+    """Returns for each segment the ids of its share of the summary; None where it has no loss."""
     document = inputs.document
     texts = [document.segment_text(index) for index in range(len(document.segments))]
-    targets = segment_targets(texts, summary, metric=options.target_metric)
+    targets = segment_targets(
+        texts, summary, metric=options.target_metric, stemmer=options.target_stemmer
+    )
     ids = tokenizer.encode_batch(targets)
     return [
-        add_special_tokens(tokenizer, target_ids).tolist() if text or options.train_empty else []
+        target_ids if text or options.train_empty else None
         for text, target_ids in zip(targets, ids, strict=True)
     ]
+
+
+def _closed(
+    tokenizer: Tokenizer, target: list[int] | None, max_length: int | None = None
+) -> np.ndarray:
+    """Returns a target with its special tokens, cut before the last of them where it is longer."""
+    if target is None:
+        return np.zeros(0, np.int32)
+    return add_special_tokens(tokenizer, target, max_length)
 
 
 def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> list[int]:

@@ -69,9 +69,10 @@ def test_segments_without_a_target(make, tokenizer):
     assert make(summary=" ") == []
 
 
-def test_what_is_cut_off_is_counted(make):
+def test_what_is_cut_off_is_counted(make, tokenizer):
     (example,) = make(max_target_length=8)
     assert example["label_lengths"].tolist() == [8, 8]
+    assert example["labels"][[7, 15]].tolist() == [tokenizer.eos_id] * 2
     assert example["target_tokens"] == 12 + 32
     (example,) = make(train_tokens=50)
     assert example["segment_lengths"].tolist() == [45]
