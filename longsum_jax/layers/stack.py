@@ -23,8 +23,9 @@ class PageOptions:
     Attributes:
         page_length: tokens that the encoder reads at a time, positions counted anew; 0 reads the
             source at once.
-        page_context: tokens on either side of a page that are read with it and then dropped, out of
-            its length (Unlimiformer: a quarter).
+        page_context: tokens on either side of a page whose states are dropped, because the next
+            page knows more of them; part of its length (Unlimiformer: a quarter). The first page
+            has none before it and the last none after it; see ``ops.pages``.
         page_decoding: the decoder reads one page at a time, too, and its outputs are averaged by
             learned weights (PageSum); otherwise it reads the states of all pages side by side.
     """

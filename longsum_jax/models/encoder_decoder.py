@@ -12,8 +12,9 @@ from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.models.config import EncoderDecoderConfig
-from longsum_jax.ops.attention.blocks import neighbors, to_blocks
+from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.pages import make_pages
 from longsum_jax.typing import AnyArray
 
 
@@ -82,27 +83,26 @@ class EncoderDecoder(nn.Module):
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        """Encodes overlapping pages, each as if it were alone, and keeps the body of each."""
+        """Encodes pages, each as if it were alone; a source of one page as without pages."""
         c = self.config
-        batch, length = ids.shape
-        page_ids, page_mask = self._to_pages(ids), self._to_pages(mask)
-        x = self.embed_source(page_ids)
-        norm = self.source_embedding_norm()
-        states = self.encoder(x, page_mask, deterministic, embedding_norm=norm)
-        # States of global tokens and of the context are not those of the body's tokens.
-        states = states[:, states.shape[1] - c.page_length :]
-        body = states[:, c.page_context : c.page_context + c.page_body]
-        body = body.reshape(batch, -1, *body.shape[1:])
-        return body.reshape(batch, -1, body.shape[-1])[:, :length]
+        if ids.shape[1] <= c.page_length:
+            return self._encode_page(ids, mask, deterministic)
+        pages = make_pages(mask, c.page_length, c.page_context, full_last=not c.page_decoding)
+        # A row that ends before others has pages without a token, which nothing reads.
+        states = self._encode_page(pages.split(ids), pages.split(mask), deterministic)
+        return pages.join(states)
 
-    def _to_pages(self, x: Shaped[AnyArray, "batch length"]) -> Shaped[Array, "pages page_length"]:
-        """Cuts rows into pages: a body, and the context on either side of it."""
-        c = self.config
-        first = c.page_body - c.page_context
-        last = c.page_body * 2 + c.page_context
-        # A block with both of its neighbors holds the body and more than its context.
-        blocks = neighbors(to_blocks(x, c.page_body), 1, 1)
-        return blocks[:, :, first:last].reshape(-1, c.page_length)
+    def _encode_page(
+        self,
+        ids: Int[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
+        deterministic: bool,
+    ) -> Float[Array, "batch length d_model"]:
+        """Returns the states of tokens, without those of global tokens."""
+        x = self.embed_source(ids)
+        norm = self.source_embedding_norm()
+        states = self.encoder(x, mask, deterministic, embedding_norm=norm)
+        return states[:, states.shape[1] - ids.shape[1] :]
 
     def make_page_scores(self) -> None:
         """Makes the weights of pages if the decoder reads them one by one; for ``setup``."""

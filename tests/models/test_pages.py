@@ -45,22 +45,51 @@ def make(**options):
     )
 
 
-def test_pages_are_encoded_with_their_context_and_nothing_else():
-    config, module, params = make(
-        page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5
-    )
-    found = jax.jit(lambda p: module.apply({"params": p}, IDS, MASK, method="encode"))(params)
+def windows(length, page, context):
+    """(start, end, first kept, end of kept) of every page, one after the other."""
+    if length <= page:
+        return [(0, length, 0, length)]
+    stride = page - 2 * context
+    found = [(0, page, 0, page - context)]
+    while found[-1][1] < length:
+        start, kept = found[-1][0] + stride, found[-1][3]
+        if start + page >= length:
+            found.append((length - page, length, kept, length))
+        else:
+            found.append((start, start + page, kept, kept + stride))
+    return found
+
+
+@pytest.fixture(scope="module")
+def unlimiformer():
+    options = {"page_length": 12, "page_context": 3}
+    config, module, params = make(**options, cross_attention="nearest", cross_nearest=5)
     plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_context=0))
-    encode = jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method="encode"))
-    for start in range(0, L, 6):
-        page = np.arange(start - 3, start + 9)
-        there = (page >= 0) & (page < L)
-        ids, mask = (np.where(there, x[:, np.clip(page, 0, L - 1)], 0) for x in (IDS, MASK))
-        wanted = encode(ids, mask.astype(bool))[:, 3:9]
-        kept = MASK[:, start : start + 6]
-        np.testing.assert_allclose(
-            found[:, start : start + 6][kept], wanted[:, : kept.shape[1]][kept], atol=1e-5
-        )
+    return (
+        jax.jit(lambda ids, mask: module.apply({"params": params}, ids, mask, method="encode")),
+        jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method="encode")),
+    )
+
+
+def test_pages_begin_with_the_text_and_the_last_is_full(unlimiformer):
+    paged, plain = unlimiformer
+    lengths = [30, 29, 24, 19, 18, 13, 12, 5]  # with 19: two pages, the second of 12 tokens
+    ids = np.random.default_rng(2).integers(3, 40, (len(lengths), 31))
+    mask = np.arange(31) < np.array(lengths)[:, None]
+    found = paged(ids, mask)
+    for row, length in enumerate(lengths):
+        for start, end, first, last in windows(length, 12, 3):
+            page, inside = np.zeros((2, 1, 12), int)
+            page[0, : end - start], inside[0, : end - start] = ids[row, start:end], 1
+            wanted = plain(page, inside.astype(bool))[0, first - start : last - start]
+            np.testing.assert_allclose(found[row, first:last], wanted, atol=1e-5)
+
+
+def test_a_source_of_one_page_is_that_of_a_model_without_pages(unlimiformer):
+    paged, plain = unlimiformer
+    for length in (9, 12):
+        ids, mask = IDS[:, :length], MASK[:, :length]
+        np.testing.assert_array_equal(paged(ids, mask), plain(ids, mask))
 
 
 def all_at_once_and_by_steps(module, params, beams=2):

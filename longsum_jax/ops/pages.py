@@ -1,0 +1,75 @@
+"""Cuts sources into overlapping pages, and joins the states of these again.
+
+A page has a body, and context on either side. With pages of 8 tokens, 2 of them context on either
+side, a source of 18 tokens (Bertsch et al. 2023, section 2.1):
+
+    position    0 1 2 3 4 5 6 7 8 9 . . . . . . . 17
+    page 0      0 1 2 3 4 5 6 7                           states of 0 to 5 are kept
+    page 1              4 5 6 7 8 9 10 11                 of 6 to 9
+    page 2                      8 9 10 11 12 13 14 15     of 10 to 13
+    page 3                          10 11 12 ... 16 17    of 14 to 17
+
+The first page keeps its beginning, the last its end, and the last is full.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Shaped
+
+from longsum_jax.typing import AnyArray
+
+
+class Pages(NamedTuple):
+    """The pages of every row of a batch.
+
+    Attributes:
+        positions: of the tokens of each page; those beyond the end of the row are padding.
+        index: for every token of the row the place of its state among the tokens of all pages.
+    """
+
+    positions: Int[Array, "batch pages page_length"]
+    index: Int[Array, "batch length"]
+
+    def split(self, x: Shaped[AnyArray, "batch length"]) -> Shaped[Array, "all_pages page_length"]:
+        """Returns the pages of all rows; zeros (False) beyond the end of a row."""
+        batch, length = x.shape
+        positions = self.positions.reshape(batch, -1)
+        inside = positions < length
+        pages = jnp.take_along_axis(x, jnp.minimum(positions, length - 1), 1)
+        pages = jnp.where(inside, pages, jnp.zeros((), pages.dtype))
+        return pages.reshape(-1, self.positions.shape[2])
+
+    def join(
+        self, x: Shaped[AnyArray, "all_pages page_length features"]
+    ) -> Shaped[Array, "batch length features"]:
+        """Returns for every token the state of the page that keeps it."""
+        x = x.reshape(self.index.shape[0], -1, x.shape[-1])
+        return jnp.take_along_axis(x, self.index[..., None], 1)
+
+
+def make_pages(
+    mask: Bool[AnyArray, "batch length"], page_length: int, context: int, *, full_last: bool
+) -> Pages:
+    """Returns pages for sources of more than one page.
+
+    Args:
+        mask: True on real tokens, longer than ``page_length``.
+        page_length: tokens of a page, context included.
+        context: tokens on either side of a page's body, at most a third of the page.
+        full_last: whether the last page of a row ends with its last token; otherwise it begins
+            where the body of the page before and its context say.
+    """
+    length = mask.shape[1]
+    body = page_length - 2 * context
+    count = 1 - (page_length - length) // body
+    ends = jnp.max(jnp.where(mask, jnp.arange(1, 1 + length), 0), 1)[:, None]
+    last = jnp.maximum(-((page_length - ends) // body), 0)
+    starts = jnp.broadcast_to(body * jnp.arange(count), (mask.shape[0], count))
+    if full_last:
+        starts = jnp.minimum(starts, jnp.maximum(ends - page_length, 0))
+    tokens = jnp.arange(length)
+    page = jnp.clip((tokens - context) // body, 0, last)
+    offset = tokens - jnp.take_along_axis(starts, page, 1)
+    index = page * page_length + jnp.clip(offset, 0, page_length - 1)
+    return Pages(starts[..., None] + jnp.arange(page_length), index)
