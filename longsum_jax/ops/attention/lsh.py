@@ -1,7 +1,8 @@
 """Attention among tokens with similar hashes (Reformer, Kitaev et al. 2020, section 2).
 
 In the form that Hepos uses. Queries and keys are the same vectors. In each round tokens are sorted
-by bucket, and every chunk attends to itself and to the chunk before it:
+by bucket, and every chunk attends to itself and to the chunk before it, the first chunk of a round
+to the last of the round before (of the last round, in the first):
 
     position      0  1  2  3  4  5
     bucket        1  0  1  2  0  0
@@ -14,7 +15,6 @@ not checked.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -71,8 +71,9 @@ def lsh_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
 
-    Keys are ``vectors`` scaled to length 1; products are not scaled. The first chunk attends to the
-    last chunk with real tokens, so that padding changes nothing.
+    Keys are ``vectors`` scaled to length 1; products are not scaled. The last chunk of a round is
+    the last with real tokens, so that padding changes nothing. A text of one chunk attends to
+    itself alone.
 
     Args:
         vectors: queries, which are the keys as well.
@@ -104,7 +105,8 @@ def lsh_attention(
     keys = (vectors / jnp.maximum(norms, 1e-6)).astype(vectors.dtype)
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
     bias = None if distance_bias is None else _bias_rows(distance_bias, batch, rounds)
-    key_sets = _chunk_key_sets(sort(keys), sort(v), order.reshape(-1, length), num_real, bias)
+    positions = order.reshape(-1, length)
+    key_sets = _chunk_key_sets(sort(keys), sort(v), positions, num_real, rounds, bias)
     softmax = attend_partially(sort(vectors), key_sets, dropout=dropout)
     inverse = jnp.argsort(order, -1)[..., None]
 
@@ -130,6 +132,7 @@ def _chunk_key_sets(
     v: AnyArray,
     positions: AnyArray,
     num_real: AnyArray,
+    rounds: int,
     bias: tuple[AnyArray, AnyArray] | None,
 ) -> tuple[KeySet, KeySet]:
     """Returns the keys of each chunk, and those of the chunk before it.
@@ -138,6 +141,7 @@ def _chunk_key_sets(
         k, v: [S, num_chunks, C, 1, head_dim], sorted.
         positions: [S, length], positions in the text of the sorted tokens.
         num_real: [S], numbers of real tokens.
+        rounds: that follow one another in S.
         bias: from ``_bias_rows``.
     """
     num_chunks, size = k.shape[1:3]
@@ -148,28 +152,59 @@ def _chunk_key_sets(
 
     def before(x: AnyArray) -> Array:
         first = jnp.take_along_axis(x, last.reshape(-1, *(1,) * (x.ndim - 1)), 1)
+        of_rounds = first.reshape(-1, rounds, *first.shape[1:])
+        first = jnp.roll(of_rounds, 1, axis=1).reshape(first.shape)
         return jnp.concatenate([first, x[:, :-1]], 1)
 
     has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)  # a single chunk has none
-    self_bias = SELF_BIAS * np.eye(size, dtype=np.float32)[None, None, None]
     before_mask = (before(mask) & has_before[..., None])[:, :, None, None]
-    if bias is None:
-        own = KeySet(k, v, mask[:, :, None, None], self_bias)
-        return own, KeySet(before(k), before(v), before_mask)
-    positions_before = before(positions)
-    by_distance = _distance_bias(*bias, positions, positions)
-    before_bias = _distance_bias(*bias, positions, positions_before)
+    biases = _position_biases(positions, before(positions), rounds, bias)
+    own = KeySet(k, v, mask[:, :, None, None], biases[0])
+    return own, KeySet(before(k), before(v), before_mask, biases[1])
 
-    def with_self_bias(*arrays: AnyArray) -> Array:
-        return by_distance.function(*arrays) + self_bias
 
-    own_bias = by_distance._replace(function=with_self_bias)
-    own = KeySet(k, v, mask[:, :, None, None], own_bias)
-    return own, KeySet(before(k), before(v), before_mask, before_bias)
+def _position_biases(
+    positions: AnyArray,
+    positions_before: AnyArray,
+    rounds: int,
+    bias: tuple[AnyArray, AnyArray] | None,
+) -> tuple[LazyBias, LazyBias | None]:
+    """Returns the biases of a chunk's own keys and of those before: by distance, and of itself.
+
+    In the last chunk of another round a token may meet itself.
+
+    Args:
+        positions, positions_before: [S, num_chunks, C].
+        rounds, bias: see ``_chunk_key_sets``.
+    """
+    if bias is not None:
+        own = _distance_bias(*bias, positions, positions)
+        return own, _distance_bias(*bias, positions, positions_before)
+    own = _self_bias(positions, positions)
+    return own, _self_bias(positions, positions_before) if rounds > 1 else None
+
+
+def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:
+    """Returns the bias of a token's attention to itself.
+
+    Args:
+        queries, keys: [S, num_chunks, C], positions.
+    """
+
+    def compare(blocks: AnyArray) -> Array:
+        queries, keys = blocks[..., 0, 0], blocks[..., 1, 0]
+        return _of_itself(queries, keys)[:, :, None]
+
+    return LazyBias(compare, jnp.stack([queries, keys], -1)[..., None])
+
+
+def _of_itself(queries: AnyArray, keys: AnyArray) -> Array:
+    """Returns SELF_BIAS where positions [..., C] of queries and of keys are equal, [..., C, C]."""
+    return jnp.where(queries[..., None] == keys[..., None, :], SELF_BIAS, 0.0)
 
 
 def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: AnyArray) -> LazyBias:
-    """Returns the bias by distance.
+    """Returns the bias by distance, and of a token's attention to itself.
 
     Args:
         table: [heads, 2 length - 1].
@@ -182,6 +217,7 @@ def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: Any
     def look_up(blocks: AnyArray, table: AnyArray) -> Array:
         queries, keys, rows = blocks[..., 0, 0], blocks[..., 1, 0], blocks[:, :, :1, 2, 0]
         distance = jnp.clip(keys[:, :, None] - queries[..., None], -last, last) + last
-        return table[rows[..., None], distance][:, :, None]
+        of_distance = table[rows[..., None], distance]
+        return (of_distance + _of_itself(queries, keys))[:, :, None]
 
     return LazyBias(look_up, jnp.stack([queries, keys, rows], -1)[..., None], (table,))

@@ -29,20 +29,22 @@ def definition(vectors, v, bias, chunk):
             x = vectors[b, :length, h]
             keys = x / np.linalg.norm(x, axis=-1, keepdims=True)
             totals, values = np.zeros((ROUNDS, length)), np.zeros((ROUNDS, length, K))
+            chunks = []  # of all rounds, in order
             for r in range(ROUNDS):
                 rotated = x @ np.asarray(ROTATIONS, np.float64)[h, :, r]
                 buckets = np.concatenate([rotated, -rotated], -1).argmax(-1)
                 order = sorted(range(length), key=lambda i: (buckets[i], i))
-                chunks = [order[start : start + chunk] for start in range(0, length, chunk)]
-                for n, members in enumerate(chunks):
-                    keys_of_chunk = members + (chunks[n - 1] if len(chunks) > 1 else [])
-                    for i in members:
-                        scores = [
-                            x[i] @ keys[j] + bias[h, j - i + L - 1] - 1e5 * (i == j)
-                            for j in keys_of_chunk
-                        ]
-                        totals[r, i] = np.logaddexp.reduce(scores)
-                        values[r, i] = np.exp(scores - totals[r, i]) @ v[b, keys_of_chunk, h]
+                chunks += [(r, order[start : start + chunk]) for start in range(0, length, chunk)]
+            for n, (r, members) in enumerate(chunks):
+                # The chunk before the first is the last of all.
+                keys_of_chunk = members + (chunks[n - 1][1] if length > chunk else [])
+                for i in members:
+                    scores = [
+                        x[i] @ keys[j] + bias[h, j - i + L - 1] - 1e5 * (i == j)
+                        for j in keys_of_chunk
+                    ]
+                    totals[r, i] = np.logaddexp.reduce(scores)
+                    values[r, i] = np.exp(scores - totals[r, i]) @ v[b, keys_of_chunk, h]
             shares = np.exp(totals - np.logaddexp.reduce(totals, axis=0))
             out[b, :length, h] = (shares[..., None] * values).sum(0)
     return out
