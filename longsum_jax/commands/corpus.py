@@ -110,24 +110,38 @@ def _govreport(args: argparse.Namespace) -> None:
                 split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
             }
             target.mkdir(exist_ok=True)
-            for split, count in counts.items():
+            for split, (written, left_out) in counts.items():
                 (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
-                print(f"{target / split}.jsonl: {count:,} reports")
+                note = f", {left_out:,} left out" if left_out else ""
+                print(f"{target / split}.jsonl: {written:,} reports{note}")
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
 
 
-def _write_split(source: str, split: str, path: Path) -> int:
+def _write_split(source: str, split: str, path: Path) -> tuple[int, int]:
+    """Writes the reports of a split.
+
+    Returns:
+        How many were written, and how many could not be read, each of which is named.
+
+    Raises:
+        InputError: the split cannot be read, or none of its reports.
+    """
     from longsum_jax.data.govreport import read_govreport
 
-    count = 0
+    written, unreadable = 0, []
     with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
-        for count, row in enumerate(read_govreport(source, split), 1):  # noqa: B007
+        for row in read_govreport(source, split, unreadable=unreadable):
             values = {"id": row.id, "document": row.document, "summary": row.summary}
             file.write(json.dumps(values, ensure_ascii=False) + "\n")
-    return count
+            written += 1
+    if not written and unreadable:
+        raise unreadable[0]
+    for error in unreadable:
+        console.print_stderr(f"left out: {error}")
+    return written, len(unreadable)
 
 
 def _write(path: Path, text: str) -> None:

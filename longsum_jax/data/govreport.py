@@ -21,30 +21,45 @@ SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
 
 
-def read_govreport(directory: str | Path, split: str) -> Iterator[Document]:
+def read_govreport(
+    directory: str | Path, split: str, *, unreadable: list[InputError] | None = None
+) -> Iterator[Document]:
     """Yields the reports of a split, those of the CRS first, with ids such as "crs/R40562".
 
     Titles of sections stand on lines of their own, as do paragraphs. Summaries have no titles, as
     in the paper.
 
+    Args:
+        directory: the release.
+        split: train, validation or test.
+        unreadable: takes the errors of reports that cannot be read, which are then left out; None
+            raises the first of them.
+
     Raises:
-        InputError: a file that is missing, damaged or of another shape, or that has no text; names
-            file and key.
+        InputError: a list of ids that is missing, or a report that is missing, damaged or of
+            another shape, or that has no text; names file and key.
     """
     directory = Path(directory)
     for office, (report_key, summary_key) in OFFICES.items():
         names = read_text_file(directory / "split_ids" / f"{office}_{SPLITS[split]}.ids")
         for name in names.split():
             path = directory / office / f"{name}.json"
-            row = _read_row(path)
-            report = _section_text(_section(row, report_key, path), path, titles=True)
-            summary = _section_text(_section(row, summary_key, path), path, titles=False)
+            try:
+                row = _read_row(path)
+                report = _section_text(_section(row, report_key, path), path, titles=True)
+                summary = _section_text(_section(row, summary_key, path), path, titles=False)
+            except InputError as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(error)
+                continue
             yield Document(f"{office}/{name}", report, summary, None)
 
 
 def _read_row(path: Path) -> Any:
+    text = read_text_file(path)
     try:
-        return json.loads(read_text_file(path))
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
 

@@ -73,6 +73,7 @@ def generate(
     batch_size: int,
     options: GenerationOptions,
     rng: RandomKeys | None = None,
+    is_done: Bool[Array, " batch"] | None = None,
 ) -> Generated:
     """Decodes a batch.
 
@@ -86,14 +87,16 @@ def generate(
         options: of the search; every combination compiles once.
         rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys
             [batch], one for every row (then a row draws the same whichever batch it is in).
+        is_done: True for rows that hold no document: their sequences have no token, and the search
+            does not wait for them. None for none.
 
     Raises:
         InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too
             small for the number of end-of-sequence ids.
     """
     if options.do_sample or options.num_beams == 1:
-        return _sample(decoder, cache, batch_size, options, rng)
-    return _beam_search(decoder, cache, batch_size, options)
+        return _sample(decoder, cache, batch_size, options, rng, is_done)
+    return _beam_search(decoder, cache, batch_size, options, is_done)
 
 
 def trim(generated: Generated) -> Int[np.ndarray, "sequences positions"]:
@@ -120,6 +123,7 @@ def _sample(
     batch_size: int,
     options: GenerationOptions,
     rng: RandomKeys | None,
+    is_done: Bool[Array, " batch"] | None,
 ) -> Generated:
     beams = options.decoder_beams
     keys = _row_keys(rng, batch_size, beams) if options.do_sample else None
@@ -152,7 +156,7 @@ def _sample(
         step=jnp.int32(0),
         sequences=_empty_sequences(batch_size, beams, options),
         lengths=jnp.zeros((batch_size, beams), jnp.int32),
-        finished=jnp.zeros((batch_size, beams), bool),
+        finished=jnp.repeat(_done_rows(is_done, batch_size)[:, None], beams, axis=1),
         scores=jnp.zeros((batch_size, beams), jnp.float32),
         cache=cache,
     )
@@ -218,7 +222,11 @@ class _Candidates(NamedTuple):
 
 
 def _beam_search(
-    decoder: Decoder, cache: Cache, batch_size: int, options: GenerationOptions
+    decoder: Decoder,
+    cache: Cache,
+    batch_size: int,
+    options: GenerationOptions,
+    is_done: Bool[Array, " batch"] | None,
 ) -> Generated:
     def unfinished(state: _Beams) -> Array:
         return (state.step < options.max_new_tokens) & ~jnp.all(state.done)
@@ -242,7 +250,9 @@ def _beam_search(
             cache=decoder.reorder(cache, _take(candidates.beams, best)),
         )
 
-    end = jax.lax.while_loop(unfinished, advance, _first_beams(cache, batch_size, options))
+    done = _done_rows(is_done, batch_size)
+    start = _first_beams(cache, batch_size, options)._replace(done=done)
+    end = jax.lax.while_loop(unfinished, advance, start)
     best = jax.tree.map(lambda slots: slots[:, : options.num_return_sequences], end.finished)
     return _result(best.sequences, best.lengths, best.scores, options)
 
@@ -338,6 +348,10 @@ def _length_divisors(options: GenerationOptions) -> Float[Array, " positions"]:
 
 
 # Shared by both loops.
+
+
+def _done_rows(is_done: Bool[Array, " batch"] | None, batch_size: int) -> Bool[Array, " batch"]:
+    return jnp.zeros(batch_size, bool) if is_done is None else is_done
 
 
 def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:

@@ -82,6 +82,7 @@ class Search:
         *,
         batch_size: int,
         options: GenerationOptions,
+        is_done: Array | None = None,
     ) -> Generated:
         """Decodes documents.
 
@@ -91,8 +92,9 @@ class Search:
             keys: one a row to sample with, or None.
             batch_size: number of documents.
             options: of the search.
+            is_done: rows to leave alone, see ``generate``.
         """
-        arguments = (params, layer_views(params["decoder"]), source, keys)
+        arguments = (params, layer_views(params["decoder"]), source, keys, is_done)
         sizes = {"batch_size": batch_size, "options": options}
         compiled = self._compiled.get(_signature(arguments, sizes))
         return compiled(*arguments) if compiled else self.program(*arguments, **sizes)
@@ -116,7 +118,8 @@ class Search:
             **sizes: ``batch_size`` and ``options`` of the call.
         """
         layers = layer_views(params["decoder"])
-        arguments = (params, layers, source, keys)
+        is_done = None
+        arguments = (params, layers, source, keys, is_done)
         signature = _signature(arguments, sizes)
         if layers is None or signature in self._compiled:
             yield
@@ -181,6 +184,7 @@ def _search(
     layers: tuple[Any, ...] | None,
     source: DecoderSource,
     keys: Array | None,
+    is_done: Array | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,
@@ -194,7 +198,8 @@ def _search(
         return apply(ids, cache, source, layers, method="decode_step")
 
     decoder = Decoder(step, DecoderCache.reorder)
-    out = generate(decoder, cache, batch_size=batch_size, options=options, rng=keys)
+    sizes = {"batch_size": batch_size, "options": options}
+    out = generate(decoder, cache, **sizes, rng=keys, is_done=is_done)
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host

@@ -142,17 +142,21 @@ class SegmentSummarizer:
             for segment in segments:
                 arrays = segment["ids"], segment["mask"], segment["slots"]
                 vectors = self._keep(params, vectors, *arrays)
-        keys = None
-        if generation.do_sample:
-            keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
         outputs = []
-        for segment in segments:
+        for index, segment in enumerate(segments):
             salient = (vectors, segment["reads"]) if "reads" in segment else None
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
             )
-            out = self._search(params, source, keys, batch_size=batch_size, options=generation)
+            out = self._search(
+                params,
+                source,
+                _segment_keys(seed, index, batch_size) if generation.do_sample else None,
+                batch_size=batch_size,
+                options=generation,
+                is_done=~mask.any(1),  # documents that have ended
+            )
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
         return [self._summary(document, row, outputs) for row, document in enumerate(documents)]
@@ -207,6 +211,12 @@ class SegmentSummarizer:
             summary_tokens=sum(lengths),
             ended="eos" if ended else "limit",
         )
+
+
+def _segment_keys(seed: int, index: int, batch_size: int) -> Array:
+    """Returns the key of segment ``index``, the same for all rows of a batch."""
+    key = jax.random.fold_in(jax.random.key(seed), index)
+    return jnp.broadcast_to(key, (batch_size,))
 
 
 def _start(

@@ -64,6 +64,18 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     )
     corpus.main(["govreport", str(release), str(target)])
     assert f"{target}/validation.jsonl: 3 reports" in capsys.readouterr().out
+    # One of the ids names no file: it is told, and counted.
+    (release / "split_ids" / "gao_train.ids").write_text("1\n2\n")
+    corpus.main(["govreport", str(release), str(target)])
+    out, err = capsys.readouterr()
+    assert f"{target}/train.jsonl: 3 reports, 1 left out\n" in out
+    assert f"{target}/test.jsonl: 3 reports\n" in out
+    assert f"left out: {release}/gao/2.json: no such file; check the path" in err
+    # Where nothing can be read, nothing is written.
+    for office in ("crs", "gao"):
+        (release / "split_ids" / f"{office}_test.ids").write_text("3\n")
+    with pytest.raises(InputError, match=r"crs/3\.json: no such file"):
+        corpus.main(["govreport", str(release), str(target)])
     task = get_task("govreport", source=f"json:{target}/{{split}}.jsonl")
     found = [(row.id, row.document, row.summary) for row in documents(task, "test")]
     assert found == [("crs/1", "Title\nText é.", "S.")] * 2 + [

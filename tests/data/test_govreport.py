@@ -78,6 +78,14 @@ def test_files_of_another_shape(row, problem, release):
     assert problem in str(caught.value)
 
 
+def test_reports_that_cannot_be_read_may_be_left_out(release):
+    unreadable = []
+    found = read_govreport(release(CRS | {"summary": [" "]}), "test", unreadable=unreadable)
+    assert [row.id for row in found] == ["gao/test-1"]
+    assert len(unreadable) == 1
+    assert "crs/test-1.json: report or summary has no text" in str(unreadable[0])
+
+
 def test_files_that_are_missing_or_damaged(release):
     directory = release()
     (directory / "gao" / "test-1.json").write_text("{")

@@ -28,12 +28,11 @@ def _decoder(next_logits):
 
 @functools.cache
 def _compiled(next_logits, options):
-    def run(documents, rng):
+    def run(documents, rng, is_done):
         ids = jnp.zeros((len(documents), options.decoder_beams, options.max_new_tokens), jnp.int32)
         cache = {"documents": documents, "ids": ids, "length": jnp.int32(0)}
-        return generate(
-            _decoder(next_logits), cache, batch_size=len(documents), options=options, rng=rng
-        )
+        sizes = {"batch_size": len(documents), "options": options}
+        return generate(_decoder(next_logits), cache, **sizes, rng=rng, is_done=is_done)
 
     # These loops run for milliseconds: what they cost is their compilation.
     return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})
@@ -41,10 +40,10 @@ def _compiled(next_logits, options):
 
 @pytest.fixture(scope="session")
 def decode():
-    """decode(next_logits, documents, options, rng=None): ``generate`` compiled, over documents [B]
-    int32."""
+    """decode(next_logits, documents, options, rng=None, is_done=None): ``generate`` compiled, over
+    documents [B] int32."""
 
-    def run(next_logits, documents, options, rng=None):
-        return _compiled(next_logits, options)(jnp.asarray(documents, jnp.int32), rng)
+    def run(next_logits, documents, options, rng=None, is_done=None):
+        return _compiled(next_logits, options)(jnp.asarray(documents, jnp.int32), rng, is_done)
 
     return run

@@ -50,6 +50,42 @@ def test_a_row_does_not_depend_on_its_batch_mates(decode, changes):
 
 
 @pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])
+def test_rows_that_are_done_at_the_start_have_no_token_and_change_no_other(decode, changes):
+    options = _options(**changes)
+    keys = jax.random.split(jax.random.key(0), 6) if options.do_sample else None
+    is_done = np.array([False, True, False, False, True, True])
+    whole = decode(_next_logits, range(6), options, keys)
+    found = decode(_next_logits, range(6), options, keys, jnp.asarray(is_done))
+    done = np.repeat(is_done, options.num_return_sequences)
+    for name in Generated._fields:
+        wanted, values = np.asarray(getattr(whole, name)), np.asarray(getattr(found, name))
+        np.testing.assert_array_equal(values[~done], wanted[~done], err_msg=name)
+    assert not found.lengths[done].any()
+    assert (found.sequences[done][:, 1:] == _PAD).all()
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_nobody_waits_for_rows_that_are_done(beams):
+    """The first row says the end at once, with each of its beams; the second never."""
+    steps = []
+    first = jnp.zeros(_V).at[_EOS].set(20.0)
+    second = jnp.zeros(_V).at[_EOS].set(-20.0)
+
+    def step(ids, cache):
+        steps.append(1)
+        logits = jnp.broadcast_to(jnp.stack([first, second])[:, None], (2, beams, _V))
+        return logits, cache
+
+    decoder = Decoder(step, lambda cache, _: cache)
+    options = _options(num_beams=beams)
+    with jax.disable_jit():
+        for is_done, wanted in ((None, _LIMIT), (jnp.array([False, True]), beams)):
+            steps.clear()
+            generate(decoder, (), batch_size=2, options=options, is_done=is_done)
+            assert len(steps) == wanted
+
+
+@pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])
 def test_layout_lengths_and_padding(decode, changes):
     options = _options(min_new_tokens=3, **changes)
     generated = decode(

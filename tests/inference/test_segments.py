@@ -149,6 +149,23 @@ def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
     assert found == model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
 
 
+def test_segments_draw_anew_and_documents_that_have_ended_are_done(model, texts, monkeypatch):
+    model = model("attentive")
+    by, calls = model._by_segments, []
+    search = by._search
+
+    def recorded(params, source, keys, *, is_done, **options):
+        calls.append((jax.random.key_data(keys).tolist(), np.asarray(is_done).tolist()))
+        return search(params, source, keys, is_done=is_done, **options)
+
+    monkeypatch.setattr(by, "_search", recorded)
+    model.summaries([texts[0], texts[2]], batch_size=2, do_sample=True)
+    assert [is_done for _, is_done in calls] == [[False, False]] + [[False, True]] * len(calls[1:])
+    assert len(calls) > 2
+    assert all(keys[0] == keys[1] for keys, _ in calls)
+    assert len({tuple(keys[0]) for keys, _ in calls}) == len(calls)
+
+
 def test_what_is_not_read_is_told(model, texts):
     model = model("attentive")
     whole = model.summaries(texts[1])[0]
