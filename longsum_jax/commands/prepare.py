@@ -7,6 +7,7 @@ from typing import Any
 
 from longsum_jax.commands import console
 from longsum_jax.data.tasks import TASKS, Task, get_task
+from longsum_jax.errors import InputError
 
 EXAMPLES = """\
   # the documentation inside Python, as bytes; nothing is downloaded
@@ -25,6 +26,12 @@ EXAMPLES = """\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
       --tokenizer=spiece.model --out=data/reports/train
 
+  # reports in segments (configs/awesome.py:json), with what the extractor finds in them
+  longsum prepare --task=summaries --source='json:reports/{split}.jsonl' \\
+      --objective=summarize_segments --max_source_length=1024 --max_target_length=512 \\
+      --max_parts=128 --salient=text --extractor=runs/extractor --tokenizer=bart-large \\
+      --out=data/reports/segments --workers=8
+
 Training reads the directory: shuffled, without TensorFlow, and from any position. What did not fit
 the lengths is counted in OUT/metadata.json and printed at the end.
 """
@@ -37,9 +44,10 @@ TASK_OPTIONS = {
     "document_key": (str, "field that holds the document"),
     "summary_key": (str, "field that holds the summary"),
     "query_key": (str, "field that holds a query, put before the document"),
-    "objective": (str, "gap_sentences (no summaries needed) or summarize"),
+    "objective": (str, "gap_sentences (no summaries needed), summarize or summarize_segments"),
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
+    "max_parts": (int, "segments read of a document"),
     "prefix": (str, "text put before every source"),
     "piece_words": (
         int,
@@ -56,6 +64,38 @@ GAP_SENTENCE_OPTIONS = {
 }
 
 
+def _boolean(text: str) -> bool:
+    values = {"true": True, "false": False}
+    if text not in values:
+        raise argparse.ArgumentTypeError(f'"{text}" is neither true nor false')
+    return values[text]
+
+
+# Fields of ``SegmentInputOptions``; the length of a segment is max_source_length.
+SEGMENT_OPTIONS = {
+    "min_tokens": (int, "tokens of a segment before it may end"),
+    "max_tokens": (int, "tokens of a segment after which it ends"),
+    "strict": (_boolean, "true: never more than max_tokens"),
+    "next_includes_sentence": (_boolean, "true: a sentence counts as one of those that follow it"),
+    "split_moves": (str, "what begins the next segment: sentence or window"),
+    "target_metric": (str, "precision or f1"),
+    "target_stemmer": (_boolean, "false: words of targets count as they are written"),
+    "train_tokens": (int, "tokens read of a document, in whole segments; 0 for all"),
+    "train_empty": (_boolean, "true: segments without a target learn to be silent"),
+    "salient": (str, "important sentences: none, text or vectors"),
+    "salient_order": (str, "document or current_first"),
+    "salient_source": (str, "predicted or oracle"),
+    "num_vectors": (int, "salient_vectors of the model"),
+    "extractor": (str, "directory of the model that finds important sentences"),
+    "sentence_encoder": (str, "directory of the model that compares sentences"),
+}
+GROUPS = {
+    "task": TASK_OPTIONS,
+    "gap sentences": GAP_SENTENCE_OPTIONS,
+    "segments": SEGMENT_OPTIONS,
+}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Prepares one split of a task.
 
@@ -67,12 +107,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     from longsum_jax.data.prepared import write_prepared
     from longsum_jax.tokenizers.loading import load_tokenizer
 
-    options = console.flags_set(args, TASK_OPTIONS)
-    task = get_task(args.task, **options)
-    gap_options = console.flags_set(args, GAP_SENTENCE_OPTIONS)
-    if gap_options:
-        gap_options = dataclasses.asdict(task.gap_sentences) | gap_options
-        task = get_task(args.task, **options, gap_sentences=gap_options)
+    task = _task(args)
+    auxiliary = {}
+    if task.objective == "summarize_segments":
+        # Here, because jax takes a second to import, and no other objective needs it.
+        from longsum_jax.inference.loading import load_auxiliary
+
+        models = load_auxiliary(task.segments)
+        auxiliary = {"auxiliary": models.functions(), "fingerprints": models.fingerprints()}
     metadata = write_prepared(
         args.out,
         task,
@@ -83,8 +125,32 @@ def main(argv: Sequence[str] | None = None) -> None:
         workers=args.workers,
         overwrite=args.overwrite,
         progress=not args.quiet,
+        **auxiliary,
     )
     print(_report(args.out, metadata))
+
+
+def _task(args: argparse.Namespace) -> Task:
+    """Returns the task that the flags describe.
+
+    Raises:
+        InputError: an option that does not fit.
+    """
+    options = console.flags_set(args, TASK_OPTIONS)
+    task = get_task(args.task, **options)
+    gap_options = console.flags_set(args, GAP_SENTENCE_OPTIONS)
+    if gap_options:
+        options["gap_sentences"] = dataclasses.asdict(task.gap_sentences) | gap_options
+    segment_options = console.flags_set(args, SEGMENT_OPTIONS)
+    if segment_options and task.objective != "summarize_segments":
+        raise InputError(
+            f"--{next(iter(segment_options))} is for --objective=summarize_segments, not for "
+            f"{task.objective}; leave it out"
+        )
+    if task.objective == "summarize_segments":
+        segments = dataclasses.asdict(task.segments) | segment_options
+        options["segments"] = segments | {"segment_length": task.max_source_length}
+    return get_task(args.task, **options)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -109,7 +175,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--overwrite", action="store_true", help="replace what was prepared in --out before"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress line")
-    for title, options in (("task", TASK_OPTIONS), ("gap sentences", GAP_SENTENCE_OPTIONS)):
+    for title, options in GROUPS.items():
         group = parser.add_argument_group(f"{title} (defaults are the task's)")
         for name, (value_type, text) in options.items():
             group.add_argument(f"--{name}", type=value_type, help=text)

@@ -10,12 +10,14 @@ A prepared directory holds one split of one task:
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
+from longsum_jax.text.sentences import splitter_name
 from longsum_jax.tokenizers.base import Tokenizer
 
 FORMAT_VERSION = 1
@@ -37,6 +40,8 @@ METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
 # Keys of examples that have another name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
+# Options of a task that name it or a place on this machine, and change no example.
+_PLACES = ("name", "data_dir", "cache_dir")
 _EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
 
@@ -52,6 +57,7 @@ def write_prepared(
     overwrite: bool = False,
     progress: bool = True,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+    fingerprints: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Runs a task over one split and writes the examples, in the order of the documents.
 
@@ -69,6 +75,7 @@ def write_prepared(
         overwrite: replace a prepared directory that is there already.
         progress: show a line of progress on standard error.
         auxiliary: see ``make_examples``; picklable with several workers.
+        fingerprints: of the models behind ``auxiliary``, by their names in ``task.segments``.
 
     Returns:
         The content of metadata.json.
@@ -95,6 +102,9 @@ def write_prepared(
             _check_not_empty(lengths, task, split, counts)
             np.save(work / LENGTHS, lengths)
             metadata = _metadata(task, tokenizer, split, num_shards, seed, len(lengths), counts)
+            metadata["auxiliary"] = dict(fingerprints)
+            paths = [*shard_paths(work, split, num_shards), work / LENGTHS]
+            metadata["checksums"] = {path.name: _checksum(path) for path in paths}
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
             PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
@@ -117,7 +127,7 @@ class PreparedExamples(Sequence[Example]):
     Attributes:
         directory: as given.
         metadata: content of metadata.json.
-        lengths: int32 [n, 2], tokens of source and target.
+        lengths: int32 [n, 2], tokens of source and target; with segments see ``example_lengths``.
         counts: numbers of the documents that were read.
 
     Raises:
@@ -138,6 +148,38 @@ class PreparedExamples(Sequence[Example]):
         ):
             num_records = len(range(shard, len(self.lengths), num_shards))
             self._shards.append(_open_shard(path, num_records))
+
+    def check_content(self) -> None:
+        """Raises InputError for a file whose checksum is not that of its content.
+
+        It reads everything once.
+        """
+        for name, checksum in self.metadata.get("checksums", {}).items():
+            if _checksum(self.directory / name) != checksum:
+                raise InputError(
+                    f"{self.directory / name} is damaged: its checksum is not the one in "
+                    f"{METADATA}; copy it again or prepare the data again"
+                )
+
+    def check_task(self, task: Task, split: str, fingerprints: Mapping[str, str]) -> None:
+        """Raises InputError unless the examples are those that a run would make of its documents.
+
+        Args:
+            task: of the run, completed by its model.
+            split: that the run trains on.
+            fingerprints: see ``write_prepared``.
+        """
+        from longsum_jax.training.workdir import differing_keys
+
+        there = _content(self.metadata["task"], self.metadata.get("auxiliary", {}))
+        here = _content(dataclasses.asdict(task), fingerprints)
+        there |= {"split": self.metadata["split"], "splitter": self.metadata.get("splitter")}
+        here |= {"split": split, "splitter": splitter_name()}
+        if differing := differing_keys(there, here):
+            raise InputError(
+                f"{self.directory} was prepared otherwise than this run reads documents: "
+                f"{', '.join(differing)}; prepare it again, or change the config"
+            )
 
     @property
     def num_shards(self) -> int:
@@ -248,10 +290,31 @@ def _metadata(
         "split": split,
         "seed": seed,
         "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "splitter": splitter_name(),
         "num_shards": num_shards,
         "examples": num_examples,
         "counts": dataclasses.asdict(counts),
     }
+
+
+def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the options of a task that decide what its examples are, in the types of JSON.
+
+    Places do not count, but for the source; auxiliary models count by their weights.
+    """
+    options = {key: value for key, value in task.items() if key not in _PLACES}
+    options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
+    return json.loads(json.dumps(options | {"auxiliary": dict(fingerprints)}))
+
+
+def _checksum(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}); copy it again or prepare the data again"
+        ) from error
 
 
 def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts) -> None:

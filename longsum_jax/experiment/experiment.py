@@ -224,7 +224,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
     if data.reader == "prepared":
-        return PreparedExamples(data.prepared, setup.tokenizer.fingerprint)
+        return _open_prepared(experiment)
     auxiliary = experiment.auxiliary.functions()
     if data.reader == "stream":
         return ExampleStream(
@@ -235,7 +235,19 @@ def make_store(experiment: Experiment) -> ExampleStore:
             seed=seed,
             auxiliary=auxiliary,
         )
-    return load_examples(setup.task, setup.tokenizer, data.split, seed=seed, auxiliary=auxiliary)
+    store = load_examples(setup.task, setup.tokenizer, data.split, seed=seed, auxiliary=auxiliary)
+    auxiliary.release()
+    return store
+
+
+def _open_prepared(experiment: Experiment) -> PreparedExamples:
+    """Opens prepared examples; those of segments must be what the run would make itself."""
+    setup = experiment.setup
+    store = PreparedExamples(setup.run.data.prepared, setup.tokenizer.fingerprint)
+    if setup.task.objective == "summarize_segments":
+        store.check_task(setup.task, setup.run.data.split, experiment.auxiliary.fingerprints())
+        store.check_content()
+    return store
 
 
 def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:

@@ -13,9 +13,15 @@ from longsum_jax.text.segment_inputs import Auxiliary, SegmentInputOptions
 
 
 class SavedModel(SentenceModel, Protocol):
-    """A model for sentences that can be written to a directory."""
+    """A model for sentences that can be written to a directory, and leave its device."""
+
+    fingerprint: str
 
     def save(self, path: str | Path) -> None: ...
+
+    def to_device(self) -> None: ...
+
+    def to_host(self) -> None: ...
 
 
 LoadModel = Callable[[], SavedModel]
@@ -44,13 +50,24 @@ class AuxiliaryModels(NamedTuple):
                 )
 
     def functions(self) -> Auxiliary:
-        """Returns what the models compute; they are loaded at the first call."""
+        """Returns what the models compute.
+
+        They are loaded at the first call, and on the device from then until ``release``.
+        """
+        models = {name: _OnDemand(load) for name, load in self._asdict().items() if load}
         functions: dict[str, Callable[..., Any]] = {}
-        if self.sentence_encoder is not None:
-            functions["encode_sentences"] = partial(_encode_sentences, self.sentence_encoder)
-        if self.extractor is not None:
-            functions["extract"] = partial(_extract, self.extractor)
+        if "sentence_encoder" in models:
+            functions["encode_sentences"] = partial(_encode_sentences, models["sentence_encoder"])
+        if "extractor" in models:
+            functions["extract"] = partial(_extract, models["extractor"])
+        if models:
+            functions["release"] = partial(_release, list(models.values()))
         return Auxiliary(**functions)
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns hashes of weights and tokenizers, by name; loads the models."""
+        loaders = self._asdict().items()
+        return {name: _fingerprint(load()) for name, load in loaders if load is not None}
 
     def writers(self) -> dict[str, Callable[[Path], None]]:
         """Returns functions that write the models, by the names of their subdirectories."""
@@ -65,12 +82,40 @@ class AuxiliaryModels(NamedTuple):
         return {**summarization, "segments": {**summarization["segments"], **inside}}
 
 
-def _encode_sentences(load: LoadModel, sentences: Sequence[str]) -> np.ndarray:
-    return sentence_encoder(load())(sentences)
+class _OnDemand:
+    """A model that is loaded and on its device from its first use until ``release``."""
+
+    def __init__(self, load: LoadModel) -> None:
+        self._load = load
+        self._model: SavedModel | None = None
+
+    def use(self) -> SavedModel:
+        self._model = self._load()
+        self._model.to_device()
+        return self._model
+
+    def release(self) -> None:
+        if self._model is not None:
+            self._model.to_host()
 
 
-def _extract(load: LoadModel, sentences: Sequence[str], query: str | None) -> list[int]:
-    return extract(load(), [sentences], queries=[query])[0]
+def _encode_sentences(model: _OnDemand, sentences: Sequence[str]) -> np.ndarray:
+    return sentence_encoder(model.use())(sentences)
+
+
+def _extract(model: _OnDemand, sentences: Sequence[str], query: str | None) -> list[int]:
+    return extract(model.use(), [sentences], queries=[query])[0]
+
+
+def _release(models: Sequence[_OnDemand]) -> None:
+    for model in models:
+        model.release()
+
+
+def _fingerprint(model: SavedModel) -> str:
+    if model.tokenizer is None:
+        return model.fingerprint
+    return f"{model.fingerprint}-{model.tokenizer.fingerprint}"
 
 
 def _save(load: LoadModel, directory: Path) -> None:

@@ -131,7 +131,10 @@ def _load_shared(path: str) -> Model:
 
 @functools.cache
 def _load_once(path: str | Path) -> Model:
-    return load(path)
+    """Loads a model in host memory; its programs stay compiled between uses on a device."""
+    model = load(path)
+    model.to_host()
+    return model
 
 
 def _trained_params(

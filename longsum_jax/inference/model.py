@@ -81,6 +81,7 @@ class Model:
         self.generation_config = family.generation_config(config, generation_config or {})
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
+        self._host_params: Params | None = None
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
@@ -434,6 +435,17 @@ class Model:
     def padded(self, ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any]) -> PaddedInputs:
         """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
         return pad_inputs(ids, mask, inputs, config=self.config, family=self.family.name)
+
+    def to_host(self) -> None:
+        """Moves the parameters to host memory; calls then copy them to the device every time."""
+        self.forget_kernels()
+        self._host_params = self._host_params or jax.device_get(self.params)
+        self.params = self._host_params
+
+    def to_device(self) -> None:
+        """Moves parameters from host memory to the device."""
+        if self.params is self._host_params:
+            self.params = jax.device_put(self._host_params)
 
     def forget_kernels(self) -> None:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""

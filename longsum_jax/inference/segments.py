@@ -99,6 +99,7 @@ class SegmentSummarizer:
         for start in range(0, len(requests), batch_size):
             batch = requests[start : start + batch_size]
             documents = [self._read(request, prefix, max_tokens, on_overflow) for request in batch]
+            self._auxiliary.release()
             results += self._summarize(params, documents, batch_size, generation, seed)
         return results
 

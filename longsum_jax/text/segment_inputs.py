@@ -163,16 +163,22 @@ def central_sentences(
     return sorted(np.argsort(-scores, kind="stable")[:count].tolist())
 
 
+def _release_nothing() -> None:
+    """Does nothing: what needs no weights is on no device."""
+
+
 class Auxiliary(NamedTuple):
     """The functions that help a model to read documents in segments; the defaults need no weights.
 
     Attributes:
         encode_sentences: sentences -> vectors float [n, d], which are compared to cut a document.
         extract: (sentences, query) -> indices of the important sentences, ascending.
+        release: takes the models behind the two off their device, until the next call.
     """
 
     encode_sentences: SentenceEncoder = tfidf_vectors
     extract: Extract = central_sentences
+    release: Callable[[], None] = _release_nothing
 
 
 DEFAULT_AUXILIARY = Auxiliary()

@@ -84,6 +84,11 @@ def test_help_teaches(capsys):
         (["--objective=summary"], 'did you mean "summarize"'),
         (["--piece_words=19"], "piece_words=19 must be at least 20"),
         (["--piece_words=200", "--objective=summarize"], "piece_words=200 is for"),
+        (["--train_tokens=9"], "--train_tokens is for --objective=summarize_segments, not for gap"),
+        (
+            ["--objective=summarize_segments", "--salient=txt"],
+            'salient: "txt" is not allowed; did you mean "text"',
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, reports, more, message):

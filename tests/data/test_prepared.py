@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from longsum_jax.data import prepared
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.stores import ExampleStream, load_examples
+from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.loading import load_tokenizer
 
@@ -230,6 +232,62 @@ def test_bad_numbers_and_unwritable_parent(tmp_path, report_task, tokenizer):
         InputError, match=r"cannot write .*file/out: Not a directory; .* choose another directory"
     ):
         write_prepared(tmp_path / "file/out", report_task, tokenizer, "train")
+
+
+TEXT = "Cats sleep all day long. They dream of mice. Rain falls on the hills. Rivers carry it off."
+SEGMENTS = {"min_tokens": 30, "max_tokens": 40, "segment_length": 96, "num_vectors": 60}
+
+
+@pytest.fixture(scope="module")
+def segment_task(tmp_path_factory):
+    path = tmp_path_factory.mktemp("segments") / "train.jsonl"
+    rows = [{"document": TEXT * (i + 1), "summary": "Rain falls. Cats sleep."} for i in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return get_task(
+        "summaries",
+        source=f"json:{path}",
+        objective="summarize_segments",
+        max_source_length=96,
+        segments=SEGMENTS | {"salient": "vectors"},
+    )
+
+
+def test_segments_are_those_of_the_list_and_of_no_other_run(segment_task, tokenizer, tmp_path):
+    expected = load_examples(segment_task, tokenizer, "train")
+    made_by = {"extractor": "0123"}
+    options = {"fingerprints": made_by, "progress": False}
+    write_prepared(tmp_path / "out", segment_task, tokenizer, "train", 2, **options)
+    found = PreparedExamples(tmp_path / "out")
+    assert [example["id"] for example in found] == [example["id"] for example in expected]
+    for example, wanted in zip(found, expected, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, dict(example), dict(wanted))
+    np.testing.assert_array_equal(found.lengths, expected.lengths)
+
+    found.check_content()
+    found.check_task(segment_task, "train", made_by)
+    # An extractor counts by its weights, not by its place.
+    moved = dataclasses.replace(segment_task.segments, extractor="elsewhere")
+    found.check_task(dataclasses.replace(segment_task, segments=moved), "train", made_by)
+    with pytest.raises(InputError, match=r'auxiliary\.extractor \("0123" there, "4567" here\)'):
+        found.check_task(segment_task, "train", {"extractor": "4567"})
+    for changes, problem in (
+        ({"max_target_length": 64}, r"max_target_length \(512 there, 64 here\)"),
+        ({"prefix": "say: "}, "prefix"),
+        ({"segments": dataclasses.replace(moved, train_empty=True)}, r"segments\.train_empty"),
+        ({"segments": dataclasses.replace(moved, max_tokens=41)}, r"segments\.max_tokens"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            found.check_task(dataclasses.replace(segment_task, **changes), "train", made_by)
+    with pytest.raises(InputError, match=r'split \("train" there, "test" here\)'):
+        found.check_task(segment_task, "test", made_by)
+
+
+def test_content_that_changed_is_found_by_its_checksum(directory):
+    PreparedExamples(directory).check_content()
+    first, second = (directory / f"train-0000{i}-of-00004.array_record" for i in (1, 2))
+    first.write_bytes(second.read_bytes())  # which holds as many examples
+    with pytest.raises(InputError, match=r"00001-of-00004.* is damaged: its checksum is not"):
+        PreparedExamples(directory).check_content()
 
 
 def test_records_hold_the_vectors_of_segments():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.commands import evaluate, summarize, train
+from longsum_jax.commands import prepare as prepare_command
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
@@ -172,6 +173,7 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
     example = make_store(experiment)[0]
     assert len(example["segment_lengths"]) > 1
+    _check_that_it_leaves_its_device(experiment.auxiliary)
     write_model_directory(experiment)
     model = tmp_path / "run" / "model"
     described = json.loads((model / "config.json").read_text())
@@ -180,13 +182,42 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     assert load(model / "extractor").fingerprint == extractor.fingerprint
 
 
+def test_prepared_segments_are_those_that_the_run_would_make(tmp_path):
+    prepare_command.main(
+        [
+            *("--task=embedded", "--objective=summarize_segments", "--tokenizer=bytes"),
+            *("--vocab_size=300", "--max_source_length=64", "--max_target_length=16"),
+            *("--max_parts=4", "--min_tokens=24", "--max_tokens=32", "--train_tokens=4096"),
+            *("--salient=text", f"--out={tmp_path / 'out'}", "--quiet"),
+        ]
+    )
+    given = {"tokenizer.path": "bytes", "model.vocab_size": "300"}
+    prepared = given | {"data.reader": "prepared", "data.prepared": str(tmp_path / "out")}
+    expected = make_store(checked_and_prepared(read_config(TINY, given), tmp_path / "run"))
+    found = make_store(checked_and_prepared(read_config(TINY, prepared), tmp_path / "run"))
+    assert len(found) == len(expected)
+    jax.tree.map(np.testing.assert_array_equal, dict(found[5]), dict(expected[5]))
+    other = prepared | {"task.segments.min_tokens": "20"}
+    with pytest.raises(InputError, match=r"segments\.min_tokens \(24 there, 20 here\); prepare it"):
+        make_store(checked_and_prepared(read_config(TINY, other), tmp_path / "run"))
+
+
+def _check_that_it_leaves_its_device(auxiliary):
+    def kinds():
+        return {type(leaf) for leaf in jax.tree.leaves(auxiliary.extractor().params)}
+
+    assert kinds() == {np.ndarray}  # after the examples have been made
+    functions = auxiliary.functions()
+    chosen = functions.extract(["One.", "Another one."], None)
+    assert np.ndarray not in kinds()
+    functions.release()
+    assert kinds() == {np.ndarray}
+    assert functions.extract(["One.", "Another one."], None) == chosen
+
+
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        (
-            "data.reader=prepared",
-            'config.data.reader is "prepared", which holds no segments; give "memory" or "stream"',
-        ),
         (
             "model.salient_vectors=8",
             'config.task.segments.salient is "text", config.model.salient_vectors 8;',
@@ -203,7 +234,6 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
 )
 def test_configs_that_make_no_run(override, problem, tmp_path):
     key, _, value = override.partition("=")
-    prepared = {"data.prepared": "x"} if value == "prepared" else {}
     with pytest.raises(InputError) as caught:
-        checked_and_prepared(read_config(TINY, {key: value} | prepared), tmp_path)
+        checked_and_prepared(read_config(TINY, {key: value}), tmp_path)
     assert str(caught.value).startswith(problem)

@@ -31,11 +31,6 @@ class SegmentSummarization(Summarization):
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
         """Completes the task by the model's segment length and number of vectors."""
         task, config = run.task, run.model
-        if run.data.reader == "prepared":
-            raise InputError(
-                'config.data.reader is "prepared", which holds no segments; give "memory" or '
-                '"stream"'
-            )
         if config.page_length:
             raise InputError(
                 f"config.model.page_length is {config.page_length}, but segments have no pages; "
