@@ -40,7 +40,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
         return None
     spec = []
     for size, entry in zip(shape, nn.logical_to_mesh_axes(tuple(names)), strict=True):
-        axes = _as_tuple(entry)
+        axes = _auto_axes(entry, mesh)
         num_devices = math.prod(mesh.shape[axis] for axis in axes)
         is_sharded = axes and size % num_devices == 0
         spec.append(axes if is_sharded else None)
@@ -58,7 +58,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
         return None
     mesh_axes = []
     for entry in nn.logical_to_mesh_axes(("batch", "length")):
-        mesh_axes.append(tuple(axis for axis in _as_tuple(entry) if mesh.shape[axis] > 1))
+        mesh_axes.append(tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1))
     batch_axes, length_axes = mesh_axes
     if not length_axes:
         return None
@@ -79,5 +79,9 @@ def is_on_one_cpu() -> bool:
     return jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
 
 
-def _as_tuple(axes: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    return (axes,) if isinstance(axes, str) else axes or ()
+def _auto_axes(
+    entry: str | tuple[str, ...] | None, mesh: jax.sharding.AbstractMesh
+) -> tuple[str, ...]:
+    """Returns the axes of an entry that the partitioner cuts, not a ``shard_map`` around."""
+    axes = (entry,) if isinstance(entry, str) else entry or ()
+    return tuple(axis for axis in axes if axis in mesh.auto_axes)

@@ -5,6 +5,7 @@ A step whose loss or gradient is not finite changes nothing but the counts of sk
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -82,7 +83,8 @@ class SegmentedLoss(NamedTuple):
 
 
 Grads = Any  # the tree structure of the parameters
-GradientFn = Callable[..., tuple[Grads, LossOutput]]
+Sums = tuple[Grads, LossOutput]  # over rows, segments and micro-batches
+GradientFn = Callable[..., Sums]
 TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
 
 
@@ -99,9 +101,10 @@ def make_train_step(
     The rows of the batch are dealt to ``accumulation`` micro-batches of equal size. Gradients of
     the loss sums are added and divided by the summed weight once, so the update is that of the
     whole batch, however the weight falls on the micro-batches. Randomness is a pure function of
-    seed, step and micro-batch. When the loss or the gradient norm is not finite (or the batch has
-    no weight at all), the parameters and the optimizer state stay as they are and the step counts
-    as skipped.
+    seed, step and micro-batch; of a `SegmentedLoss` also of the place on the mesh axis "batch",
+    over which its gradients are added up once an update. When the loss or the gradient norm is not
+    finite (or the batch has no weight at all), the parameters and the optimizer state stay as they
+    are and the step counts as skipped.
 
     Args:
         loss_fn: see `LossFn` and `SegmentedLoss`.
@@ -116,8 +119,7 @@ def make_train_step(
         clipping), learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and
         the sums of the loss function's own metrics.
     """
-    mesh = None if shardings is None else shardings.step.mesh
-    gradient = gradient_fn(loss_fn, None if shardings is None else shardings.params)
+    summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
     def update(grads: Grads, params: Any, opt_state: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(grads, opt_state, params)
@@ -129,7 +131,7 @@ def make_train_step(
 
     def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
-        grads, out = _accumulate(gradient, state.params, batch, rng, accumulation, mesh)
+        grads, out = summed_gradient(state.params, batch, rng)
         loss = out.loss_sum / out.weight
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
@@ -150,7 +152,8 @@ def make_train_step(
         return jax.jit(step, donate_argnums=0)
     # Fixed output shardings keep the state where it was, so that the second step reuses the
     # compilation.
-    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
+    replicated = NamedSharding(shardings.step.mesh, P())
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated))
 
 
 class CompilationWatch:
@@ -181,7 +184,10 @@ class CompilationWatch:
 
 
 def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
-    """Returns ``gradient(params, batch, rng) -> (gradient of the loss sum, loss output)``.
+    """Returns ``gradient(params, batch, rng, sums=None)``.
+
+    It returns the gradient of the loss sum and the loss output, added to ``sums`` where given. They
+    are added in place, so that a caller who adds up many of them holds no further copy.
 
     Args:
         loss_fn: see `LossFn` and `SegmentedLoss`.
@@ -195,13 +201,16 @@ def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -
 
 
 def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
-    def gradient(params: Any, batch: dict[str, Array], rng: Array) -> tuple[Grads, LossOutput]:
+    def gradient(
+        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
+    ) -> Sums:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
             out = LossOutput(*loss_fn(params, batch, rng))
             return out.loss_sum, out
 
         grads, out = jax.grad(loss_sum, has_aux=True)(params)
-        return _constrain(grads, shardings), out
+        found = _constrain(grads, shardings), out
+        return found if sums is None else jax.tree.map(jnp.add, sums, found)
 
     return gradient
 
@@ -227,7 +236,9 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
         grads, (out, new_memory) = jax.grad(loss_sum, has_aux=True)(params)
         return _constrain(grads, shardings), out, new_memory
 
-    def gradient(params: Any, batch: dict[str, Array], rng: Array) -> tuple[Grads, LossOutput]:
+    def gradient(
+        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
+    ) -> Sums:
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
         def one(index: Array | int, memory: Any) -> tuple[Grads, LossOutput, Any]:
@@ -241,7 +252,8 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
 
         memory = loss.init_memory(params, batch)
         count = loss.count_segments(batch)
-        sums = _zeros_of(one, 0, memory)
+        if sums is None:
+            sums = _zeros_of(one, 0, memory)
         carry = (jnp.int32(0), sums, memory)
         _, (grads, out), _ = jax.lax.while_loop(lambda carry: carry[0] < count, body, carry)
         return grads, out
@@ -277,10 +289,58 @@ def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
     }
 
 
-def _zeros_of(gradient: Callable[..., Any], *args: Any) -> tuple[Grads, LossOutput]:
+def _zeros_of(gradient: Callable[..., Any], *args: Any) -> Sums:
     """Returns zeros with the shapes of the gradients and the loss output of ``gradient(*args)``."""
     grads, out, *_ = jax.eval_shape(gradient, *args)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, out))
+
+
+def _summed_gradient_fn(
+    loss_fn: LossFn | SegmentedLoss, accumulation: int, shardings: TrainState | None
+) -> GradientFn:
+    """Returns ``gradient(params, batch, rng)`` of all micro-batches; arguments of the step."""
+    if shardings is None:
+        gradient = gradient_fn(loss_fn)
+        return partial(_accumulate, gradient, accumulation=accumulation, rows=None)
+    mesh = shardings.step.mesh
+    if _adds_up_locally(loss_fn, mesh):
+        specs = jax.tree.map(lambda sharding: sharding.spec, shardings.params)
+        return _gradient_by_devices(gradient_fn(loss_fn, specs), accumulation, mesh)
+    rows = NamedSharding(mesh, P(None, BATCH_AXES))
+    gradient = gradient_fn(loss_fn, shardings.params)
+    return partial(_accumulate, gradient, accumulation=accumulation, rows=rows)
+
+
+def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
+    """Tells whether every device along "batch" adds up gradients of its own documents by itself.
+
+    Texts cut over a mesh axis have manual computations of their own, which do not go inside.
+    """
+    by_segments = isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
+    return by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
+
+
+def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) -> GradientFn:
+    """Returns ``gradient`` of all micro-batches with one sum over the mesh axis "batch".
+
+    Left to itself, the partitioner adds up the gradients of every segment over all devices. Here
+    they go from segment to segment on the device, and a device whose documents have ended waits.
+    """
+
+    def of_device(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
+        rng = jax.random.fold_in(rng, jax.lax.axis_index("batch"))
+        rows = P(None, tuple(axis for axis in BATCH_AXES if axis != "batch"))
+        sums = _accumulate(gradient, params, batch, rng, accumulation=accumulation, rows=rows)
+        return jax.lax.psum(sums, "batch")
+
+    return jax.shard_map(
+        of_device,
+        mesh=mesh,
+        in_specs=(P(), P("batch"), P()),
+        out_specs=P(),
+        axis_names={"batch"},
+        check_vma=False,  # it would add up the gradients of replicated parameters by itself
+    )
 
 
 def _accumulate(
@@ -288,27 +348,35 @@ def _accumulate(
     params: Any,
     batch: dict[str, Array],
     rng: Array,
+    *,
     accumulation: int,
-    mesh: Mesh | None,
-) -> tuple[Grads, LossOutput]:
-    """Returns the gradient of the summed loss, and the summed loss output, of all micro-batches."""
+    rows: NamedSharding | P | None,
+) -> Sums:
+    """Returns the gradient of the summed loss, and the summed loss output, of all micro-batches.
 
-    def one(micro_batch: dict[str, Array], index: Array | int) -> tuple[Grads, LossOutput]:
-        return gradient(params, micro_batch, jax.random.fold_in(rng, index))
+    Args:
+        gradient: see `gradient_fn`.
+        params, batch, rng: its arguments, for all micro-batches.
+        accumulation: number of micro-batches.
+        rows: place of arrays [micro-batches, rows, ...]; None on one device.
+    """
+
+    def one(micro_batch: dict[str, Array], index: Array | int, sums: Sums | None = None) -> Sums:
+        return gradient(params, micro_batch, jax.random.fold_in(rng, index), sums)
 
     if accumulation == 1:
         return one(batch, 0)
 
-    def body(sums: Any, inputs: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, sums, one(*inputs)), None
+    def body(sums: Sums, inputs: Any) -> tuple[Sums, None]:
+        return one(*inputs, sums), None
 
-    inputs = (_deal(batch, accumulation, mesh), jnp.arange(accumulation))
+    inputs = (_deal(batch, accumulation, rows), jnp.arange(accumulation))
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
     (grads, out), _ = jax.lax.scan(body, zeros, inputs)
     return grads, out
 
 
-def _deal(batch: dict[str, Array], count: int, mesh: Mesh | None) -> dict[str, Array]:
+def _deal(batch: dict[str, Array], count: int, rows: NamedSharding | P | None) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
     Micro-batch i gets the rows i, i + count, i + 2 count, ... Dealing, not cutting, keeps every row
@@ -319,9 +387,7 @@ def _deal(batch: dict[str, Array], count: int, mesh: Mesh | None) -> dict[str, A
         if x.shape[0] % count:
             raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
         x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
-        if mesh is None:
-            return x
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, BATCH_AXES)))
+        return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
 
     return jax.tree.map(deal, batch)
 

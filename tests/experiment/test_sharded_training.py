@@ -93,3 +93,78 @@ def test_every_host_can_read_the_counts_of_masked_tokens():
     command = [sys.executable, "-c", COUNTS_OF_MASKED_TOKENS]
     done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
+
+
+SEGMENTS_ON_TWO_DEVICES = """
+import re
+import jax
+import numpy as np
+import optax
+from longsum_jax.experiment.objectives.segments import segment_loss_fn
+from longsum_jax.models.registry import get_family
+from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch
+from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of
+from longsum_jax.training.step import make_train_step
+
+family = get_family("bart")
+sizes = dict(vocab_size=40, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16)
+sizes |= dict(decoder_ffn_dim=16, encoder_attention_heads=2, decoder_attention_heads=2)
+sizes |= dict(max_position_embeddings=12, dropout=0.0, memory="attentive", memory_size=4)
+config = family.config(sizes | {"memory_layers": "all"})
+loss = segment_loss_fn(family.module_class(config), config)
+rng = np.random.default_rng(0)
+counts = np.array([3, 1, 4, 2])  # segments of each document
+there = np.arange(4) < counts[:, None]
+ids = rng.integers(3, 40, (4, 4, 12))
+batch = {
+    "input_ids": ids.astype(np.int32),
+    "attention_mask": np.broadcast_to(there[..., None], ids.shape),
+    "labels": np.where(there[..., None], ids[..., :5], -100).astype(np.int32),
+}
+optimizer, init = optax.sgd(1.0), family.init_params(config)
+mesh, options = make_mesh(MeshOptions()), MeshOptions()
+abstract, _ = plan_state(init, optimizer, mesh, options.rules, jax.random.key(0))
+state = create_state(abstract, init, optimizer, jax.random.key(0), None)
+alone = init_state(jax.device_get(state.params), optimizer)
+step = make_train_step(loss, optimizer, accumulation=2, shardings=shardings_of(abstract))
+with activate(mesh, options.rules):
+    rows = put_batch(batch, mesh, 2)
+    program = step.lower(state, rows).compile().as_text()
+    state, metrics = step(state, rows)
+wanted_state, wanted = make_train_step(loss, optimizer, accumulation=2)(alone, batch)
+for name in ("loss", "grad_norm", "weight", "tokens", "segments"):
+    np.testing.assert_allclose(metrics[name], wanted[name], rtol=2e-5, err_msg=name)
+for found, other in zip(*map(jax.tree.leaves, (state.params, wanted_state.params)), strict=True):
+    np.testing.assert_allclose(found, other, atol=2e-5)
+
+# What goes between the devices, inside of loops and outside, in numbers of floats.
+computations = dict(re.findall(r"(?m)^(?:ENTRY )?%?([\\w.-]+) [^\\n]*{\\n(.*?)^}", program, re.S))
+inside, waiting = set(), re.findall(r"body=%?([\\w.-]+)", program)
+while waiting:
+    name = waiting.pop()
+    if name not in inside:
+        inside.add(name)
+        waiting += re.findall(r"(?:body|calls|to_apply)=%?([\\w.-]+)", computations[name])
+def reduced(names):
+    lines = [x for name in names for x in computations[name].splitlines() if "all-reduce(" in x]
+    heads = [line.split("all-reduce(")[0] for line in lines]
+    shapes = [shape for head in heads for shape in re.findall(r"f32\\[([\\d,]*)\\]", head)]
+    return sum(int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes)
+size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+assert inside
+assert reduced(inside) < 64, reduced(inside)
+# All gradients but those of the logits' bias, which has none.
+assert abs(reduced(computations.keys() - inside) - size) < 64
+"""
+
+
+@pytest.mark.slow
+def test_gradients_of_segments_are_added_up_over_devices_once():
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", SEGMENTS_ON_TWO_DEVICES]
+    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr

@@ -109,3 +109,17 @@ def test_micro_batches_of_documents_give_the_update_of_the_whole_batch():
     for other in found[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], other)
     np.testing.assert_array_equal(found[0][0]["m"], PARAMS["m"])  # what is shared has no gradient
+
+
+def test_micro_batches_need_no_further_copy_of_the_gradients():
+    """Bytes that a step holds besides its arguments, in copies of the parameters."""
+    params = {"w": jnp.zeros((512, 512)), "m": jnp.zeros(512)}
+    rows = {"x": np.zeros((4, 2, 1, 512), np.float32), "there": np.ones((4, 2), bool)}
+    loss = LOSS._replace(init_memory=lambda params, batch: jnp.zeros((len(batch["x"]), 512)))
+    held = []
+    for accumulation in (1, 2):
+        step = make_train_step(loss, optax.sgd(0.1), accumulation=accumulation)
+        state = init_state(jax.tree.map(jnp.copy, params), optax.sgd(0.1))
+        program = step.lower(state, rows).compile()
+        held.append(program.memory_analysis().temp_size_in_bytes / (4 * 512 * 512))
+    assert held[1] < held[0] + 0.3
