@@ -23,6 +23,7 @@ from longsum_jax.layers.dense import Linear
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
+from longsum_jax.ops.attention.blockwise import attend_all, max_score_bytes
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
     largest_scores,
@@ -35,7 +36,7 @@ from longsum_jax.ops.attention.hepos import (
     strided_key_mask,
     strided_length,
 )
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 
@@ -99,11 +100,16 @@ class CrossAttention(MultiHeadAttention):
         return length
 
 
+# Decoding has as many queries at a time, the beams of a document; their scores are few.
+MAX_QUERIES_AT_ONCE = 32
+
+
 class SourceAttention(CrossAttention):
     """Full cross-attention, where a mesh may cut the source.
 
     Every device attends to its shard of keys, values and states, which stay where they are; one
-    softmax merges the results. Queries and outputs are on every device.
+    softmax merges the results. Queries and outputs are on every device. Scores of a target and a
+    long source are computed in pieces, see ``ops.attention.blockwise``.
     """
 
     def attend(
@@ -117,7 +123,9 @@ class SourceAttention(CrossAttention):
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``; a bias is only for sources on one device."""
-        if active_sequence_sharding(x.shape[0]) is None or bias is not None:
+        sharding = active_sequence_sharding(x.shape[0])
+        in_pieces = self._needs_pieces(x, k, 1 if sharding is None else sharding.num_shards)
+        if bias is not None or (sharding is None and not in_pieces):
             return super().attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
         rate = 0.0 if deterministic else self.dropout_rate
 
@@ -125,17 +133,26 @@ class SourceAttention(CrossAttention):
             q: AnyArray,
             k: AnyArray,
             v: AnyArray,
-            mask: AnyArray,
+            mask: AnyArray | None,
             rng: Array | None = None,
             **options: Any,
         ) -> Array:
-            dropout = None if rng is None else Dropout(rng, rate)
-            return dot_product_attention(
-                q, k, v, mask=mask, scale=self.scale, dropout=dropout, **options
-            )
+            options |= {"scale": self.scale, "dropout": None if rng is None else Dropout(rng, rate)}
+            if in_pieces:
+                key_mask = None if mask is None else mask[:, None]  # the same for all blocks
+                return attend_all(q, [KeySet(k, v, key_mask)], **options)
+            return dot_product_attention(q, k, v, mask=mask, **options)
 
         rng = self.make_rng("dropout") if rate else None
+        if sharding is None:
+            return self.o(attend(self.q(x), k, v, mask, rng))
         return self.o(_attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng))
+
+    def _needs_pieces(self, x: AnyArray, k: AnyArray, num_shards: int) -> bool:
+        """Tells whether the scores on a device are too many for one array."""
+        batch, num_queries, _ = x.shape
+        score_bytes = 4 * batch * self.num_heads * num_queries * k.shape[1] // num_shards
+        return num_queries > MAX_QUERIES_AT_ONCE and score_bytes > max_score_bytes()
 
     def attend_absorbed(
         self,

@@ -138,6 +138,8 @@ def attend_all(
         replicated = [_on_first_shard(key_set, axes) for key_set in replicated]
     key_sets = [*replicated, *key_sets]
     size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
+    if _on_cpu():  # where a piece is one block of one head
+        size = max(size, min(length, max_score_bytes() // (4 * _count_keys(key_sets))))
     blocks = to_blocks(q, size)
     if not axes:
         out = attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout)
@@ -357,11 +359,14 @@ _HEADS = _Axis(3, 1, 3, 2, 0)
 _Attend = Callable[..., PartialSoftmax]
 
 
+def _count_keys(key_sets: Sequence[KeySet]) -> int:
+    return sum(key_set.k.shape[-3] for key_set in key_sets)
+
+
 def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
     """Returns the number of pieces that keeps the scores of each below ``max_score_bytes``."""
     batch, num_blocks, size, heads, _ = q.shape
-    num_keys = sum(key_set.k.shape[-3] for key_set in key_sets)
-    score_bytes = 4 * batch * num_blocks * heads * size * num_keys
+    score_bytes = 4 * batch * num_blocks * heads * size * _count_keys(key_sets)
     return max(1, min(num_blocks, -(-score_bytes // max_score_bytes())))
 
 

@@ -15,6 +15,7 @@ from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_cross_at
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.t5 import T5Config
+from longsum_jax.ops.attention import blockwise
 
 CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
 B, T, L, D, H, K = (
@@ -170,6 +171,37 @@ def test_reading_everything_is_full_attention(make, kind, options):
     states, mask = jax.random.normal(jax.random.key(5), (B, 20, D)), jnp.ones((B, 20), bool)
     wanted = full.apply(variables, X, states, mask)
     np.testing.assert_allclose(other.apply(flat, X, states, mask), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["full", "hepos"])
+def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params, kind, monkeypatch):
+    stack = dataclasses.replace(BART, cross_attention=kind).decoder_stack
+    attention_class = get_cross_attention(stack.cross, stack.num_heads)
+    attention = attention_class.from_stack(stack)
+    x, states = (jax.random.normal(jax.random.key(i), (B, n, D)) for i, n in ((0, 40), (1, 600)))
+    tokens = jnp.arange(600) < jnp.array([600, 333])[:, None]
+
+    def attend(module, x, states):
+        states, mask = attention_class.prepare(stack, states, tokens)
+        return module.attend(x, *module.project_kv(states), mask=mask)
+
+    variables = draw_params(lambda key: attention.init(key, x, states, method=attend))
+    num_keys = attention_class.num_keys(stack, 600)
+
+    def loss(variables, x, states):
+        y = attention.apply(variables, x, states, method=attend)
+        return (y**3).sum(), y
+
+    score_bytes = 4 * B * H * 40 * num_keys
+    found, held = [], []
+    for limit in (score_bytes, 2**14):
+        monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
+        gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
+        program = gradient.lower(variables, x, states).compile()
+        found.append(program(variables, x, states))
+        held.append(program.memory_analysis().temp_size_in_bytes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *found)
+    assert held[1] < held[0] - score_bytes
 
 
 def test_a_text_of_padding_alone_gives_finite_states(make):
