@@ -7,7 +7,8 @@ and memory of each.
     python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl' \
         --cells=se3/true,attentive/false \
         '--config=configs/awesome.py:small,variant={variant},decoder_memory={decoder_memory},data={data}'
-    python benchmarks/study.py --workdir=runs/empty --data='reports/{split}.jsonl' --cells=false,true \
+    python benchmarks/study.py --workdir=runs/empty --data='reports/{split}.jsonl' \
+        --cells=false,true \
         '--config=configs/awesome.py:small,data={data},task.segments.train_empty={train_empty}'
 
 The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention

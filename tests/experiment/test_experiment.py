@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -22,6 +23,7 @@ from longsum_jax.experiment.experiment import (
     make_loss,
     make_store,
     prepare,
+    with_run_length,
     write_model_directory,
 )
 from longsum_jax.experiment.objectives import summarization
@@ -100,6 +102,31 @@ def test_stream_gives_the_batches_of_the_list(config, tmp_path):
 
 
 @pytest.mark.slow
+def test_epochs_end_a_run_and_its_schedule():
+    """Seven batches an epoch; a stream does not know how many there are."""
+    sections = {"data": {"epochs": 3}, "training": {"steps": 1000}}
+    optimizer = {"schedule": "linear", "warmup_steps": 5}
+    counted, streamed = (SimpleNamespace(batches_per_epoch=count) for count in (7, None))
+
+    def length(batches, **changes):
+        config = default_sections() | {"model": preset("t5", "tiny"), "task": {"name": "embedded"}}
+        for name, values in (sections | {"optimizer": optimizer} | changes).items():
+            config[name] = config[name] | values
+        run = with_run_length(run_config(config), batches)
+        return run.training.steps, run.optimizer.total_steps
+
+    assert length(counted) == (21, 21)
+    assert length(counted, training={"steps": 9}) == (9, 9)
+    assert length(counted, data={"epochs": None}) == (1000, 1000)
+    assert length(counted, optimizer=optimizer | {"total_steps": 50}) == (21, 50)
+    assert length(counted, optimizer={}) == (21, None)
+    assert length(streamed, optimizer={}) == (1000, None)
+    with pytest.raises(
+        InputError, match=r"total_steps is not set, and .* data\.epochs=3"
+    ):
+        length(streamed)
+
+
 def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
     experiment, model = experiment_of(config, tmp_path), load(trained)
     batch = {
