@@ -121,9 +121,7 @@ def test_epochs_end_a_run_and_its_schedule():
     assert length(counted, optimizer=optimizer | {"total_steps": 50}) == (21, 50)
     assert length(counted, optimizer={}) == (21, None)
     assert length(streamed, optimizer={}) == (1000, None)
-    with pytest.raises(
-        InputError, match=r"total_steps is not set, and .* data\.epochs=3"
-    ):
+    with pytest.raises(InputError, match=r"total_steps is not set, and .* data\.epochs=3"):
         length(streamed)
 
 
