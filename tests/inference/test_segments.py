@@ -149,6 +149,7 @@ def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
     assert found == model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
 
 
+@pytest.mark.slow
 def test_segments_draw_anew_and_documents_that_have_ended_are_done(model, texts, monkeypatch):
     model = model("attentive")
     by, calls = model._by_segments, []

@@ -71,6 +71,7 @@ def unlimiformer():
     )
 
 
+@pytest.mark.slow
 def test_pages_begin_with_the_text_and_the_last_is_full(unlimiformer):
     paged, plain = unlimiformer
     lengths = [30, 29, 24, 19, 18, 13, 12, 5]  # with 19: two pages, the second of 12 tokens
