@@ -77,7 +77,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
     size = _describe_size(experiment, store)
     require_agreement({"tokenizer": fingerprint, "examples": size}, "data")
     initial_params = steps.initial_params(experiment)
-    _announce(experiment, size)
+    _announce(experiment, run, size)
 
     # Training
     config = experiment.setup.config
@@ -151,9 +151,14 @@ def _join_hosts(args: "argparse.Namespace") -> None:
         )
 
 
-def _announce(experiment: "Experiment", size: str) -> None:
-    """Says what the run reads and what is new in its model."""
-    run = experiment.setup.run
+def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
+    """Says what the run reads and what is new in its model; ``run`` has its number of steps."""
+    steps, warmup = run.training.steps, run.optimizer.warmup_steps
+    if warmup >= steps:
+        _say(
+            f"the run ends after {steps} steps, within the warm-up of {warmup}; lower "
+            "optimizer.warmup_steps, or raise data.epochs or training.steps"
+        )
     if run.mesh.sequence != 1:
         lengths = ", ".join(map(str, experiment.objective.source_lengths))
         _say(f"documents are padded to {lengths} tokens, cut over mesh.sequence")
