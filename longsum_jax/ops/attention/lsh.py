@@ -192,10 +192,9 @@ def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:
     """
 
     def compare(blocks: AnyArray) -> Array:
-        queries, keys = blocks[..., 0, 0], blocks[..., 1, 0]
-        return _of_itself(queries, keys)[:, :, None]
+        return _of_itself(blocks[..., 0, :], blocks[..., 1, :])
 
-    return LazyBias(compare, jnp.stack([queries, keys], -1)[..., None])
+    return LazyBias(compare, jnp.stack([queries, keys], 2)[:, :, None])
 
 
 def _of_itself(queries: AnyArray, keys: AnyArray) -> Array:

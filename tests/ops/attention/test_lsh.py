@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 
 B, L, H, K, ROUNDS, C = 2, 19, 2, 4, 3, 4
@@ -73,6 +74,20 @@ def test_a_bias_of_zeros_and_longer_padding_change_nothing():
     np.testing.assert_allclose(plain, run(vectors, v, MASK, jnp.zeros_like(bias)), atol=1e-6)
     longer = [jnp.pad(x, ((0, 0), (0, 13)) + ((0, 0),) * (x.ndim - 2)) for x in (vectors, v, MASK)]
     np.testing.assert_allclose(run(*longer, None)[:, :L], plain, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("biased", [True, False])
+def test_few_scores_at_a_time_change_nothing(biased, monkeypatch):
+    vectors, v, bias = arrays()
+    buckets = hash_buckets(vectors, MASK, ROTATIONS)
+    options = {"chunk_length": C, "distance_bias": bias if biased else None}
+    found = []
+    for limit in (2**28, 1):
+        monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", limit)
+        run = jax.jit(lambda *x: lsh_attention(*x, MASK, buckets, **options))
+        found.append(run(vectors, v))
+    np.testing.assert_allclose(*found, atol=1e-6)
 
 
 def test_one_chunk_is_dense_attention_of_others():
