@@ -118,8 +118,7 @@ class Search:
             **sizes: ``batch_size`` and ``options`` of the call.
         """
         layers = layer_views(params["decoder"])
-        is_done = None
-        arguments = (params, layers, source, keys, is_done)
+        arguments = (params, layers, source, keys, None)  # of a call without ``is_done``
         signature = _signature(arguments, sizes)
         if layers is None or signature in self._compiled:
             yield
