@@ -18,6 +18,7 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
 HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
+ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
@@ -130,7 +131,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     task = task_section(
         "embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix
     )
-    task |= {"objective": objective} if objective in ("classify", "mlm", "extract") else {}
+    task |= {"objective": objective} if objective in ENCODER_OBJECTIVES else {}
     task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}

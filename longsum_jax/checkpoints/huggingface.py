@@ -20,6 +20,7 @@ from longsum_jax.checkpoints.weights import read_json, read_weights, write_weigh
 from longsum_jax.errors import InputError
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
+from longsum_jax.models.lsg_layout import plain_architecture
 from longsum_jax.models.registry import family_of
 from longsum_jax.typing import Params
 
@@ -59,19 +60,34 @@ _LEGACY_GENERATION = {
 }
 
 
-def read_config(directory: Path, **runtime: Any) -> tuple[Family, ModelConfig]:
+def read_config(
+    directory: Path, architecture: str | None = None, **runtime: Any
+) -> tuple[Family, ModelConfig]:
     """Returns family and config of a directory.
 
     Args:
+        architecture: name of the class in transformers whose weights the directory holds, where
+            config.json names another one or none.
         **runtime: values of fields that checkpoints do not store (dtype, ...).
 
     Raises:
-        InputError: no config.json, a damaged one, or one of a model that is not supported.
+        InputError: no config.json, a damaged one, one of a model that is not supported, or an
+            architecture that is none of its family.
     """
     path = directory / CONFIG
     raw = _read_config_json(directory)
+    if architecture is not None:
+        raw = raw | {"architectures": [architecture]}
     family = family_of(raw, str(path))
-    return family, family.config_of_json(raw, str(path), **runtime)
+    config = family.config_of_json(raw, str(path), **runtime)
+    if architecture is not None:
+        [known] = family.config_json(config)["architectures"]
+        if plain_architecture(known) != plain_architecture(architecture):
+            raise InputError(
+                f'architecture "{architecture}" is none of {path}, a {family.name}; try '
+                f"{plain_architecture(known)}"
+            )
+    return family, config
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:

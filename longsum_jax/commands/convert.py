@@ -77,6 +77,11 @@ _LSG_CHOICES: dict[str, tuple[Any, str]] = {
         _true_or_false,
         "draw global tokens like embeddings instead of the mask's; default: false",
     ),
+    "use_token_ids": (
+        _true_or_false,
+        "add token type 0 to global tokens, where a model has types; default: true",
+    ),
+    "seed": (int, "of what is drawn: global tokens, and the input of --run_test; default: 123"),
 }
 
 
@@ -88,6 +93,11 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
     for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
         metavar = {int: "N", str: "NAME"}.get(value_type, "true|false")
         group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
+    group.add_argument(
+        "--run_test",
+        action="store_true",
+        help="run the converted model on random input, beside the original where they must agree",
+    )
 
 
 def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
@@ -136,14 +146,38 @@ def main(argv: Sequence[str]) -> None:
     from longsum_jax.inference.loading import load
 
     with console.spinner(f"reading {args.source}"):
-        model = load(args.source, tokenizer=args.tokenizer, which=args.which)
-    model = _with_encoder(model, args)
+        original = load(
+            args.source,
+            tokenizer=args.tokenizer,
+            which=args.which,
+            architecture=args.architecture,
+        )
+    model = _with_encoder(original, args)
     if args.cross_attention is not None:
         stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target)
     note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
     print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
+    if args.run_test:
+        _run_test(original, args)
+
+
+def _run_test(original: Any, args: argparse.Namespace) -> None:
+    """Prints a check of the model that was written."""
+    from longsum_jax.conversion.lsg import SEED
+    from longsum_jax.inference.loading import load
+    from longsum_jax.inference.lsg_check import check_lsg
+
+    with console.spinner("testing"):
+        found = check_lsg(
+            original,
+            load(args.target),
+            first_id=original.first_id,
+            use_token_ids=args.use_token_ids is not False,
+            seed=SEED if args.seed is None else args.seed,
+        )
+    print(f"run_test: {found}")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -161,6 +195,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
+    )
+    parser.add_argument(
+        "--architecture",
+        metavar="NAME",
+        help="class in transformers whose weights SRC holds, if its config.json is wrong",
     )
     parser.add_argument(
         "--max_source_length",
@@ -189,5 +228,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or "
             "neither"
         )
+    if args.run_test and args.encoder_attention != "lsg":
+        raise InputError("--run_test needs --encoder_attention=lsg; give both or neither")
     _check_extension(args)
     return args

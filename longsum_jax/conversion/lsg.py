@@ -24,7 +24,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
 from longsum_jax.typing import Params
 
-_SEED = 123  # of rows that nothing in the model determines
+SEED = 123  # of rows that nothing in the model determines; the published default
 
 
 def to_lsg(
@@ -39,6 +39,7 @@ def to_lsg(
     use_token_ids: bool = True,
     keep_first_global_token: bool = False,
     random_global_init: bool = False,
+    seed: int = SEED,
     **options: Any,
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with LSG attention instead of full attention.
@@ -59,6 +60,7 @@ def to_lsg(
         keep_first_global_token: for a model that has LSG attention: builds all global tokens but
             the first again.
         random_global_init: draws all global tokens but the first even if there is a mask token.
+        seed: of what is drawn.
         **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...), by default as
             published.
 
@@ -71,8 +73,9 @@ def to_lsg(
     changed = {"encoder_attention": "lsg", **defaults, **options}
     converted = dataclasses.replace(config, **changed)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
-    rows = _ordered_positions(config, flat, global_positional_stride)
-    rows = rows + _token_rows(converted, flat, first_id, None if random_global_init else mask_id)
+    rows = _ordered_positions(config, flat, global_positional_stride, seed)
+    mask_id = None if random_global_init else mask_id
+    rows = rows + _token_rows(converted, flat, first_token(config, first_id), mask_id, seed)
     if use_token_ids and "token_type_embeddings" in flat and not _omits_token_type(converted):
         rows = rows + np.asarray(flat["token_type_embeddings"][0], np.float32)
     if keep_first_global_token:
@@ -102,6 +105,13 @@ def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
     changed = dataclasses.replace(config, **options)
     check_length(changed)
     return changed
+
+
+def first_token(config: ModelConfig, first_id: int | None) -> int | None:
+    """Returns the token of the first global token: ``first_id``, or the config's; None without."""
+    if first_id is not None:
+        return first_id
+    return config.eos_token_id if config.bos_token_id is None else config.bos_token_id
 
 
 def _check_source(family: Family, config: ModelConfig, keep_first_global_token: bool) -> None:
@@ -135,13 +145,18 @@ def _omits_token_type(config: ModelConfig) -> bool:
 
 
 def _token_rows(
-    config: ModelConfig, flat: Mapping[str, Any], first_id: int | None, mask_id: int | None
+    config: ModelConfig,
+    flat: Mapping[str, Any],
+    first_id: int | None,
+    mask_id: int | None,
+    seed: int,
 ) -> np.ndarray:
     """Returns the token embeddings of all global tokens: float32 [512, d_model]."""
     words = np.asarray(_word_embeddings(flat), np.float32)
-    if first_id is None:
-        first_id = config.eos_token_id if config.bos_token_id is None else config.bos_token_id
-    rows = _draw_words(words) if mask_id is None else np.tile(words[mask_id], (GLOBAL_ROWS, 1))
+    if mask_id is None:
+        rows = _draw_words(words, seed)
+    else:
+        rows = np.tile(words[mask_id], (GLOBAL_ROWS, 1))
     if first_id is not None:
         rows[0] = words[first_id]
     if config.scale_embedding and not config.reference_quirks:
@@ -149,19 +164,21 @@ def _token_rows(
     return rows
 
 
-def _draw_words(words: np.ndarray) -> np.ndarray:
+def _draw_words(words: np.ndarray, seed: int) -> np.ndarray:
     """Returns a row for every global token, drawn with the mean and covariance of the embeddings.
 
     ``words`` is the table of embeddings [vocab, d_model]; the distribution is normal.
     """
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(seed)
     words = words.astype(np.float64)
     covariance = np.cov(words, rowvar=False)
     drawn = rng.multivariate_normal(words.mean(0), covariance, GLOBAL_ROWS, method="eigh")
     return drawn.astype(np.float32)
 
 
-def _ordered_positions(config: ModelConfig, flat: Mapping[str, Any], stride: int) -> np.ndarray:
+def _ordered_positions(
+    config: ModelConfig, flat: Mapping[str, Any], stride: int, seed: int
+) -> np.ndarray:
     """Returns the position embedding of every global token: float32 [512, d_model].
 
     Neighboring tokens are ``stride`` positions apart: with 512 positions and stride 64, token m
@@ -174,7 +191,7 @@ def _ordered_positions(config: ModelConfig, flat: Mapping[str, Any], stride: int
         return np.zeros((GLOBAL_ROWS, _word_embeddings(flat).shape[1]), np.float32)
     factor = max(1, len(table) // GLOBAL_ROWS)
     table = table[: GLOBAL_ROWS * factor : factor]
-    table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table))])
+    table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table), seed)])
     largest = max(1, stride // factor)
     divisors = [d for d in range(1, GLOBAL_ROWS + 1) if GLOBAL_ROWS % d == 0]
     step = max(d for d in divisors if d <= largest)
@@ -193,7 +210,7 @@ def _positions(config: ModelConfig, flat: Mapping[str, Any]) -> np.ndarray | Non
     return None
 
 
-def _draw(table: np.ndarray, count: int) -> np.ndarray:
+def _draw(table: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Returns ``count`` random rows with the mean and deviation of each column of ``table``."""
-    noise = np.random.default_rng(_SEED).normal(size=(count, table.shape[1]))
+    noise = np.random.default_rng(seed).normal(size=(count, table.shape[1]))
     return (table.mean(0) + table.std(0) * noise).astype(np.float32)

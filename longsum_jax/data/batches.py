@@ -30,6 +30,7 @@ class Batches(Iterator[NumpyBatch]):
     Each batch is a dictionary (batch: rows of this host, length: that of the bucket):
         input_ids       [batch, length] int32, padded with ``pad_id``
         attention_mask  [batch, length] bool, True on tokens
+        token_type_ids  [batch, length] int32, of examples that have them
         labels          [batch, target_length] int32, padded with ``label_pad_id``; or see
                         ``ClassLabels``; absent if ``target_length`` is 0
     Examples with segments make [batch, segments, length], and their number of segments chooses the

@@ -76,11 +76,20 @@ def pad_batch(
         input_ids[row, : len(source)] = source
         attention_mask[row, : len(source)] = True
     batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+    if any("token_type_ids" in example for example in examples):
+        batch["token_type_ids"] = _token_types(examples, input_ids.shape)
     if classes is not None:
         batch["labels"] = _class_labels(examples, rows, classes, label_pad_id)
     elif target_length:
         batch["labels"] = _token_labels(examples, rows, target_length, label_pad_id)
     return batch
+
+
+def _token_types(examples: Sequence[Example], shape: tuple[int, int]) -> np.ndarray:
+    types = np.zeros(shape, np.int32)
+    for row, example in enumerate(examples):
+        types[row, : len(example["input_ids"])] = example["token_type_ids"]
+    return types
 
 
 def _token_labels(

@@ -89,7 +89,7 @@ def write_prepared(
         raise InputError(f"num_shards={num_shards} and workers={workers} must be at least 1")
     _check_target(target, overwrite)
     task.source_split(split)  # raises for an unknown one
-    if task.objective == "classify":
+    if task.objective in ("classify", "tag"):
         task = collect_labels(task, split)
     try:
         with atomic.new_directory(target, overwrite=overwrite) as work:

@@ -25,7 +25,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
         document=_text(record, _first_present(task.document_key, record)),
         summary=_text(record, task.summary_key) if task.needs_summary else None,
         query=_text(record, task.query_key) or None,
-        label=_label(record, task.label_key) if task.objective == "classify" else None,
+        label=_label(record, task.label_key) if task.needs_label else None,
     )
 
 
@@ -36,7 +36,7 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
     keys = [task.id_key, task.query_key, *document_key.split("+")]
     if task.needs_summary:
         keys.append(task.summary_key)
-    if task.objective == "classify":
+    if task.needs_label:
         keys.append(task.label_key)
     for key in keys:
         if key and key not in known:

@@ -86,7 +86,7 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
         summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
         query_key=task.query_key or "",
         id_key=task.id_key or "",
-        label_key=task.label_key if task.objective == "classify" else "",
+        label_key=task.label_key if task.needs_label else "",
         require_summary=task.needs_summary,
     )
 

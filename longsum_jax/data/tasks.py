@@ -27,6 +27,7 @@ _JSON_DOCUMENT_KEYS = {
     "summarize_segments": "document",
     "extract": "document",
     "gap_sentences": "text",
+    "answer": "context",
 }
 
 
@@ -48,12 +49,14 @@ class Task:
         leading_query: whether the query stands at the beginning of the document's field, with a
             blank line after it, as in SCROLLS.
         id_key: field with the id, None to number the documents.
-        label_key: field with the label, for objective "classify" alone.
+        label_key: field with the label ("classify"), the labels of the words ("tag") or the answer
+            ("answer").
         objective: "summarize" and "gap_sentences" (which makes source and target out of the
             document alone) train encoder-decoders, "summarize_segments" segment by segment;
-            "classify", "mlm" (masked tokens of the document, all of it in pieces of
-            max_source_length tokens) and "extract" (which sentences to take into a summary) train
-            encoders.
+            "classify", "tag" (a label for each word), "mlm" (masked tokens of the document, all of
+            it in pieces of max_source_length tokens) and "extract" (which sentences to take into a
+            summary) train encoders; "answer" (which part of the document answers the query) trains
+            models that find spans.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
             "extract"; see ``segments`` for "summarize_segments".
         max_target_length: tokens of the target (of a segment), end of sequence included.
@@ -85,7 +88,14 @@ class Task:
     id_key: str | None = None
     label_key: str = "label"
     objective: Literal[
-        "gap_sentences", "summarize", "summarize_segments", "classify", "mlm", "extract"
+        "gap_sentences",
+        "summarize",
+        "summarize_segments",
+        "classify",
+        "tag",
+        "mlm",
+        "extract",
+        "answer",
     ] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
@@ -114,7 +124,7 @@ class Task:
         if self.max_parts < 1:
             raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
         self._check_piece_words()
-        if self.objective == "classify" and self.cache_dir is not None:
+        if self.needs_label and self.cache_dir is not None:
             raise InputError(
                 f'task "{self.name}": a seqio cache holds no labels; leave out '
                 f"cache_dir={self.cache_dir}"
@@ -145,6 +155,11 @@ class Task:
         return self.objective in ("summarize", "summarize_segments", "extract")
 
     @property
+    def needs_label(self) -> bool:
+        """Tells whether documents come with labels or answers."""
+        return self.objective in ("classify", "tag", "answer")
+
+    @property
     def holds_out(self) -> bool:
         """Tells whether the splits are shares of the same files."""
         scheme, _, pattern = self.source.partition(":")
@@ -168,8 +183,9 @@ def get_task(name: str, **overrides: Any) -> Task:
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
-    for encoders) unless the keys are given too. An empty string for source, document_key,
-    summary_key, query_key, label_key, data_dir or cache_dir stands for the value in ``TASKS``.
+    for encoders; ``context``, ``question``, ``answer`` for answers) unless the keys are given too.
+    An empty string for source, document_key, summary_key, query_key, label_key, data_dir or
+    cache_dir stands for the value in ``TASKS``.
     Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
@@ -196,10 +212,10 @@ def _json_fields(objective: str) -> dict[str, Any]:
         "splits": dict(TRAIN_VALIDATION_TEST),
         "document_key": _JSON_DOCUMENT_KEYS.get(objective, "text|document"),
         "summary_key": "summary",
-        "query_key": "query",
+        "query_key": "question" if objective == "answer" else "query",
         "leading_query": False,
         "id_key": "id",
-        "label_key": "label",
+        "label_key": "answer" if objective == "answer" else "label",
     }
 
 
@@ -351,6 +367,14 @@ _OWN_TASKS = (
         max_source_length=512,
     ),
     Task(
+        "tags",
+        _JSON_FILES,
+        document_key="text|document",
+        id_key="id",
+        objective="tag",
+        max_source_length=512,
+    ),
+    Task(
         "masked_tokens",
         _JSON_FILES,
         document_key="text|document",
@@ -365,6 +389,16 @@ _OWN_TASKS = (
         id_key="id",
         objective="extract",
         max_source_length=128,
+    ),
+    Task(
+        "answers",
+        _JSON_FILES,
+        document_key="context",
+        query_key="question",
+        id_key="id",
+        label_key="answer",
+        objective="answer",
+        max_source_length=512,
     ),
 )
 

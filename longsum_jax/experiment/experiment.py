@@ -65,13 +65,11 @@ class Experiment(NamedTuple):
 def check_run(run: RunConfig) -> None:
     """Raises InputError unless the sections of a config fit together."""
     objective = OBJECTIVES[run.task.objective]
-    if run.family.is_encoder_decoder != objective.is_encoder_decoder:
-        wanted, found = "encoder", "encoder_decoder"
-        if objective.is_encoder_decoder:
-            wanted, found = found, wanted
+    if objective.head not in run.model.heads:
         raise InputError(
-            f'config.task.objective "{run.task.objective}" trains an {wanted}, but '
-            f'config.model.family "{run.family.name}" is an {found}; change either'
+            f'config.task.objective "{run.task.objective}" trains the head "{objective.head}", but '
+            f'config.model.family "{run.family.name}" has {", ".join(run.model.heads)}; change '
+            "either"
         )
     _check_lengths(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
@@ -95,7 +93,7 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
     """Raises InputError if texts are longer than the model's table of positions or projection."""
     buckets = () if objective.parts else run.data.source_lengths
     longest = {"max_source_length": max(run.task.max_source_length, *buckets, 0)}
-    if objective.is_encoder_decoder:
+    if objective.head == "language_model":
         longest["max_target_length"] = run.task.max_target_length
     for name, length in longest.items():
         positions = getattr(run.model, name, None)

@@ -18,7 +18,8 @@ from longsum_jax.models.family import Family
 from longsum_jax.schema import compare_trees
 from longsum_jax.typing import Params
 
-HEAD = "head/"  # path of a task's own parameters; pre-training is for all others
+# Paths of a task's own parameters; pre-training is for all others.
+HEAD = ("head/", "final_logits_bias")
 
 
 class WarmStart:

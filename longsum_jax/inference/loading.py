@@ -32,6 +32,7 @@ def load(
     tokenizer: str | Path | None = None,
     which: Literal["best", "latest"] = "best",
     revision: str | None = None,
+    architecture: str | None = None,
 ) -> Model:
     """Loads a model directory, a training workdir, or a repository of the Hugging Face hub.
 
@@ -44,6 +45,8 @@ def load(
         tokenizer: a .model file or directory to use instead of the one in ``path``.
         which: of a training run: the best checkpoint by its evaluation, or the latest.
         revision: of a repository: branch, tag or commit.
+        architecture: name of the class in transformers whose weights ``path`` holds, where its
+            config.json names another one or none.
 
     Raises:
         InputError: names the file that is missing, damaged or does not fit.
@@ -56,7 +59,7 @@ def load(
     trained = path / TRAINING_MODEL
     is_run = (trained / huggingface.CONFIG).exists()
     directory = trained if is_run else path
-    family, config = huggingface.read_config(directory, dtype=dtype)
+    family, config = huggingface.read_config(directory, architecture, dtype=dtype)
     if is_run:
         params = _trained_params(path, family, config, which, param_dtype)
     else:

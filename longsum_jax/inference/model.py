@@ -18,22 +18,25 @@ from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
-from longsum_jax.inference import sentences
+from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.documents import DocumentSummarizer
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
     PaddedInputs,
+    check_ends,
     check_ids,
     check_kernel_length,
     check_length,
     kernel_limit,
+    like_ids,
     pad_inputs,
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.models.family import Family
+from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import from_dict
 from longsum_jax.text.segment_inputs import SegmentInputOptions
@@ -105,9 +108,19 @@ class Model:
         return f"up to {min(known):,} tokens" if known else "inputs of any length"
 
     @property
+    def _name(self) -> str:
+        """Family and head, for errors."""
+        return f"{self.family.name}, head {self.config.head}"
+
+    @property
     def num_parameters(self) -> int:
         """The number of parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+    @property
+    def first_id(self) -> int | None:
+        """The token that the tokenizer begins a text with; None without one."""
+        return next(iter(self.tokenizer.prefix_ids), None) if self.tokenizer else None
 
     @property
     def fingerprint(self) -> str:
@@ -145,16 +158,25 @@ class Model:
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
 
-        Encoders take no ``decoder_input_ids``. Theirs are [batch, length, vocab] with a
-        masked-language-model head and [batch, num_labels] with a classification head.
+        Models that do not write take no ``decoder_input_ids``. Their logits are, by the head:
+
+            masked_lm               [batch, length, vocab]
+            causal_lm               [batch, length, vocab], of the token after each
+            token_classification    [batch, length, num_labels]
+            question_answering      [batch, length, 2], of the start and the end of an answer
+            classification          [batch, num_labels]
+            multiple_choice         [batch, choices]
 
         Args:
-            input_ids, attention_mask, **inputs: as for ``encode``.
+            input_ids, attention_mask, **inputs: as for ``encode``; with "multiple_choice" [batch,
+                choices, length].
             decoder_input_ids: int [batch, target_length].
         """
+        if self.config.head == "multiple_choice":
+            return self._choice_logits(input_ids, attention_mask, decoder_input_ids, inputs)
         ids, mask = self._inputs(input_ids, attention_mask)
-        if not self.family.is_encoder_decoder:
-            return self._encoder_logits(ids, mask, decoder_input_ids, inputs)
+        if self.config.head != "language_model":
+            return self._head_logits(ids, mask, decoder_input_ids, inputs)
         decoder_ids = check_ids(decoder_input_ids, "decoder_input_ids", self.config.vocab_size)
         if len(decoder_ids) != len(ids):
             raise InputError(
@@ -165,22 +187,45 @@ class Model:
         padded = self.padded(ids, mask, inputs)
         return self._programs.logits(self._variables(padded), *padded, decoder_ids)
 
-    def _encoder_logits(
+    def _choice_logits(
+        self, input_ids: Any, attention_mask: Any, decoder_ids: Any, inputs: dict[str, Any]
+    ) -> Array:
+        shape = np.shape(input_ids)
+        if len(shape) != 3:
+            raise InputError(
+                f"input_ids has shape {shape}, but this model chooses among texts; give [batch, "
+                "choices, length]"
+            )
+
+        choices = np.asarray(input_ids)
+
+        def rows(name: str, value: Any) -> np.ndarray:
+            return like_ids(choices, value, name).reshape(-1, shape[-1])
+
+        mask = None if attention_mask is None else rows("attention_mask", attention_mask)
+        ids, mask = self._inputs(choices.reshape(-1, shape[-1]), mask)
+        inputs = {name: rows(name, value) for name, value in inputs.items()}
+        return self._head_logits(ids, mask, decoder_ids, inputs).reshape(shape[:-1])
+
+    def _head_logits(
         self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]
     ) -> Array:
         if decoder_ids is not None:
             raise InputError(
-                f"decoder_input_ids is given, but {self.family.name} has no decoder; leave it out"
+                f"decoder_input_ids is given, but this model ({self._name}) makes logits of "
+                "input_ids alone; leave it out"
             )
         if self.config.head == "extraction":
             raise InputError(
                 "this model gives a score to every sentence of a document; use extract"
             )
-        if self.config.head not in ("masked_lm", "classification"):
+        if self.config.head in ("none", "pooler"):
             raise InputError("this model has no head, so it gives no logits; use encode")
+        if self.family.is_encoder_decoder and self.config.head == "classification":
+            check_ends(ids, self.config.eos_token_id)
         padded = self.padded(ids, mask, inputs)
         logits = self._programs.logits(self._variables(padded), *padded)
-        return logits[:, : ids.shape[1]] if self.config.head == "masked_lm" else logits
+        return logits[:, : ids.shape[1]] if self.config.head in TOKEN_HEADS else logits
 
     def generate(
         self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any
@@ -210,10 +255,8 @@ class Model:
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``generate`` would use."""
-        if not self.family.is_encoder_decoder:
-            raise InputError(
-                f"{self.family.name} has no decoder, so it cannot generate; use encode or logits"
-            )
+        if self.config.head != "language_model":
+            raise InputError(f"this model ({self._name}) cannot generate; use encode or logits")
         found = GenerationOptions.from_config(self.generation_config, **options)
         check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
         return found
@@ -343,6 +386,21 @@ class Model:
         """
         return sentences.extract(self, documents, **options)
 
+    def answer(
+        self, questions: Sequence[str], documents: Sequence[str], **options: Any
+    ) -> list[answers.Answer]:
+        """Finds the answer to each question in its document, with a head for question answering.
+
+        Args:
+            questions, documents: as many of each.
+            **options: ``max_answer_length``, tokens of the longest answer (30).
+
+        Raises:
+            InputError: another kind of model, no tokenizer, an empty document, an option out of
+                range.
+        """
+        return answers.answer(self, questions, documents, **options)
+
     def extended(self, max_source_length: int, extension: Extension = "tiled") -> "Model":
         """Returns this model with positions for ``max_source_length`` tokens.
 
@@ -366,8 +424,7 @@ class Model:
                 "the first and the mask token; load it with tokenizer=PATH"
             )
         if self.tokenizer is not None:
-            first = next(iter(self.tokenizer.prefix_ids), None)
-            ids = {"first_id": first, "mask_id": self.tokenizer.mask_id} | ids
+            ids = {"first_id": self.first_id, "mask_id": self.tokenizer.mask_id} | ids
         config, params = to_lsg(
             self.family,
             self.config,

@@ -125,6 +125,16 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     return ids.astype(np.int32)
 
 
+def check_ends(ids: np.ndarray, eos_id: int) -> None:
+    """Raises InputError unless every row of ids has an end-of-sequence token."""
+    lacking = np.flatnonzero(~(ids == eos_id).any(1))
+    if len(lacking):
+        raise InputError(
+            f"input_ids: row {lacking[0]} has no end-of-sequence token (id {eos_id}), whose state "
+            "this model classifies; add it"
+        )
+
+
 def check_length(length: int, limit: int | None, name: str) -> None:
     """Raises InputError for more tokens than a model has positions for."""
     if limit is not None and length > limit:

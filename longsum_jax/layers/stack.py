@@ -114,6 +114,8 @@ class StackConfig:
         dropout_rate: of the embeddings and of the output of each sublayer.
         output_dropout_rate: after the final norm.
         relative_attention: buckets and largest distance of T5's bias, None without.
+        causal: tokens of an encoder see no later ones, for language models without a source;
+            decoders do not read it.
         options: the encoder attention and its options; decoders do not read them.
         cross: the cross-attention and its options; encoders do not read them.
         memory: memories of the layers.
@@ -144,6 +146,7 @@ class StackConfig:
     activation_dropout_rate: float = 0.0
     output_dropout_rate: float = 0.0
     relative_attention: tuple[int, int] | None = None
+    causal: bool = False
     options: EncoderAttentionOptions = field(default_factory=EncoderAttentionOptions)
     cross: CrossAttentionOptions = field(default_factory=CrossAttentionOptions)
     memory: MemoryOptions = field(default_factory=MemoryOptions)

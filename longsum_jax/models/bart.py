@@ -15,7 +15,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
@@ -38,6 +38,7 @@ from longsum_jax.models.bart_config import (
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
 from longsum_jax.models.family import Family
+from longsum_jax.models.heads import SPAN_OUTPUTS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import (
     WeightMap,
@@ -46,6 +47,7 @@ from longsum_jax.models.weight_map import (
     layer_norm,
     linear,
 )
+from longsum_jax.ops.losses import shift_right
 from longsum_jax.ops.positions import (
     pegasus_frequencies,
     pegasus_x_frequencies,
@@ -79,12 +81,52 @@ class Bart(EncoderDecoder):
         if c.normalize_embedding:
             self.source_norm = LayerNorm(1e-5, c.compute_dtype)
             self.target_norm = LayerNorm(1e-5, c.compute_dtype)
-        if c.has_logits_bias:
+        if c.head == "classification":
+            rates = {"input_dropout": c.classifier_dropout, "dropout": c.classifier_dropout}
+            self.head = TextHead(
+                c.d_model, c.num_labels, c.init_std, **rates, dtype=c.compute_dtype
+            )
+        elif c.head == "question_answering":
+            self.head = TokenHead(c.d_model, SPAN_OUTPUTS, c.init_std, dtype=c.compute_dtype)
+        elif c.has_logits_bias:
             zeros = logical(jax.nn.initializers.zeros, "vocab")
             self.final_logits_bias = self.param("final_logits_bias", zeros, (c.vocab_size,))
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
         self.make_page_scores()
+
+    def __call__(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        decoder_input_ids: Int[AnyArray, "batch target_length"] | None = None,
+        deterministic: bool = True,
+        **inputs: Any,
+    ) -> Float[Array, "..."]:
+        """Returns the output that ``head`` selects, in float32.
+
+        Teacher-forced logits [batch, target_length, vocab]; or logits of the labels of a text
+        [batch, num_labels]; or of the start and the end of an answer at every token [batch, length,
+        2]. For the last two the decoder reads the source, shifted by one token, unless
+        ``decoder_input_ids`` says otherwise; the state at the last end-of-sequence token is that
+        of the text.
+        """
+        if self.config.head == "language_model":
+            return super().__call__(
+                input_ids, attention_mask, decoder_input_ids, deterministic, **inputs
+            )
+        if decoder_input_ids is None:
+            decoder_input_ids = self.shifted_source(input_ids)
+        states = self.encode(input_ids, attention_mask, deterministic, **inputs)
+        x = self.decoder_states(decoder_input_ids, states, attention_mask, deterministic)
+        if self.config.head == "classification":
+            x = last_state(x, input_ids == self.config.eos_token_id)
+        return self.head(x, deterministic)
+
+    def shifted_source(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "batch length"]:
+        """Returns the decoder's input of models whose decoder reads the source."""
+        c = self.config
+        return shift_right(ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
 
     def _position_table(self, name: str, rows: int) -> Float[Array, "rows d_model"]:
         """Makes the position table of one stack; to be called in ``setup``."""
@@ -143,6 +185,14 @@ class Bart(EncoderDecoder):
             return logits
         # A buffer in the published code: stored, never trained.
         return logits + jax.lax.stop_gradient(self.final_logits_bias)
+
+
+def last_state(
+    states: Float[AnyArray, "batch length d_model"], chosen: Bool[AnyArray, "batch length"]
+) -> Float[Array, "batch d_model"]:
+    """Returns the state at the last of the chosen positions of each row, or else at the end."""
+    last = states.shape[1] - 1 - jnp.argmax(chosen[:, ::-1], axis=1)
+    return jnp.take_along_axis(states, last[:, None, None], axis=1)[:, 0]
 
 
 def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
@@ -252,7 +302,12 @@ def weight_map(config: BartConfig) -> WeightMap:
     rows = [WeightRow("shared", shared), *_encoder_rows(config), *_decoder_rows(config)]
     for side in SIDES:
         rows += _stack_rows(config, side)
-    if config.has_logits_bias:
+    if config.head == "classification":
+        rows += linear("head/dense", "classification_head.dense", bias=True)
+        rows += linear("head/out", "classification_head.out_proj", bias=True)
+    elif config.head == "question_answering":
+        rows += linear("head/out", "qa_outputs", bias=True)
+    elif config.has_logits_bias:
         rows.append(WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True))
     copies = ["lm_head.weight"]
     copies += [f"{prefix}.{side}.embed_tokens.weight" for side in SIDES]
@@ -279,7 +334,7 @@ def _family(
         presets=presets(config_class, **tiny),
         runtime_fields=RUNTIME_FIELDS,
         read_config=partial(read_config, config_class=config_class),
-        write_config=write_config,
+        write_config=partial(write_config, name=architecture),
         published_weight_map=weight_map,
         infer_from_weights=infer_from_weights,
         attentions=attentions,

@@ -7,7 +7,7 @@ encoder's attention.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -30,18 +30,26 @@ from longsum_jax.models.config import (
     write_bigbird_attention,
     write_windows,
 )
+from longsum_jax.models.heads import (
+    LabelOptions,
+    check_labels,
+    head_of,
+    read_labels,
+    write_labels,
+)
 from longsum_jax.ops.positions import pegasus_frequencies
 
 # Config fields that say how to compute; no checkpoint depends on them.
-RUNTIME_FIELDS = ("dtype", "remat", "length_chunk")
+RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "head")
 
+Head = Literal["language_model", "classification", "question_answering"]
 Positions = Literal["learned", "pegasus", "pegasus_x"]
 Side = Literal["encoder", "decoder"]
 SIDES: tuple[Side, ...] = ("encoder", "decoder")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BartConfig(EncoderDecoderConfig):
+class BartConfig(EncoderDecoderConfig, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
     Class attributes hold what a relative fixes:
@@ -55,8 +63,13 @@ class BartConfig(EncoderDecoderConfig):
         final_norm_name: name of the norm at the end of a stack in state dicts.
         stored_positions: stacks whose position table is a parameter although ``positions`` are
             sinusoids, see ``PegasusConfig``.
+
+    Attributes:
+        head: "language_model" writes; the others read the source with the decoder, too (Lewis et
+            al. 2020, section 3). In checkpoints the name of the architecture says it.
     """
 
+    heads: ClassVar[tuple[str, ...]] = get_args(Head)
     normalize_before: ClassVar[bool] = False
     normalize_embedding: ClassVar[bool] = True
     positions: ClassVar[Positions] = "learned"
@@ -86,9 +99,14 @@ class BartConfig(EncoderDecoderConfig):
     bos_token_id: int = 0
     eos_token_id: int = 2
     decoder_start_token_id: int = 2
+    classifier_dropout: float = 0.0
+
+    head: Head = "language_model"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_known(self, "head", self.heads)
+        check_labels(self)
         sizes = ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
         widths = ("encoder_ffn_dim", "decoder_ffn_dim")
         heads = ("encoder_attention_heads", "decoder_attention_heads")
@@ -104,7 +122,8 @@ class BartConfig(EncoderDecoderConfig):
     @property
     def dropout_rate(self) -> float:
         """The largest of the dropout rates; 0 if the model has no dropout at all."""
-        return max(self.dropout, self.attention_dropout, self.activation_dropout)
+        rates = (self.dropout, self.attention_dropout, self.activation_dropout)
+        return max(*rates, self.classifier_dropout)
 
     @property
     def source_rows(self) -> int:
@@ -118,7 +137,12 @@ class BartConfig(EncoderDecoderConfig):
 
     @property
     def max_source_length(self) -> int | None:
-        """The longest source in tokens: one for each position; no limit if it is read in pages."""
+        """The longest source in tokens: one for each position; no limit if it is read in pages.
+
+        Unless it writes, the decoder reads the source as well, and needs as many positions.
+        """
+        if self.head != "language_model":
+            return self.target_rows if self.page_length else min(self.source_rows, self.target_rows)
         return None if self.page_length else self.source_rows
 
     @property
@@ -182,6 +206,7 @@ class MbartConfig(BartConfig):
     either.
     """
 
+    heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
     normalize_before: ClassVar[bool] = True
 
     vocab_size: int = 250027
@@ -199,6 +224,7 @@ class PegasusConfig(BartConfig):
             table, ``infer_from_weights`` names its stack here.
     """
 
+    heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
     normalize_before: ClassVar[bool] = True
     normalize_embedding: ClassVar[bool] = False
     positions: ClassVar[Positions] = "pegasus"
@@ -279,7 +305,11 @@ class LedConfig(BartConfig):
 
     def with_max_source_length(self, length: int) -> "LedConfig":
         """Returns this config with positions for ``length`` tokens of the source."""
-        return dataclasses.replace(self, max_encoder_position_embeddings=length)
+        if self.head == "language_model":
+            return dataclasses.replace(self, max_encoder_position_embeddings=length)
+        rows = {"encoder": self.source_rows, "decoder": self.target_rows}
+        longer = {f"max_{side}_position_embeddings": max(length, n) for side, n in rows.items()}
+        return dataclasses.replace(self, **longer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +320,7 @@ class BigBirdPegasusConfig(PegasusConfig):
         use_bias: the linear maps of attention have biases.
     """
 
+    heads: ClassVar[tuple[str, ...]] = BartConfig.heads
     positions: ClassVar[Positions] = "learned"
     final_norm_name: ClassVar[str] = "layernorm_embedding"
 
@@ -360,13 +391,28 @@ def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig
     }
 
 
+_LABEL_FIELDS = tuple(field.name for field in dataclasses.fields(LabelOptions))
+# Suffix of class names in ``architectures`` -> head.
+_HEADS: dict[str, Head] = {
+    "ForConditionalGeneration": "language_model",
+    "ForSequenceClassification": "classification",
+    "ForQuestionAnswering": "question_answering",
+    "Model": "language_model",
+}
+
+
 def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[str, Any]:
     """Returns the fields of ``config_class`` that a config.json holds.
 
     Raises:
         InputError: the file describes a model of another structure.
     """
-    values = read_fields(raw, config_class, RUNTIME_FIELDS)
+    head = head_of(raw, _HEADS, "Model")
+    # Files of models without labels hold default ones.
+    left_out = () if head == "classification" else _LABEL_FIELDS
+    values = read_fields(raw, config_class, (*RUNTIME_FIELDS, *left_out)) | {"head": head}
+    if head == "classification":
+        values |= read_labels(raw)
     if config_class is BartConfig:
         _check_structure(raw)
     if config_class is BigBirdPegasusConfig and "encoder_attention" not in values:
@@ -395,9 +441,22 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
             )
 
 
-def write_config(config: BartConfig) -> dict[str, Any]:
-    """Returns the entries of config.json that transformers reads and that are not fields here."""
-    values: dict[str, Any] = {"tie_word_embeddings": True}
+def write_config(config: BartConfig, name: str) -> dict[str, Any]:
+    """Returns the entries of config.json that replace fields, or that only transformers reads.
+
+    Args:
+        config: of the model.
+        name: with which the names of the classes in transformers begin.
+    """
+    suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
+    values: dict[str, Any] = {
+        "architectures": [name + suffixes[config.head]],
+        "tie_word_embeddings": True,
+    }
+    if config.head == "classification":
+        values |= write_labels(config)
+    else:
+        values |= dict.fromkeys(_LABEL_FIELDS)
     if isinstance(config, PegasusConfig):
         values["stored_positions"] = config.stored_positions or None
     if isinstance(config, LedConfig):

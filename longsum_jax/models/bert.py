@@ -6,8 +6,10 @@ CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et
 (Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 
 One encoder with one of several heads; the configs are in ``models.bert_config``. ``head`` selects
-the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of every
-token ("masked_lm"), logits of the labels of a text ("classification"), or a score of every sentence
+the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of the
+vocabulary at every token ("masked_lm", "causal_lm"), of the labels of a text ("classification") or
+of every token ("token_classification"), of the start and the end of an answer at every token
+("question_answering"), of one text among several ("multiple_choice"), or a score of every sentence
 of a document ("extraction").
 """
 
@@ -30,6 +32,7 @@ from longsum_jax.layers.layer_groups import SHARED
 from longsum_jax.layers.partitioning import constrain, logical
 from longsum_jax.models.bert_config import (
     RUNTIME_FIELDS,
+    VOCABULARY_HEADS,
     AlbertConfig,
     BertConfig,
     BigBirdConfig,
@@ -46,21 +49,21 @@ from longsum_jax.models.bert_config import (
 from longsum_jax.models.encoder_decoder import vocabulary_logits
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
+from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead, biased_linear
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.typing import AnyArray
 
 
-def _linear(
-    config: BertConfig, inputs: int, outputs: int, axes: tuple[str, str], name: str
-) -> Linear:
-    """Returns a linear map with a bias, initialized as BERT's are."""
-    init, zeros = normal(config.initializer_range), nn.initializers.zeros
-    return Linear((inputs, outputs), axes, init, zeros, dtype=config.compute_dtype, name=name)
+def _hidden_layer(config: BertConfig, outputs: int) -> Linear:
+    """Returns the first map of a head over the vocabulary, and of the pooler."""
+    features = (config.hidden_size, outputs)
+    axes, std = ("embed", "embed_out"), config.initializer_range
+    return biased_linear(features, axes, std, config.compute_dtype, "dense")
 
 
-class MaskedLanguageModelHead(nn.Module):
-    """The head that predicts the token at every position."""
+class VocabularyHead(nn.Module):
+    """The head that predicts the token at every position, or the one after it."""
 
     config: BertConfig
 
@@ -72,34 +75,11 @@ class MaskedLanguageModelHead(nn.Module):
     ) -> Float[Array, "batch length vocab"]:
         """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
         c = self.config
-        x = _linear(c, c.hidden_size, c.embedding_size, ("embed", "embed_out"), "dense")(x)
+        x = _hidden_layer(c, c.embedding_size)(x)
         x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         init = logical(nn.initializers.zeros, "vocab")
         return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
-
-
-class ClassificationHead(nn.Module):
-    """The head that predicts the labels of a text from the state of its first token."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self, x: Float[AnyArray, "batch length d_model"], deterministic: bool
-    ) -> Float[Array, "batch num_labels"]:
-        """Returns float32 logits of the labels."""
-        c = self.config
-        rate = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
-        dropout = nn.Dropout(rate, deterministic=deterministic)
-        x = x[:, 0]
-        if c.drops_head_input:
-            x = dropout(x)
-        x = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")(x)
-        x = ACTIVATIONS[c.head_activation](x)
-        x = dropout(x)
-        x = _linear(c, c.hidden_size, c.num_labels, ("embed", "labels"), "out")(x)
-        return x.astype(jnp.float32)
 
 
 class Pooler(nn.Module):
@@ -110,9 +90,7 @@ class Pooler(nn.Module):
     @nn.compact
     def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
         """Returns tanh of a linear map of the first token's state."""
-        c = self.config
-        dense = _linear(c, c.hidden_size, c.hidden_size, ("embed", "embed_out"), "dense")
-        return jnp.tanh(dense(x[:, 0]))
+        return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
 
 
 class Bert(nn.Module):
@@ -135,14 +113,38 @@ class Bert(nn.Module):
             )
         self.embedding_norm = LayerNorm(c.layer_norm_eps, c.compute_dtype)
         self.encoder = Encoder(c.encoder_stack)
-        if c.head == "masked_lm":
-            self.head = MaskedLanguageModelHead(c)
+        if c.head in VOCABULARY_HEADS:
+            self.head = VocabularyHead(c)
         elif c.head == "classification":
-            self.head = ClassificationHead(c)
+            self.head = self._text_head(c.num_labels)
+        elif c.head == "multiple_choice":
+            self.head = self._text_head(1)
+        elif c.head == "token_classification":
+            self.head = self._token_head(c.num_labels)
+        elif c.head == "question_answering":
+            self.head = self._token_head(SPAN_OUTPUTS)
         elif c.head == "pooler":
             self.head = Pooler(c)
         elif c.head == "extraction":
             self.head = ExtractionHead(c.encoder_stack, c.extraction_heads, c.sentence_positions)
+
+    def _text_head(self, outputs: int) -> TextHead:
+        c = self.config
+        return TextHead(
+            c.hidden_size,
+            outputs,
+            c.initializer_range,
+            activation=c.head_activation,
+            input_dropout=c.head_input_dropout,
+            dropout=c.head_dropout,
+            dtype=c.compute_dtype,
+        )
+
+    def _token_head(self, outputs: int) -> TokenHead:
+        c = self.config
+        return TokenHead(
+            c.hidden_size, outputs, c.initializer_range, c.head_dropout, c.compute_dtype
+        )
 
     def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows embedding_size"]:
         """Makes an embedding table; to be called in ``setup``."""
@@ -159,22 +161,46 @@ class Bert(nn.Module):
     ) -> Float[Array, "..."]:
         """Returns the output that ``head`` selects.
 
-        Logits float32 [batch, length, vocab] or [batch, num_labels], or states [batch, length,
-        d_model]. With "extraction" ids and mask are [batch, sentences, length] (or [batch, length],
-        one sentence each), and the output is scores float32 [batch, sentences].
+        Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch, num_labels];
+        those of answers [batch, length, 2], starts first; or states [batch, length, d_model]. With
+        "multiple_choice" inputs are [batch, choices, length], and the output is a score of every
+        choice, float32 [batch, choices] (of inputs [batch, length] a score of each). With
+        "extraction" ids and mask are [batch, sentences, length] (or [batch, length], one sentence
+        each), and the output is scores float32 [batch, sentences].
         """
         head = self.config.head
+        if head == "multiple_choice":
+            return self._score_choices(
+                input_ids, attention_mask, deterministic, token_type_ids, **inputs
+            )
         if head == "extraction":
             vectors, mask = self.encode_sentences(input_ids, attention_mask, deterministic)
             return self.score_sentences(vectors, mask, deterministic)
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
-        if head == "masked_lm":
+        if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
         if head == "classification":
+            return self.head(states[:, 0], deterministic)
+        if head in TOKEN_HEADS:
             return self.head(states, deterministic)
         if self.is_initializing() and head == "pooler":
             self.head(states)
         return states
+
+    def _score_choices(
+        self,
+        input_ids: Int[AnyArray, "*leading length"],
+        attention_mask: Shaped[AnyArray, "*leading length"],
+        deterministic: bool,
+        token_type_ids: Int[AnyArray, "*leading length"] | None,
+        **inputs: Any,
+    ) -> Float[Array, "*leading"]:
+        """Encodes every choice by itself, and returns a score of each."""
+        length = input_ids.shape[-1]
+        ids, mask = input_ids.reshape(-1, length), attention_mask.reshape(-1, length)
+        types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
+        states = self.encode(ids, mask, deterministic, types, **inputs)
+        return self.head(states[:, 0], deterministic).reshape(input_ids.shape[:-1])
 
     def encode_sentences(
         self,
@@ -351,8 +377,8 @@ _EMBEDDING_MAP_KEYS = {
     AlbertConfig: "encoder.embedding_hidden_mapping_in",
 }
 _POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler", BigBirdConfig: "pooler"}
-# Config class -> keys of the head: masked_lm (dense, norm, bias), classification (dense, out).
-_HEAD_KEYS = {
+# Config class -> keys of the head over the vocabulary: dense, norm, bias.
+_VOCABULARY_KEYS = {
     BertConfig: (
         "cls.predictions.transform.dense",
         "cls.predictions.transform.LayerNorm",
@@ -367,7 +393,8 @@ _HEAD_KEYS = {
     ),
     AlbertConfig: ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
 }
-_CLASSIFIER_KEYS = {
+# Config class -> keys of the hidden layer and of the last map of heads over a text's first state.
+_TEXT_HEAD_KEYS = {
     BertConfig: ("bert.pooler.dense", "classifier"),
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
     DistilBertConfig: ("pre_classifier", "classifier"),
@@ -375,6 +402,7 @@ _CLASSIFIER_KEYS = {
     AlbertConfig: ("albert.pooler", "classifier"),
     BigBirdConfig: ("classifier.dense", "classifier.out_proj"),
 }
+_CHOICE_KEYS = _TEXT_HEAD_KEYS | {RobertaConfig: ("roberta.pooler.dense", "classifier")}
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
@@ -394,14 +422,18 @@ def _of_class(table: Mapping[type[BertConfig], Any], config: BertConfig) -> Any:
 
 def _head_rows(config: BertConfig) -> list[WeightRow]:
     """Returns the rows of the head."""
-    if config.head == "masked_lm":
-        dense, norm, bias = _of_class(_HEAD_KEYS, config)
+    if config.head in VOCABULARY_HEADS:
+        dense, norm, bias = _of_class(_VOCABULARY_KEYS, config)
         rows = linear("head/dense", dense, bias=True)
         rows += layer_norm("head/norm", norm)
         return [*rows, WeightRow("head/bias", bias)]
-    if config.head == "classification":
-        dense, out = _of_class(_CLASSIFIER_KEYS, config)
+    if config.head in ("classification", "multiple_choice"):
+        keys = _CHOICE_KEYS if config.head == "multiple_choice" else _TEXT_HEAD_KEYS
+        dense, out = _of_class(keys, config)
         return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
+    if config.head in ("token_classification", "question_answering"):
+        key = "qa_outputs" if config.head == "question_answering" else "classifier"
+        return linear("head/out", key, bias=True)
     if config.head == "pooler":
         key = f"{config.prefix}.{_of_class(_POOLER_KEYS, config)}"
         return linear("head/dense", key, bias=True)
@@ -409,10 +441,10 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
 
 
 def _tied_keys(config: BertConfig) -> dict[str, str]:
-    """Returns the keys of tied copies in files with a masked-language-model head."""
-    if config.head != "masked_lm":
+    """Returns the keys of tied copies in files with a head over the vocabulary."""
+    if config.head not in VOCABULARY_HEADS:
         return {}
-    copy, bias = _of_class(_DECODERS, config), _of_class(_HEAD_KEYS, config)[2]
+    copy, bias = _of_class(_DECODERS, config), _of_class(_VOCABULARY_KEYS, config)[2]
     tied = {f"{copy}.weight": f"{config.prefix}.embeddings.word_embeddings.weight"}
     if f"{copy}.bias" != bias:
         tied[f"{copy}.bias"] = bias

@@ -7,7 +7,7 @@ parameters of layers, and in the encoder's attention.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import get_encoder_attention
@@ -26,23 +26,47 @@ from longsum_jax.models.config import (
     write_bigbird_attention,
     write_windows,
 )
+from longsum_jax.models.heads import (
+    LabelOptions,
+    check_labels,
+    head_of,
+    read_labels,
+    write_labels,
+)
 from longsum_jax.models.lsg_layout import plain_architecture
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
 
-Head = Literal["none", "pooler", "masked_lm", "classification", "extraction"]
-ProblemType = Literal["single_label_classification", "multi_label_classification"]
+Head = Literal[
+    "none",
+    "pooler",
+    "masked_lm",
+    "causal_lm",
+    "classification",
+    "token_classification",
+    "question_answering",
+    "multiple_choice",
+    "extraction",
+]
+VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
+# Longformer makes tokens of the question global for these, and BigBird has heads of its own.
+_NOT_IN_SPARSE: tuple[Head, ...] = ("causal_lm", "question_answering", "multiple_choice")
+
+
+def heads_without(*names: Head) -> tuple[Head, ...]:
+    """Returns all heads but some, for relatives whose classes have others there."""
+    return tuple(head for head in get_args(Head) if head not in names)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(ModelConfig):
+class BertConfig(ModelConfig, LabelOptions):
     """The config of BERT; keys as in config.json, defaults of BERT base.
 
     Attributes:
         head: the output; in checkpoints the name of the architecture says it.
-        id2label: names of the labels in their order; empty if they have none.
-        classifier_dropout: before the classifier; None for hidden_dropout_prob.
+        is_decoder: tokens see no later ones, as language models that write need it. There is no
+            cross-attention.
         extraction_heads, sentence_positions: see ``extraction_head.ExtractionHead``.
         max_sentence_length: tokens read of a sentence ("extraction").
         sentence_chunk: sentences of a document encoded at a time, with gradients that compute their
@@ -54,13 +78,14 @@ class BertConfig(ModelConfig):
         always_maps_embeddings: a linear map follows the embeddings even if they have the size of
             the states.
         vocabulary_activation: in the head over the vocabulary; None for hidden_act.
-        head_activation: in the head over the labels of a text.
-        drops_head_input: that head has dropout before its first map.
+        head_activation: in heads over the first state of a text.
+        drops_head_input: the head over the labels of a text has dropout before its first map.
     """
 
     prefix: ClassVar[str] = "bert"
     class_name: ClassVar[str] = "Bert"
     has_token_types: ClassVar[bool] = True
+    heads: ClassVar[tuple[str, ...]] = get_args(Head)
     shares_layers: ClassVar[bool] = False
     always_maps_embeddings: ClassVar[bool] = False
     vocabulary_activation: ClassVar[str | None] = None
@@ -75,14 +100,11 @@ class BertConfig(ModelConfig):
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
-    num_labels: int = 2
-    problem_type: ProblemType = "single_label_classification"
-    id2label: tuple[str, ...] = ()
+    is_decoder: bool = False
     extraction_heads: int = 8
     sentence_positions: bool = False
     max_sentence_length: int = 128
@@ -93,18 +115,22 @@ class BertConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         layers = ("num_hidden_layers", "num_attention_heads", "intermediate_size")
-        others = ("max_position_embeddings", "num_labels")
-        check_at_least_one(self, ("vocab_size", "hidden_size", *layers, *others))
+        sizes = ("vocab_size", "hidden_size", "max_position_embeddings")
+        check_at_least_one(self, (*sizes, *layers))
         check_divisible(self, "hidden_size", "num_attention_heads")
         if self.head == "extraction":
             check_divisible(self, "hidden_size", "extraction_heads")
         check_known(self, "hidden_act", ACTIVATIONS)
-        if self.id2label and len(self.id2label) != self.num_labels:
+        check_known(self, "head", self.heads)
+        check_labels(self)
+        attention = get_encoder_attention(self)
+        if self.is_decoder and "causal_lm" not in self.heads:
+            raise InputError(f"is_decoder is true, but {self.prefix} reads in both directions")
+        if self.is_decoder and not attention.can_be_causal:
             raise InputError(
-                f"id2label names {len(self.id2label)} labels, num_labels is {self.num_labels}; "
-                "they must agree"
+                f"is_decoder is true, but {self.encoder_attention} attention sees later tokens; "
+                "give full or lsg"
             )
-        get_encoder_attention(self)
 
     @property
     def d_model(self) -> int:
@@ -131,6 +157,20 @@ class BertConfig(ModelConfig):
         """The largest of the dropout rates; 0 if the model has no dropout at all."""
         classifier = self.classifier_dropout or 0.0
         return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier)
+
+    @property
+    def head_dropout(self) -> float:
+        """The rate of dropout before the last map of the head."""
+        if self.head == "question_answering":
+            return 0.0
+        rate = self.classifier_dropout
+        return self.hidden_dropout_prob if rate is None else rate
+
+    @property
+    def head_input_dropout(self) -> float:
+        """The rate of dropout before the hidden layer of a head over the first state of a text."""
+        has_dropout = self.drops_head_input and self.head == "classification"
+        return self.head_dropout if has_dropout else 0.0
 
     @property
     def max_source_length(self) -> int:
@@ -164,6 +204,7 @@ class BertConfig(ModelConfig):
             shares_layers=self.shares_layers,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
+            causal=self.is_decoder,
             # There is no decoder to pass them to.
             options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),
             dtype=self.compute_dtype,
@@ -193,6 +234,11 @@ class RobertaConfig(BertConfig):
     bos_token_id: int = 0
     eos_token_id: int = 2
 
+    @property
+    def head_dropout(self) -> float:
+        """See ``BertConfig``; choices have the dropout of the layers."""
+        return self.hidden_dropout_prob if self.head == "multiple_choice" else super().head_dropout
+
 
 @dataclass(frozen=True, kw_only=True)
 class XlmRobertaConfig(RobertaConfig):
@@ -219,15 +265,29 @@ class DistilBertConfig(BertConfig):
     """The config of DistilBERT; defaults of DistilBERT base.
 
     Its config.json has other names for the sizes, see ``_JSON_NAMES``.
+
+    Attributes:
+        qa_dropout: before the head for question answering.
     """
 
     prefix: ClassVar[str] = "distilbert"
     class_name: ClassVar[str] = "DistilBert"
     has_token_types: ClassVar[bool] = False
+    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
     head_activation: ClassVar[str] = "relu"
 
     num_hidden_layers: int = 6
     classifier_dropout: float | None = 0.2
+    qa_dropout: float = 0.1
+
+    @property
+    def head_dropout(self) -> float:
+        """See ``BertConfig``; labels of tokens have the dropout of the layers."""
+        rates = {
+            "question_answering": self.qa_dropout,
+            "token_classification": self.hidden_dropout_prob,
+        }
+        return rates.get(self.head, super().head_dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +301,7 @@ class ElectraConfig(BertConfig):
 
     prefix: ClassVar[str] = "electra"
     class_name: ClassVar[str] = "Electra"
+    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm", "multiple_choice")
     vocabulary_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
@@ -265,6 +326,7 @@ class AlbertConfig(BertConfig):
 
     prefix: ClassVar[str] = "albert"
     class_name: ClassVar[str] = "Albert"
+    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
     shares_layers: ClassVar[bool] = True
     always_maps_embeddings: ClassVar[bool] = True
 
@@ -298,6 +360,7 @@ class LongformerConfig(RobertaConfig):
 
     prefix: ClassVar[str] = "longformer"
     class_name: ClassVar[str] = "Longformer"
+    heads: ClassVar[tuple[str, ...]] = heads_without(*_NOT_IN_SPARSE)
 
     encoder_attention: str = "longformer"
     max_position_embeddings: int = 4098
@@ -323,6 +386,7 @@ class BigBirdConfig(BertConfig):
     """
 
     class_name: ClassVar[str] = "BigBird"
+    heads: ClassVar[tuple[str, ...]] = heads_without(*_NOT_IN_SPARSE)
     drops_head_input: ClassVar[bool] = True
 
     vocab_size: int = 50358
@@ -397,7 +461,12 @@ _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
 _HEADS: dict[str, Head] = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
+    "ForCausalLM": "causal_lm",
+    "LMHeadModel": "causal_lm",
     "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "question_answering",
+    "ForMultipleChoice": "multiple_choice",
     "ForSentenceExtraction": "extraction",
     "Model": "none",
 }
@@ -415,14 +484,9 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
     if config_class is BigBirdConfig and "encoder_attention" not in values:
         values["encoder_attention"] = read_bigbird_attention(raw)
     _check_structure(raw)
-    labels = raw.get("id2label")
-    if labels:
-        names = tuple(str(labels[key]) for key in sorted(labels, key=int))
-        is_default = names == _default_labels(len(names))
-        values |= {"num_labels": len(names), "id2label": () if is_default else names}
     if config_class is ElectraConfig and _is_discriminator(raw):
         return values | {"head": "none"}
-    return values | {"head": _head(raw)}
+    return values | read_labels(raw) | {"head": head_of(raw, _HEADS, "Model")}
 
 
 def _is_discriminator(raw: Mapping[str, Any]) -> bool:
@@ -435,26 +499,11 @@ def _architectures(raw: Mapping[str, Any]) -> list[str]:
     return [plain_architecture(name) for name in raw.get("architectures") or ()]
 
 
-def _default_labels(count: int) -> tuple[str, ...]:
-    """Returns the names that transformers gives to labels without names."""
-    return tuple(f"LABEL_{i}" for i in range(count))
-
-
-def _head(raw: Mapping[str, Any]) -> Head:
-    """Returns the head that the first architecture of a config.json names."""
-    name = next(iter(raw.get("architectures") or ()), "Model")
-    for suffix, head in _HEADS.items():
-        if name.endswith(suffix):
-            return head
-    known = ", ".join(f"...{suffix}" for suffix in _HEADS)
-    raise InputError(f'architecture "{name}" has a head that is not supported; supported: {known}')
-
-
 def _check_structure(raw: Mapping[str, Any]) -> None:
     """Raises an InputError for options of BERT in transformers that are not supported."""
     plain = {
         "position_embedding_type": "absolute",
-        "is_decoder": False,
+        "add_cross_attention": False,
         "sinusoidal_pos_embds": False,
         "num_hidden_groups": 1,
         "inner_group_num": 1,
@@ -463,23 +512,16 @@ def _check_structure(raw: Mapping[str, Any]) -> None:
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
             raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
-    if raw.get("problem_type") == "regression":
-        raise InputError(
-            'problem_type is "regression"; only single- and multi-label classification are '
-            "supported"
-        )
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields with other names or forms."""
-    names = config.id2label or _default_labels(config.num_labels)
     values: dict[str, Any] = {
         "architectures": [architecture(config)],
         "tie_word_embeddings": True,
         "is_encoder_decoder": False,
-        "num_labels": None,
-        "id2label": {str(i): name for i, name in enumerate(names)},
-        "label2id": {name: i for i, name in enumerate(names)},
+        "is_decoder": config.is_decoder or None,
+        **write_labels(config),
     }
     if config.head != "extraction":
         fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
@@ -499,5 +541,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
 
 def architecture(config: BertConfig) -> str:
     """Returns the name of the class in transformers."""
+    if type(config) is BertConfig and config.head == "causal_lm":
+        return "BertLMHeadModel"
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
     return config.class_name + suffixes.get(config.head, "Model")

@@ -35,7 +35,8 @@ class ModelConfig(EncoderAttentionOptions):
         length_chunk: positions that dense maps of the encoder compute at a time; 0 for all.
         prefix: of the bare model's keys in state dicts.
         position_offset: rows of the position table in front of that of the first token.
-        head: the output of an encoder model, see ``models.bert``; None with a decoder.
+        head: the output; "language_model" writes with a decoder, ``models.bert`` lists others.
+        heads: those that models of the family may have.
         has_token_types: the model adds an embedding of ``token_type_ids``.
         scale_embedding: embeddings of tokens are multiplied by sqrt(d_model).
         bos_token_id, eos_token_id: the first and the last token of a text, None where the config
@@ -44,7 +45,8 @@ class ModelConfig(EncoderAttentionOptions):
 
     prefix: ClassVar[str] = ""
     position_offset: ClassVar[int] = 0
-    head: ClassVar[str | None] = None
+    head: ClassVar[str] = "none"
+    heads: ClassVar[tuple[str, ...]] = ("none",)
     has_token_types: ClassVar[bool] = False
     scale_embedding: ClassVar[bool] = False
     bos_token_id: ClassVar[int | None] = None
@@ -111,6 +113,9 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
         eos_token_id: ends a generated sequence.
         decoder_start_token_id: begins the decoder's input.
     """
+
+    head: ClassVar[str] = "language_model"
+    heads: ClassVar[tuple[str, ...]] = ("language_model",)
 
     eos_token_id: int = 1
     decoder_start_token_id: int = 0

@@ -199,15 +199,26 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns float32 logits of every next token."""
+        x = self.decoder_states(decoder_input_ids, encoder_states, attention_mask, deterministic)
+        return self.output_logits(x)
+
+    def decoder_states(
+        self,
+        decoder_input_ids: Int[AnyArray, "batch target_length"],
+        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch target_length d_model"]:
+        """Returns the decoder's states, of which ``decode`` makes logits."""
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
         if not self.config.page_decoding:
-            return self.output_logits(self.decoder(x, encoder_states, mask, deterministic))
+            return self.decoder(x, encoder_states, mask, deterministic)
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
         page_mask = mask.any(1).reshape(x.shape[0], -1)
         x = jnp.repeat(x, page_mask.shape[1], 0)
         x = self.decoder(x, states, mask, deterministic)
-        return self.output_logits(self._mix_pages(x, page_mask))
+        return self._mix_pages(x, page_mask)
 
     def read_source(
         self,

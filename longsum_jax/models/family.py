@@ -119,7 +119,7 @@ class Family:
             stored: options that go before the defaults; None counts as absent. A ``max_length``
                 replaces the default ``max_new_tokens``.
         """
-        if not self.is_encoder_decoder:
+        if config.head != "language_model":
             return {}
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         defaults = {name: getattr(config, name) for name in ids}

@@ -5,4 +5,5 @@ from .loading import has_tokenizer as has_tokenizer
 from .loading import load_tokenizer as load_tokenizer
 from .sentencepiece import PegasusTokenizer as PegasusTokenizer
 from .sentencepiece import SentencePieceTokenizer as SentencePieceTokenizer
+from .special_tokens import TokenPair as TokenPair
 from .train import train_sentencepiece as train_sentencepiece

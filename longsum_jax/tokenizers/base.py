@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from longsum_jax.tokenizers.special_tokens import TokenPair, Truncation
+
 
 class Tokenizer(Protocol):
     """The interface of tokenizers that models, data and commands rely on."""
@@ -28,8 +30,26 @@ class Tokenizer(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of several texts, equal to encoding one by one."""
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns first and last place in the text of every token of ``encode(text)``.
+
+        They are numbers of characters, the last one exclusive; white space may be part of a token.
+        """
+
     def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
         """Returns ``ids`` with the model's special tokens around them, at most ``limit`` in all."""
+
+    def join_pair(
+        self,
+        first: Sequence[int],
+        second: Sequence[int],
+        limit: int | None = None,
+        truncation: Truncation = "longest",
+    ) -> TokenPair:
+        """Returns two texts with the model's special tokens around and between them.
+
+        See ``special_tokens.SpecialTokenTemplate.join_pair``.
+        """
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of token ids, without special tokens and unused rows.

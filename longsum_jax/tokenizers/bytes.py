@@ -19,7 +19,7 @@ class ByteTokenizer(SpecialTokenTemplate):
 
     pad_id, eos_id, unk_id = 0, 1, 2
     mask_id = None
-    suffix_ids = (eos_id,)
+    middle_ids = suffix_ids = (eos_id,)
 
     def __init__(self, extra_ids: int = 0, unused_ids: int = 0):
         self.extra_ids, self.unused_ids = extra_ids, unused_ids
@@ -37,6 +37,9 @@ class ByteTokenizer(SpecialTokenTemplate):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return self._special.spans(text, _byte_spans)
+
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
         content = bytes(index - 3 for index in ids if 3 <= index < NUM_BYTE_IDS)
@@ -44,6 +47,10 @@ class ByteTokenizer(SpecialTokenTemplate):
 
     def save(self, directory: str | Path) -> None:
         write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids)
+
+
+def _byte_spans(text: str) -> list[tuple[int, int]]:
+    return [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
 
 
 def _encode_bytes(text: str) -> list[int]:

@@ -83,7 +83,7 @@ class JsonTokenizer(SpecialTokenTemplate):
                     f'{where}: no {name} in the vocabulary; name it as "{name}" in {CONFIG}'
                 )
         self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
-        self.prefix_ids, self.suffix_ids = _around(self._tokenizer, self.eos_id)
+        self._read_template()
         self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
@@ -107,6 +107,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [self._within_rows(encoding.ids) for encoding in encoded]
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return self._tokenizer.encode(text, add_special_tokens=False).offsets
+
     def decode(self, ids: Iterable[int]) -> str:
         ids = [index for index in checked_ids(ids, self.vocab_size) if index < self._num_ids]
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
@@ -128,6 +131,16 @@ class JsonTokenizer(SpecialTokenTemplate):
         special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
         write_json(directory / SPECIAL_MAP, special)
 
+    def _read_template(self) -> None:
+        """Reads the special tokens around texts off a pair of texts, a single known token each."""
+        text = self._tokenizer.id_to_token(self.eos_id)
+        pair = self._tokenizer.encode(text, text)
+        first, second = (i for i, added in enumerate(pair.special_tokens_mask) if not added)
+        self.prefix_ids = tuple(pair.ids[:first])
+        self.middle_ids = tuple(pair.ids[first + 1 : second])
+        self.suffix_ids = tuple(pair.ids[second + 1 :])
+        self.second_type = pair.type_ids[second]
+
     @property
     def _model_type(self) -> str:
         return type(self._tokenizer.model).__name__
@@ -135,7 +148,8 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _rows(self, vocab_size: int | None, where: str | Path) -> int:
         if vocab_size is None:
             vocab_size = whole_number(self._config, EMBEDDING_ROWS, self._num_ids, Path(CONFIG))
-        needed = {self.pad_id, self.eos_id, self.unk_id, *self.prefix_ids, *self.suffix_ids}
+        around = {*self.prefix_ids, *self.middle_ids, *self.suffix_ids}
+        needed = {self.pad_id, self.eos_id, self.unk_id, *around}
         added = self._tokenizer.get_added_tokens_decoder().items()
         optional = {index for index, token in added if token.special} - needed
         if not optional.issuperset(range(vocab_size, self._num_ids)):
@@ -184,16 +198,6 @@ def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]
             token.special = True
             tokenizer.add_special_tokens([token])
     return special
-
-
-def _around(tokenizer: Any, inner_id: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the ids that the tokenizer's template puts before and after a text.
-
-    The text that shows them is a single known token.
-    """
-    encoding = tokenizer.encode(tokenizer.id_to_token(inner_id))
-    inner = encoding.special_tokens_mask.index(0)
-    return tuple(encoding.ids[:inner]), tuple(encoding.ids[inner + 1 :])
 
 
 def _without_nulls(entries: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """SentencePiece tokenizers of T5 (sentinels after the pieces) and PEGASUS (ids before them)."""
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         last = self.num_pieces + extra_ids - 1
         sentinels = {f"<extra_id_{index}>": last - index for index in range(extra_ids)}
         self._finish(0, self._model.unk_id(), sentinels)
+        self.middle_ids = self.suffix_ids
 
     def _open(self, model: str | Path | bytes) -> None:
         where = "the given bytes" if isinstance(model, bytes) else str(model)
@@ -86,6 +88,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         batch = self._model.encode([self._prepared(text) for text in texts])  # on several threads
         return [self._shifted(ids) for ids in batch]
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return self._special.spans(text, self._spans_plain)
+
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
         pieces = [index - self._offset for index in ids if index not in self._special.ids]
@@ -103,6 +108,12 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 
     def _encode_plain(self, text: str) -> list[int]:
         return self._shifted(self._model.encode(self._prepared(text)))
+
+    def _spans_plain(self, text: str) -> list[tuple[int, int]]:
+        # The surfaces of the pieces are the text; places are bytes in some versions.
+        pieces = self._model.encode_as_proto(self._prepared(text)).pieces
+        ends = list(itertools.accumulate(len(piece.surface) for piece in pieces))
+        return list(zip([0, *ends], ends, strict=False))
 
     def _prepared(self, text: str) -> str:
         return text.replace("\x85", " ")  # the one line break that SentencePiece does not know

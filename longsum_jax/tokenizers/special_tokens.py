@@ -2,22 +2,46 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, did_you_mean
+
+Truncation = Literal["longest", "second"]
+Span = tuple[int, int]
+
+
+class TokenPair(NamedTuple):
+    """The tokens of two texts, special tokens included.
+
+    Attributes:
+        ids: of the tokens.
+        token_type_ids: 1 for the tokens of the second text in models that tell them apart (BERT),
+            else 0.
+        second: places of the tokens of the second text.
+    """
+
+    ids: list[int]
+    token_type_ids: list[int]
+    second: slice
 
 
 class SpecialTokenTemplate:
     """The special tokens that a model expects around a text; a base of all tokenizers.
 
     T5 and PEGASUS end a text with `</s>`. BART and RoBERTa put it between `<s>` and `</s>`, BERT
-    between `[CLS]` and `[SEP]`.
+    between `[CLS]` and `[SEP]`. Of two texts each ends like that, `[CLS] a [SEP] b [SEP]`; but
+    RoBERTa and BART have `<s> a </s></s> b </s>`, PEGASUS `a b </s>`.
 
     Attributes:
-        prefix_ids, suffix_ids: ids before and after those of a text.
+        prefix_ids, suffix_ids: ids before and after those of a text, or of two.
+        middle_ids: ids between two texts.
+        second_type: token type of the second text and of what follows it.
     """
 
     prefix_ids: tuple[int, ...] = ()
+    middle_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
+    second_type: int = 0
 
     def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
         """Returns ``ids`` with the special tokens around them.
@@ -38,6 +62,64 @@ class SpecialTokenTemplate:
                 )
             ids = ids[: limit - count]
         return [*self.prefix_ids, *ids, *self.suffix_ids]
+
+    def join_pair(
+        self,
+        first: Sequence[int],
+        second: Sequence[int],
+        limit: int | None = None,
+        truncation: Truncation = "longest",
+    ) -> TokenPair:
+        """Returns two texts with the special tokens around and between them.
+
+        Args:
+            first, second: the ids of texts, as ``encode`` returns them.
+            limit: the largest number of tokens of the result.
+            truncation: what is cut off, always at the end: of the longer text until both are
+                equally long, then of both ("longest"); or of the second text alone.
+
+        Raises:
+            InputError: a limit that leaves no room, for the second text where it alone is cut; an
+                unknown truncation.
+        """
+        if truncation not in ("longest", "second"):
+            known = did_you_mean(truncation, ("longest", "second"))
+            raise InputError(f'truncation "{truncation}" is unknown; {known}')
+        if limit is not None:
+            room = limit - self._num_special_of_pair
+            lengths = _lengths_in(room, len(first), len(second), truncation)
+            if lengths is None:
+                needed = self._num_special_of_pair
+                needed += len(first) + 1 if truncation == "second" else 0
+                raise InputError(
+                    f"length {limit} leaves no room for two texts; give at least {needed}, or cut "
+                    "the first text"
+                )
+            first, second = first[: lengths[0]], second[: lengths[1]]
+        start = [*self.prefix_ids, *first, *self.middle_ids]
+        end = [*second, *self.suffix_ids]
+        types = [0] * len(start) + [self.second_type] * len(end)
+        return TokenPair(start + end, types, slice(len(start), len(start) + len(second)))
+
+    @property
+    def _num_special_of_pair(self) -> int:
+        return len(self.prefix_ids) + len(self.middle_ids) + len(self.suffix_ids)
+
+
+def _lengths_in(room: int, first: int, second: int, truncation: str) -> tuple[int, int] | None:
+    """Returns how many of ``first`` and of ``second`` tokens are kept, at most ``room`` in all.
+
+    Of an odd number the longer text keeps one more, as in the `tokenizers` library. None where
+    there is no room.
+    """
+    if room < 0:
+        return None
+    if first + second <= room:
+        return first, second
+    if truncation == "second":
+        return (first, room - first) if room > first else None
+    shorter = min(first, second, room // 2)
+    return (shorter, room - shorter) if first <= second else (room - shorter, shorter)
 
 
 class SpecialTokens:
@@ -66,3 +148,17 @@ class SpecialTokens:
             start = match.end()
         ids += encode_plain(text[start:])
         return ids
+
+    def spans(self, text: str, spans_plain: Callable[[str], Iterable[Span]]) -> list[Span]:
+        """Returns the places of the tokens of ``encode``; ``spans_plain`` those between them."""
+        found: list[Span] = []
+        start = 0
+        for match in self._pattern.finditer(text):
+            found += _moved(spans_plain(text[start : match.start()]), start)
+            found.append(match.span())
+            start = match.end()
+        return found + _moved(spans_plain(text[start:]), start)
+
+
+def _moved(spans: Iterable[Span], offset: int) -> list[Span]:
+    return [(start + offset, end + offset) for start, end in spans]

@@ -15,6 +15,7 @@ from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.commands import convert
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.errors import InputError
+from longsum_jax.inference.lsg_check import check_lsg
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of, get_family
 
@@ -338,6 +339,63 @@ def test_command(bert_directory, tmp_path, capsys):
     assert model.encode(ids).shape == (1, 100, 32)
 
 
+def test_command_tests_what_it_wrote(bert_directory, tmp_path, capsys):
+    """Whatever the options, the result equals the original where both must agree."""
+    convert.main(
+        [
+            str(bert_directory),
+            str(tmp_path / "lsg"),
+            "--encoder_attention=lsg",
+            "--max_source_length=640",
+            "--architecture=BertForMaskedLM",
+            "--num_global_tokens=4",
+            "--run_test",
+            *OPTIONS,
+        ]
+    )
+    out = capsys.readouterr().out
+    assert "run_test: outputs for 639 random tokens are finite" in out
+    assert "it equals the original on 128 tokens (largest difference" in out
+
+
+def test_a_check_that_fails(bert_directory):
+    """Models whose global tokens or layers are not those of the original."""
+    original = longsum_jax.load(bert_directory)
+    choices = {"first_id": original.first_id, "use_token_ids": True, "seed": 0}
+    wrong = original.to_lsg(block_size=16, sparse_block_size=16, use_token_ids=False)
+    with pytest.raises(InputError, match="outputs for 32 tokens differ from the original's by"):
+        check_lsg(original, wrong, **choices)
+    assert check_lsg(original, wrong, **choices | {"use_token_ids": False}).equal_length == 0
+    wrong.params["position_embeddings"] = np.full((512, 32), np.nan)
+    with pytest.raises(InputError, match="outputs for 511 tokens are not finite"):
+        check_lsg(original, wrong, **choices)
+
+
+def test_a_seed_chooses_what_is_drawn():
+    family, config, params = make("bert", BERT)
+    ids = {"first_id": 2, "mask_id": 4, "random_global_init": True}
+    same, again, other = (
+        globals_of(to_lsg(family, config, params, **ids, seed=seed)[1]) for seed in (123, 123, 7)
+    )
+    np.testing.assert_array_equal(same, again)
+    np.testing.assert_array_equal(same[0], other[0])
+    assert np.abs(same - other)[1:].max(-1).min() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("RobertaForMaskedLM", 'architecture "RobertaForMaskedLM" is none of .*; try BertFor'),
+        ("BertForTokenClassification", r"missing: classifier\.weight, classifier\.bias"),
+        ("BertForNothing", "has a head that is not supported"),
+    ],
+)
+def test_architectures_that_do_not_fit(name, problem, bert_directory):
+    with pytest.raises(InputError, match=problem):
+        longsum_jax.load(bert_directory, architecture=name)
+    assert longsum_jax.load(bert_directory, architecture="BertModel").config.head == "none"
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
@@ -386,6 +444,8 @@ def test_what_the_command_refuses(flags, problem, bert_directory, tmp_path):
             "--global_positional_stride=32 needs --encoder_attention=lsg",
         ),
         (["--random_global_init=true"], "--random_global_init=True needs --encoder_attention=lsg"),
+        (["--use_token_ids=false"], "--use_token_ids=False needs --encoder_attention=lsg"),
+        (["--run_test"], "--run_test needs --encoder_attention=lsg"),
     ],
 )
 def test_flags_that_need_the_attention(flags, problem, bert_directory, tmp_path):

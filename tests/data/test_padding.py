@@ -103,3 +103,10 @@ def test_what_does_not_fit():
         match='example "e0" has a segment of 4 tokens, more than the batch\'s 3; make the ex',
     ):
         next(Batches(ExampleList([example(0, [1, 4])]), segments=SegmentShape(3), **options))
+
+
+def test_types_of_tokens_are_padded_with_zeros():
+    made = example(0, [3], labels=[1, 2]) | {"token_type_ids": np.array([0, 1, 1], np.int32)}
+    batch = pad_batch([made], rows=2, source_length=4, target_length=2)
+    assert batch["token_type_ids"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 0]]
+    assert batch["labels"].tolist() == [[1, 2], [-100, -100]]

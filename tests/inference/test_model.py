@@ -338,12 +338,12 @@ def test_inputs_end_where_the_positions_do(random_model):
         (
             "bert",
             lambda m, ids: m.generate(ids),
-            "bert has no decoder, so it cannot generate; use encode or logits",
+            r"this model \(bert, head masked_lm\) cannot generate; use encode or logits",
         ),
         (
             "bert",
             lambda m, ids: m.logits(ids, None, ids),
-            "decoder_input_ids is given, but bert has no decoder",
+            r"decoder_input_ids is given, but this model \(bert, head masked_lm\) makes logits",
         ),
         (
             "t5",

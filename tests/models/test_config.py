@@ -23,7 +23,8 @@ def test_every_config_has_the_attributes_that_the_library_reads(name):
     assert config.encoder_stack.dtype == config.compute_dtype == jnp.bfloat16
     assert config.dropout_rate == 0
     assert 0 <= config.pad_token_id < config.vocab_size == 512
-    assert (config.head is None) == family.is_encoder_decoder
+    assert config.head in config.heads
+    assert (config.head == "language_model") == family.is_encoder_decoder
     if config.max_source_length is not None:
         longer = config.with_max_source_length(2048)
         assert longer.max_source_length == 2048

@@ -143,12 +143,47 @@ ENCODERS = {
         BIG_BIRD_TINY | {"attention_type": "original_full"},
     ),
 }
+# The decoder reads the source, too.
+READERS = {
+    "bart_labels": (tf.BartForSequenceClassification, tf.BartConfig, TINY | {"num_labels": 3}),
+    "bart_answers": (tf.BartForQuestionAnswering, tf.BartConfig, TINY),
+    "led_answers": (
+        tf.LEDForQuestionAnswering,
+        tf.LEDConfig,
+        LED_TINY | {"attention_window": 8},
+    ),
+}
+# Tokens see no later ones.
+DECODERS = {
+    "bert_causal": (tf.BertLMHeadModel, tf.BertConfig, BERT_TINY | {"is_decoder": True}),
+    "roberta_causal": (tf.RobertaForCausalLM, tf.RobertaConfig, BERT_TINY | {"is_decoder": True}),
+}
+# Other heads, of which each is a family's own: name -> (family, model class of the head).
+HEADS = {
+    "bert_answers": ("bert", tf.BertForQuestionAnswering),
+    "bert_tokens": ("bert_labels", tf.BertForTokenClassification),
+    "bert_choices": ("bert", tf.BertForMultipleChoice),
+    "roberta_answers": ("roberta", tf.RobertaForQuestionAnswering),
+    "roberta_tokens": ("roberta_labels", tf.RobertaForTokenClassification),
+    "roberta_choices": ("roberta", tf.RobertaForMultipleChoice),
+    "distilbert_answers": ("distilbert", tf.DistilBertForQuestionAnswering),
+    "distilbert_tokens": ("distilbert_labels", tf.DistilBertForTokenClassification),
+    "distilbert_choices": ("distilbert", tf.DistilBertForMultipleChoice),
+    "electra_answers": ("electra", tf.ElectraForQuestionAnswering),
+    "electra_tokens": ("electra", tf.ElectraForTokenClassification),
+    "albert_answers": ("albert", tf.AlbertForQuestionAnswering),
+    "albert_choices": ("albert", tf.AlbertForMultipleChoice),
+}
+ENCODERS |= {
+    name: (model_class, *ENCODERS[like][1:]) for name, (like, model_class) in HEADS.items()
+}
+ENCODERS |= DECODERS
 
 
 def make_reference(name):
     """The model called ``name``, every parameter far from its initial value, so that wiring errors
     show."""
-    model_class, config_class, values = (ENCODER_DECODERS | ENCODERS)[name]
+    model_class, config_class, values = (ENCODER_DECODERS | READERS | ENCODERS)[name]
     torch.manual_seed(len(name))
     model = model_class(config_class(**values)).eval()
     if name == "mbart":

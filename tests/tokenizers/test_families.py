@@ -386,6 +386,53 @@ def test_truncation_keeps_the_special_tokens(byte_pairs, pegasus):
         bart.add_special_tokens([5], 1)
 
 
+@pytest.mark.parametrize("room", range(12))
+@pytest.mark.parametrize("lengths", [(3, 8), (8, 3), (5, 5), (0, 4)])
+def test_pairs_are_cut_as_if_token_by_token(lengths, room):
+    """Each token is taken from the longer text; of two equally long ones from the shorter one of
+    the beginning."""
+    kept = list(lengths)
+    shorter = 0 if lengths[0] <= lengths[1] else 1
+    while sum(kept) > room:
+        longer = 1 - shorter if kept[1 - shorter] > kept[shorter] else shorter
+        kept[longer] -= 1
+    first, second = range(10, 10 + lengths[0]), range(30, 30 + lengths[1])
+    pair = ByteTokenizer().join_pair(first, second, room + 2)
+    ids = [*first[: kept[0]], 1, *second[: kept[1]], 1]
+    assert pair.ids == ids
+    assert pair.ids[pair.second] == list(second[: kept[1]])
+    assert pair.token_type_ids == [0] * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("limit", "truncation", "problem"),
+    [
+        (1, "longest", "length 1 leaves no room for two texts; give at least 2"),
+        (5, "second", "length 5 leaves no room for two texts; give at least 6"),
+        (9, "first", 'truncation "first" is unknown'),
+    ],
+)
+def test_pairs_without_room(limit, truncation, problem):
+    with pytest.raises(InputError, match=problem):
+        ByteTokenizer().join_pair([5, 6, 7], [8, 9, 10], limit, truncation)
+
+
+@pytest.mark.parametrize("name", ["bytes", "tiny", "pegasus"])
+def test_places_of_tokens(name, tiny_tokenizer, pegasus):
+    """The text of a token, decoded by itself, stands at its place."""
+    tokenizer = {"bytes": ByteTokenizer(5), "tiny": tiny_tokenizer, "pegasus": pegasus}[name]
+    text = "Every name </s>is bound,  to objects\x85and: the values</s>."
+    ids, spans = tokenizer.encode(text), tokenizer.spans(text)
+    assert len(ids) == len(spans)
+    for index, (start, end) in zip(ids, spans, strict=True):
+        if index not in (tokenizer.eos_id, tokenizer.unk_id):
+            assert tokenizer.decode([index]).strip() == text[start:end].replace("\x85", " ").strip()
+    assert [text[start:end] for start, end in spans].count("</s>") == 2
+    covered = {place for span in spans for place in range(*span)}
+    assert all(i in covered or character.isspace() for i, character in enumerate(text))
+    assert ByteTokenizer().spans("é</s>a") == [(0, 1), (0, 1), (1, 5), (5, 6)]
+
+
 # Files
 
 

@@ -9,8 +9,8 @@ import tokenizers
 from transformers import AutoTokenizer, BarthezTokenizer, PegasusTokenizer, T5Tokenizer
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer
 from longsum_jax.tokenizers.loading import PegasusTokenizer as OurPegasusTokenizer
-from longsum_jax.tokenizers.loading import load_tokenizer
 
 TEXTS = [
     "",
@@ -101,9 +101,19 @@ def assert_equal(ours, theirs, texts):
         ids = theirs(text).input_ids
         assert ours.add_special_tokens(ours.encode(text)) == ids, text
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+        spans = ours.spans(text)
+        if isinstance(ours, JsonTokenizer):
+            found = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+            # White space around a token is part of it or not; a token of nothing else lies near.
+            for (start, end), (first, last) in zip(spans, found.offset_mapping, strict=True):
+                wanted = text[first:last].strip()
+                assert not wanted or text[start:end].strip() == wanted, text
+        assert len(spans) == len(ours.encode(text))
+        assert all(start <= end <= len(text) for start, end in spans)
     for limit in (2, 5):
         [cut] = theirs([texts[-1]], truncation=True, max_length=limit).input_ids
         assert ours.add_special_tokens(ours.encode(texts[-1]), limit) == cut
+    assert_equal_pairs(ours, theirs, texts)
     assert (ours.pad_id, ours.unk_id, ours.mask_id) == (
         theirs.pad_token_id,
         theirs.unk_token_id,
@@ -112,6 +122,24 @@ def assert_equal(ours, theirs, texts):
     assert ours.eos_id == (
         theirs.sep_token_id if theirs.eos_token_id is None else theirs.eos_token_id
     )
+
+
+def assert_equal_pairs(ours, theirs, texts):
+    """Two texts, whole and cut in both ways, with the types of their tokens."""
+    short, long = (text.rstrip() for text in (texts[-1][:40], texts[-2][:300]))
+    for first, second in ((short, long), (long, short), ("", long)):
+        first_ids, second_ids = ours.encode(first), ours.encode(second)
+        limits = {"longest_first": [5, 8, 9, 40, 41], "only_second": [len(first_ids) + 9]}
+        for strategy, lengths in {False: [None], **limits}.items():
+            for limit in lengths:
+                cut = {} if limit is None else {"truncation": strategy, "max_length": limit}
+                theirs_pair = theirs(first, second, return_token_type_ids=True, **cut)
+                truncation = "second" if strategy == "only_second" else "longest"
+                pair = ours.join_pair(first_ids, second_ids, limit, truncation)
+                assert pair.ids == theirs_pair.input_ids, (first, second, strategy, limit)
+                assert pair.token_type_ids == theirs_pair.token_type_ids
+                kept = pair.ids[pair.second]
+                assert kept == second_ids[: len(kept)]
 
 
 def assert_round_trips(ours, theirs, texts, directory, model_type):

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from longsum_jax.data.examples.answers import answer_examples
 from longsum_jax.data.examples.base import Counts, Example, Maker
 from longsum_jax.data.examples.classification import classification_examples
 from longsum_jax.data.examples.extraction import extraction_examples
 from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.examples.segments import segment_examples
 from longsum_jax.data.examples.summarization import summarization_examples
+from longsum_jax.data.examples.tags import tag_examples
 from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
@@ -21,6 +23,8 @@ MAKERS: Mapping[str, Maker] = {
     "extract": extraction_examples,
     "classify": classification_examples,
     "mlm": masked_lm_examples,
+    "answer": answer_examples,
+    "tag": tag_examples,
 }
 
 

@@ -63,12 +63,12 @@ class Objective(ABC):
     The class methods say what the data and the config must be, before there is a tokenizer.
 
     Attributes:
-        is_encoder_decoder: whether it trains encoder-decoders, not encoders.
+        head: of the models that it trains, one of ``ModelConfig.heads``.
         parts: whether an example has several parts (sentences, segments), whose number chooses the
             bucket of ``data.source_lengths``.
     """
 
-    is_encoder_decoder: ClassVar[bool]
+    head: ClassVar[str]
     parts: ClassVar[bool] = False
 
     @classmethod

@@ -32,7 +32,7 @@ THRESHOLD = 0.5  # probability from which on one of several labels is predicted
 class Classification(Objective):
     """Classification of whole documents."""
 
-    is_encoder_decoder = False
+    head = "classification"
 
     @classmethod
     def ranking(cls, run: RunConfig) -> tuple[str, ...]:
@@ -40,25 +40,7 @@ class Classification(Objective):
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
-        """Completes the names of the labels.
-
-        They are the task's, the model config's, or collected from the training documents.
-        """
-        if run.data.reader == "prepared":
-            task = _labels_of_prepared(run.task, run.data.prepared)
-        else:
-            task = collect_labels(run.task, run.data.split, run.model.id2label)
-        problem = (
-            "multi_label_classification" if task.multi_label else "single_label_classification"
-        )
-        config = dataclasses.replace(
-            run.model,
-            problem_type=problem,
-            head="classification",
-            num_labels=len(task.labels),
-            id2label=task.labels,
-        )
-        return task, config
+        return resolve_labels(run, cls.head)
 
     @cached_property
     def classes(self) -> ClassLabels:
@@ -182,12 +164,32 @@ class Classification(Objective):
         return names if self.classes.multi_label else names[0]
 
 
+def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
+    """Returns task and model config with the names of the labels.
+
+    They are the task's, the model config's, or collected from the training documents.
+    """
+    if run.data.reader == "prepared":
+        task = _labels_of_prepared(run.task, run.data.prepared)
+    else:
+        task = collect_labels(run.task, run.data.split, run.model.id2label)
+    problem = "multi_label_classification" if task.multi_label else "single_label_classification"
+    config = dataclasses.replace(
+        run.model,
+        problem_type=problem,
+        head=head,
+        num_labels=len(task.labels),
+        id2label=task.labels,
+    )
+    return task, config
+
+
 def _labels_of_prepared(task: Task, directory: str) -> Task:
     prepared = PreparedExamples(directory).metadata["task"]
-    if prepared["objective"] != "classify":
+    if prepared["objective"] != task.objective:
         raise InputError(
             f'{directory} was prepared for the objective "{prepared["objective"]}", not '
-            '"classify"; prepare it again'
+            f'"{task.objective}"; prepare it again'
         )
     labels, multi_label = tuple(prepared["labels"]), prepared["multi_label"]
     return dataclasses.replace(task, labels=labels, multi_label=multi_label)

@@ -31,7 +31,7 @@ COLUMNS = ("f1", "precision", "recall")
 class Extraction(Objective):
     """Extraction of the sentences that the greedy oracle takes."""
 
-    is_encoder_decoder = False
+    head = "extraction"
     parts = True
 
     @classmethod
@@ -41,7 +41,7 @@ class Extraction(Objective):
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
         config = dataclasses.replace(
-            run.model, head="extraction", max_sentence_length=run.task.max_source_length
+            run.model, head=cls.head, max_sentence_length=run.task.max_source_length
         )
         return run.task, config
 

@@ -34,7 +34,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 class MaskedLanguageModel(Objective):
     """Masked language modelling of whole documents, read in pieces."""
 
-    is_encoder_decoder = False
+    head = "masked_lm"
 
     @classmethod
     def ranking(cls, run: RunConfig) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class MaskedLanguageModel(Objective):
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
-        return run.task, dataclasses.replace(run.model, head="masked_lm")
+        return run.task, dataclasses.replace(run.model, head=cls.head)
 
     def label_options(self) -> dict[str, Any]:
         return {}

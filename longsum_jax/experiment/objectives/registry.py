@@ -6,8 +6,10 @@ from longsum_jax.experiment.objectives.base import Objective
 from longsum_jax.experiment.objectives.classification import Classification
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
+from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
 from longsum_jax.experiment.objectives.segments import SegmentSummarization
 from longsum_jax.experiment.objectives.summarization import Summarization
+from longsum_jax.experiment.objectives.token_classification import TokenClassification
 
 OBJECTIVES: Mapping[str, type[Objective]] = {
     "summarize": Summarization,
@@ -16,4 +18,6 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "classify": Classification,
     "extract": Extraction,
     "mlm": MaskedLanguageModel,
+    "answer": QuestionAnswering,
+    "tag": TokenClassification,
 }

@@ -32,7 +32,7 @@ from longsum_jax.typing import Array, Params
 class Summarization(Objective):
     """Summarization; targets are given summaries or gap sentences."""
 
-    is_encoder_decoder = True
+    head = "language_model"
 
     @classmethod
     def ranking(cls, run: RunConfig) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ class EncoderAttention:
             limit.
         extra_keys: whether a layer takes ``extra: ExtraKeyValues``, keys and values that every
             token sees beside those of the input.
+        can_be_causal: whether it has a form in which tokens see no later ones (``StackConfig``).
     """
 
     Options: ClassVar[type] = NoOptions
@@ -95,6 +96,7 @@ class EncoderAttention:
     pads_to: ClassVar[str] = ""
     max_input_length_option: ClassVar[str] = ""
     extra_keys: ClassVar[bool] = False
+    can_be_causal: ClassVar[bool] = False
 
     @classmethod
     def option_names(cls, name: str) -> tuple[str, ...]:
@@ -130,13 +132,15 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
 
     Attributes:
         options: a dataclass with the fields of ``Options``, usually a whole model config.
+        causal: tokens see no later ones.
     """
 
     options: Any = NoOptions()
+    causal: bool = False
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        return cls(**stack.attention_fields, options=stack.options)
+        return cls(**stack.attention_fields, options=stack.options, causal=stack.causal)
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
         """Returns ``scale`` and, in training, ``dropout``: arguments of the functions in

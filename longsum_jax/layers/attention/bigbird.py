@@ -67,6 +67,7 @@ class BigBirdAttention(FullAttention):
     context_class = BigBirdContext
     pads_to = "block_size"
     extra_keys = False
+    can_be_causal = False
 
     def __call__(
         self,

@@ -13,7 +13,11 @@ from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
-    """The mask, and T5's bias for each distance, float [heads, 2 length - 1]."""
+    """The mask, and a bias for each distance, float [heads, 2 length - 1].
+
+    The bias is T5's; causal attention is a bias of minus infinity to later tokens. It is None for
+    neither.
+    """
 
     def prepare(
         self,
@@ -23,9 +27,13 @@ class FullContext(Context):
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         length = x.shape[1]
+        distances = jnp.arange(1 - length, length)
         bias = None
         if relative_bias is not None:
-            bias = relative_bias.of_distances(jnp.arange(1 - length, length))
+            bias = relative_bias.of_distances(distances)
+        if self.stack.causal:
+            earlier = jnp.zeros((self.stack.num_heads, 1)) if bias is None else bias
+            bias = jnp.where(distances > 0, -jnp.inf, earlier)
         return x, (mask, bias), ()
 
 
@@ -34,6 +42,7 @@ class FullAttention(EncoderSelfAttention):
 
     context_class = FullContext
     extra_keys = True
+    can_be_causal = True
 
     def __call__(
         self,

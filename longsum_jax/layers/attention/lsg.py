@@ -161,6 +161,7 @@ class LsgAttention(EncoderSelfAttention):
     Options = LsgOptions
     context_class = LsgContext
     inputs = ("embedding_norm", "embedding_map", "lsh_projections")
+    can_be_causal = True
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
@@ -195,6 +196,7 @@ class LsgAttention(EncoderSelfAttention):
             options.sparse_block_size,
             options.sparsity_factor,
             options.sparsity_type,
+            causal=self.causal,
             reference_quirks=options.reference_quirks,
         )
         attention = functools.partial(lsg_attention, spec=spec)

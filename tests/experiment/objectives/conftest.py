@@ -46,7 +46,8 @@ def encoder_config(tmp_path):
         config["training"] |= {"steps": 2, "best_metric": "accuracy", "progress": False}
         config["evaluation"] |= {"split": "train", "examples": 3, "batch_size": 2}
         for section, values in sections.items():
-            config[section] |= values
+            replaced = "family" in values or not isinstance(values, dict)
+            config[section] = values if replaced else config[section] | values
         return config
 
     return make

@@ -1,10 +1,16 @@
+import dataclasses
+
+import flax.traverse_util
 import jax
 import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 SINGLE = [
     {"id": f"d{i}", "text": f"A review {i}.", "label": label}
@@ -89,6 +95,31 @@ def test_several_labels(params_of, experiment, write_rows):
     np.testing.assert_allclose([list(row["scores"].values()) for row in rows], p, atol=1e-5)
 
 
+def test_a_model_that_wrote_learns_to_label(experiment, write_rows, tmp_path):
+    """All of a BART is kept but the bias of its vocabulary; its decoder reads the text."""
+    family = get_family("bart")
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 1) | {"vocab_size": 300}
+    config = dataclasses.replace(family.presets["tiny"], **sizes, pad_token_id=0, eos_token_id=1)
+    shapes = family.parameter_shapes(config)
+    flat = {path: np.full(shape, 0.1, np.float32) for path, shape in shapes.items()}
+    params = flax.traverse_util.unflatten_dict(flat, sep="/")
+    Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "bart")
+
+    sections = {"data": {"batch_size": 4, "shuffle": "none"}, "init_from": str(tmp_path / "bart")}
+    sections["model"] = {"family": "bart"} | dataclasses.asdict(config)
+    experiment = experiment("labels", write_rows(SINGLE), **sections)
+    start, labelled = experiment.experiment.start, family.parameter_shapes(experiment.config)
+    names = {f"head/{name}/{part}" for name in ("dense", "out") for part in ("kernel", "bias")}
+    assert set(start.fresh) == names
+    assert shapes.keys() - labelled.keys() == {"final_logits_bias"}
+    assert labelled["head/out/kernel"] == (64, 2)
+    tree = {path: np.zeros(shape, np.float32) for path, shape in labelled.items()}
+    params = flax.traverse_util.unflatten_dict(tree, sep="/")
+    batch, key = next(experiment.batches()), jax.random.key(0)
+    out = jax.eval_shape(experiment.loss_fn(), params, batch, key)
+    assert out.loss_sum.shape == out.weight.shape == ()
+
+
 def test_names_of_the_model_come_first(experiment, write_rows):
     model = {"num_labels": 3, "id2label": ("good", "bad", "other")}
     run = experiment("labels", write_rows(SINGLE), model=model)
@@ -124,8 +155,8 @@ def test_configs_that_do_not_fit(
     if problem is None:
         config["model"] = preset("locost", "tiny")
         problem = (
-            'config.task.objective "classify" trains an encoder, but '
-            'config.model.family "locost" is an encoder_dec'
+            'config.task.objective "classify" trains the head "classification", but '
+            'config.model.family "locost" has language_model; change either'
         )
     with pytest.raises(InputError, match=problem):
         check_run(run_config(config))

@@ -1,0 +1,82 @@
+"""Examples of a question and a document that answers it, for models that find spans."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.classification import label_tuple
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.typing import IGNORED_LABEL
+
+
+def answer_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a question, its document, and the place of the answer; see
+    ``base.Maker``.
+
+    The question stands before the document, which is cut at the task's maximum. Labels are the
+    first and the last token of the first place where an answer stands word for word; they are
+    ignored where none does in what is read.
+
+    Raises:
+        InputError: a document without an answer, or a question that leaves no room.
+    """
+    del seed, auxiliary
+    text = document.document
+    question = tokenizer.encode(task.prefix + (document.query or ""))
+    ids = tokenizer.encode(text)
+    pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
+    spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
+    found = [place for answer in answers_of(document) if (place := _place(text, answer, spans))]
+    labels = np.array(found[0] if found else (0, 0), np.int32) + pair.second.start
+    example = Example(
+        id=document.id,
+        input_ids=np.array(pair.ids, np.int32),
+        token_type_ids=np.array(pair.token_type_ids, np.int32),
+        labels=labels if found else np.full(2, IGNORED_LABEL, np.int32),
+        source_tokens=len(tokenizer.join_pair(question, ids).ids),
+        target_tokens=len(labels),
+    )
+    return [example]
+
+
+def answers_of(document: Document) -> tuple[str, ...]:
+    """Returns the answers of a document, any of which is right.
+
+    Raises:
+        InputError: none, or a number.
+    """
+    answers = label_tuple(document.label)
+    if not answers or not all(isinstance(answer, str) for answer in answers):
+        raise InputError(
+            f'document "{document.id}": its answer is {document.label!r}; give a text, or a list '
+            "of texts any of which is right"
+        )
+    return answers
+
+
+def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Returns the first and the last token of the first place of an answer, None without one.
+
+    Args:
+        text: the document.
+        answer: to look for.
+        spans: places of the tokens that are read, see ``Tokenizer.spans``.
+    """
+    start = text.find(answer)
+    end = start + len(answer)
+    if start < 0 or not spans or end > spans[-1][1]:
+        return None
+    touched = [i for i, (first, last) in enumerate(spans) if first < end and last > start]
+    return (touched[0], touched[-1]) if touched else None

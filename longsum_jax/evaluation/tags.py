@@ -1,0 +1,48 @@
+"""Accuracy and F1 of labels of words, as CoNLL-2003 scores them (Tjong Kim Sang and De Meulder)."""
+
+from collections.abc import Sequence
+
+OUTSIDE = "O"
+
+
+def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Returns the entities of a text: type, first word, and the word after the last one.
+
+    "B-PER" begins an entity of type PER, "I-PER" goes on with one, or begins one where none goes
+    before. "O" and "" are no entity; any other label is one of a single word.
+    """
+    found: set[tuple[str, int, int]] = set()
+    kind, start = "", 0
+    for i, label in enumerate([*labels, OUTSIDE]):
+        mark, dash, name = label.partition("-")
+        if not (dash and mark in ("B", "I")):
+            mark, name = "B", "" if label == OUTSIDE else label
+        if mark == "I" and name == kind:
+            continue
+        if kind:
+            found.add((kind, start, i))
+        kind, start = name, i
+    return found
+
+
+def tag_scores(
+    predicted: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Returns accuracy of the words, and f1, precision and recall of the entities, 0 to 100.
+
+    Args:
+        predicted, labels: of the words of every text, at least one word in all; "" for words that
+            were not read.
+    """
+    pairs = [
+        pair for texts in zip(predicted, labels, strict=True) for pair in zip(*texts, strict=True)
+    ]
+    found = {(i, *entity) for i, text in enumerate(predicted) for entity in entities(text)}
+    wanted = {(i, *entity) for i, text in enumerate(labels) for entity in entities(text)}
+    hits, total = len(found & wanted), len(found) + len(wanted)
+    return {
+        "accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs),
+        "f1": 200 * hits / total if total else 0.0,
+        "precision": 100 * hits / len(found) if found else 0.0,
+        "recall": 100 * hits / len(wanted) if wanted else 0.0,
+    }

@@ -1,0 +1,175 @@
+"""Question answering: the span of a document that answers a question (Rajpurkar et al. 2016)."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array as JaxArray
+from jaxtyping import Bool, Float
+
+from longsum_jax.data.examples.answers import answers_of
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.registry import make_examples
+from longsum_jax.data.padding import pad_batch
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
+from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.metric import mean_scores
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
+from longsum_jax.inference.answers import (
+    MAX_ANSWER_LENGTH,
+    best_span,
+    span_text,
+    takes_token_types,
+)
+from longsum_jax.models.heads import SPAN_OUTPUTS
+from longsum_jax.ops.losses import token_cross_entropy
+from longsum_jax.text.documents import Document
+from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.typing import AnyArray, Array, NumpyBatch, Params
+
+COLUMNS = Answers.columns
+
+
+class QuestionAnswering(Objective):
+    """Answers that stand in their documents word for word."""
+
+    head = "question_answering"
+    _metric = Answers()
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return (*COLUMNS, "negative_loss")
+
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        labels = {"num_labels": SPAN_OUTPUTS, "id2label": ()}
+        return run.task, dataclasses.replace(run.model, head=cls.head, **labels)
+
+    def label_options(self) -> dict[str, Any]:
+        return {"target_length": SPAN_OUTPUTS}
+
+    def loss_fn(self) -> LossFn:
+        """Returns the mean cross-entropy of first and last tokens of answers.
+
+        It also counts tokens and the answers whose both ends are most likely.
+        """
+        forward = self._forward(deterministic=False)
+
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+            mask, labels = batch["attention_mask"], batch["labels"]
+            logits = forward(params, batch, rngs={"dropout": rng})
+            loss_sum, weight = token_cross_entropy(logits, labels)
+            right = (logits.argmax(-1) == labels).all(-1)
+            counts = {"tokens": mask.sum(), "right_answers": right.sum()}
+            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
+            return LossOutput(loss_sum, weight, metrics)
+
+        return loss_fn
+
+    def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
+        """Returns (parameters, batch) -> logits of first and last tokens [batch, 2, length]."""
+        module = self.setup.family.module_class(self.setup.config)
+        names = ("token_type_ids",) if takes_token_types(self.setup.config) else ()
+
+        def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+            mask = batch["attention_mask"]
+            inputs = {name: batch[name] for name in names}
+            logits = module.apply(
+                {"params": params},
+                batch["input_ids"],
+                mask,
+                deterministic=deterministic,
+                **inputs,
+                **options,
+            )
+            return span_logits(logits, mask)
+
+        return forward
+
+    @cached_property
+    def examples(self) -> list[tuple[Document, Example]]:
+        """The documents to evaluate on, with their examples."""
+        task, tokenizer = self.setup.task, self.setup.tokenizer
+        docs = documents(task, self.setup.run.evaluation.split)
+        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
+        return self.first_examples(made)
+
+    def read_evaluation(self) -> None:
+        _ = self.examples
+
+    def evaluate(self, params: Params) -> Evaluation:
+        """Returns exact match and F1 of the answers, and the loss of those that can be read."""
+        logits, labels = [], []
+        for batch in self._batches():
+            logits.append(jax.device_get(self._logits(params, batch)))
+            labels.append(batch["labels"])
+        logits, labels = np.concatenate(logits), np.concatenate(labels)
+        loss_sum, weight = token_cross_entropy(logits, labels)
+        rows = [self._row(*pair, found) for pair, found in zip(self.examples, logits, strict=False)]
+        scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
+        scores["negative_loss"] = -float(loss_sum / np.maximum(weight, 1))
+        return Evaluation(scores, rows)
+
+    @cached_property
+    def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
+        forward = self._forward(deterministic=True)
+        return jax.jit(lambda params, batch: replicate(forward(params, batch)))
+
+    def _batches(self) -> Iterator[NumpyBatch]:
+        size = self.setup.run.evaluation.batch_size
+        examples = [example for _, example in self.examples]
+        for start in range(0, len(examples), size):
+            yield pad_batch(
+                examples[start : start + size],
+                rows=size,
+                source_length=self.setup.task.max_source_length,
+                target_length=SPAN_OUTPUTS,
+                pad_id=self.setup.config.pad_token_id,
+            )
+
+    def _row(self, document: Document, example: Example, logits: np.ndarray) -> Row:
+        tokenizer, task = self.setup.tokenizer, self.setup.task
+        question = tokenizer.encode(task.prefix + (document.query or ""))
+        ids = tokenizer.encode(document.document)
+        pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
+        first, last, score = best_span(logits.T, pair.second, MAX_ANSWER_LENGTH)
+        offset, spans = pair.second.start, tokenizer.spans(document.document)
+        prediction = span_text(document.document, spans, first - offset, last - offset)
+        answers = answers_of(document)
+        scores = self._metric.score([prediction] * len(answers), answers, [""] * len(answers))
+        return {
+            "id": example["id"],
+            "question": document.query or "",
+            "prediction": prediction,
+            "answers": list(answers),
+            "score": round(score, 6),
+            **self._metric.over_references(scores),
+        }
+
+    def report(self, evaluation: Evaluation) -> str:
+        table = score_table(COLUMNS, {"model": [evaluation.scores[name] for name in COLUMNS]})
+        row, examples = evaluation.rows[0], [example for _, example in self.examples]
+        readable = sum(bool((example["labels"] >= 0).all()) for example in examples)
+        return (
+            f"{table}\n\n{len(evaluation.rows)} questions, {readable} of them with an answer in "
+            f"what is read; to the first ({row['id']}) {row['answers'][0]!r} is right, "
+            f"{row['prediction']!r} predicted"
+        )
+
+
+def span_logits(
+    logits: Float[AnyArray, "batch length 2"], mask: Bool[AnyArray, "batch length"]
+) -> Float[JaxArray, "batch 2 length"]:
+    """Returns logits of first and of last tokens, the least number at padding.
+
+    No answer ends in padding, so the loss of a row does not depend on it.
+    """
+    logits = jnp.moveaxis(jnp.asarray(logits), 2, 1)
+    return jnp.where(jnp.asarray(mask)[:, None], logits, jnp.finfo(logits.dtype).min)

@@ -1,0 +1,131 @@
+"""Classification of words by an encoder: names of entities, parts of speech."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.classification import label_numbers
+from longsum_jax.data.examples.registry import make_examples
+from longsum_jax.data.padding import pad_batch
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import Task
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.evaluation.tags import tag_scores
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.experiment.objectives.base import Evaluation, Objective
+from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
+from longsum_jax.ops.losses import token_cross_entropy
+from longsum_jax.text.documents import Document
+from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.typing import IGNORED_LABEL, Array, Params
+
+COLUMNS = ("accuracy", "f1", "precision", "recall")
+
+
+class TokenClassification(Objective):
+    """A label for every word of a document."""
+
+    head = "token_classification"
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return (*COLUMNS, "negative_loss")
+
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        task, config = resolve_labels(run, cls.head)
+        task = dataclasses.replace(task, multi_label=False)
+        return task, dataclasses.replace(config, problem_type="single_label_classification")
+
+    def label_options(self) -> dict[str, Any]:
+        return {"target_length": self.setup.task.max_source_length}
+
+    def loss_fn(self) -> LossFn:
+        """Returns the mean cross-entropy of the words; it also counts tokens and right words."""
+        module = self.setup.family.module_class(self.setup.config)
+
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+            mask = batch["attention_mask"]
+            labels = batch["labels"][:, : mask.shape[1]]  # a bucket may be shorter
+            logits = module.apply(
+                {"params": params},
+                batch["input_ids"],
+                mask,
+                deterministic=False,
+                rngs={"dropout": rng},
+            )
+            loss_sum, weight = token_cross_entropy(logits, labels)
+            counts = {"tokens": mask.sum(), "right_words": (logits.argmax(-1) == labels).sum()}
+            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
+            return LossOutput(loss_sum, weight, metrics)
+
+        return loss_fn
+
+    @cached_property
+    def examples(self) -> list[tuple[Document, Example]]:
+        """The documents to evaluate on, with their examples."""
+        task, tokenizer = self.setup.task, self.setup.tokenizer
+        docs = documents(task, self.setup.run.evaluation.split)
+        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
+        return self.first_examples(made)
+
+    def read_evaluation(self) -> None:
+        _ = self.examples
+
+    def evaluate(self, params: Params) -> Evaluation:
+        """Returns accuracy of the words, F1 of the entities and loss.
+
+        Words that are not read count as wrong. "majority_" are the scores of the label that most
+        words have.
+        """
+        names = self.setup.task.labels
+        loss_sum, weight, rows = 0.0, 0.0, []
+        for logits, (document, example) in zip(self._logits(params), self.examples, strict=True):
+            labels = example["labels"]
+            loss, count = token_cross_entropy(logits[None], labels[None])
+            loss_sum, weight = loss_sum + float(loss), weight + float(count)
+            wanted = [names[number] for number in label_numbers(document, names)]
+            found = [names[number] for number in logits.argmax(-1)[labels != IGNORED_LABEL]]
+            found += [""] * (len(wanted) - len(found))
+            rows.append({"id": example["id"], "prediction": found, "label": wanted})
+        wanted = [row["label"] for row in rows]
+        scores = tag_scores([row["prediction"] for row in rows], wanted)
+        scores["negative_loss"] = -loss_sum / max(weight, 1.0)
+        [(frequent, _)] = collections.Counter(x for text in wanted for x in text).most_common(1)
+        constant = tag_scores([[frequent] * len(text) for text in wanted], wanted)
+        return Evaluation(scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows)
+
+    def _logits(self, params: Params) -> list[np.ndarray]:
+        """Returns logits [length, labels] of every document's tokens."""
+        size, examples = self.setup.run.evaluation.batch_size, [x for _, x in self.examples]
+        found: list[np.ndarray] = []
+        for start in range(0, len(examples), size):
+            some = examples[start : start + size]
+            batch = pad_batch(
+                some,
+                rows=size,
+                source_length=self.setup.task.max_source_length,
+                pad_id=self.setup.config.pad_token_id,
+            )
+            logits = self.logits(params, batch["input_ids"], batch["attention_mask"])
+            rows = zip(jax.device_get(logits), some, strict=False)
+            found += [row[: len(example["input_ids"])] for row, example in rows]
+        return found
+
+    def report(self, evaluation: Evaluation) -> str:
+        scores = evaluation.scores
+        lines = {
+            "model": [scores[name] for name in COLUMNS],
+            "majority": [scores[MAJORITY + name] for name in COLUMNS],
+        }
+        words = sum(len(row["label"]) for row in evaluation.rows)
+        return (
+            f"{score_table(COLUMNS, lines)}\n\n{words} words of {len(evaluation.rows)} documents, "
+            f"labels {', '.join(self.setup.task.labels)}"
+        )

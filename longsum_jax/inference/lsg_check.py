@@ -1,0 +1,112 @@
+"""A check of models converted to LSG attention: on random input, beside the original."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from longsum_jax.conversion.lsg import first_token
+from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
+
+TOLERANCE = 1e-4  # of the largest output; float32 needs a hundredth of it
+_BLOCKS = 16  # of the long input of a model that reads any length
+_TARGET_LENGTH = 8
+
+
+class LsgCheck(NamedTuple):
+    """What a check has found.
+
+    Attributes:
+        length: tokens of the long input, whose outputs are finite.
+        equal_length: tokens of the input on which the model equals the original; 0 where they need
+            not agree.
+        difference: largest difference there, relative to the largest output.
+    """
+
+    length: int
+    equal_length: int = 0
+    difference: float = 0.0
+
+    def __str__(self) -> str:
+        """Returns a sentence for people."""
+        finite = f"outputs for {self.length:,} random tokens are finite"
+        if not self.equal_length:
+            return f"{finite}; the original need not agree"
+        return (
+            f"{finite}; with one global token in place of the first token it equals the original "
+            f"on {self.equal_length:,} tokens (largest difference {self.difference:.0e})"
+        )
+
+
+def check_lsg(
+    original: Model, converted: Model, *, first_id: int | None, use_token_ids: bool, seed: int
+) -> LsgCheck:
+    """Runs a converted model on random tokens, and compares it with its original.
+
+    Up to two blocks LSG attention is full attention, and the first global token is made of what the
+    first token is made of. So a text that begins with this token has the outputs that it had,
+    whatever the options of the conversion, once the one stands in for the other
+    (``mask_first_token``). Exempt are models with T5's bias, which global tokens have none of,
+    causal ones, whose global tokens attend to nothing, originals that have LSG attention, and
+    global tokens without the token type of the others.
+
+    Args:
+        original, converted: before and after ``Model.to_lsg``.
+        first_id, use_token_ids: of the conversion.
+        seed: of the random tokens.
+
+    Raises:
+        InputError: outputs that are not finite, or differ.
+    """
+    rng = np.random.default_rng(seed)
+    first_id = first_token(original.config, first_id)
+    block = converted.config.block_size
+    length = (converted.config.max_source_length or _BLOCKS * block) - 1
+    if not np.isfinite(_outputs(converted, _draw(converted, rng, length, first_id))).all():
+        raise InputError(f"run_test: outputs for {length} tokens are not finite; check the source")
+    if not _must_agree(original, use_token_ids):
+        return LsgCheck(length)
+    exact = converted.with_lsg_options(
+        num_global_tokens=1, mask_first_token=True, pass_global_tokens_to_decoder=True
+    )
+    short = min(2 * block, original.config.max_source_length or 2 * block)
+    ids = _draw(converted, rng, short, first_id)
+    wanted, found = _outputs(original, ids), _outputs(exact, ids)
+    difference = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    if not difference <= TOLERANCE:
+        raise InputError(
+            f"run_test: outputs for {short} tokens differ from the original's by {difference:.0e} "
+            "of the largest; the conversion has lost something"
+        )
+    return LsgCheck(length, short, difference)
+
+
+def _must_agree(original: Model, use_token_ids: bool) -> bool:
+    """Returns whether the first global token can stand in for the first token."""
+    config = original.config
+    stack = config.encoder_stack
+    if config.encoder_attention != "full" or stack.causal or stack.relative_attention:
+        return False
+    return (use_token_ids or not config.has_token_types) and not config.reference_quirks
+
+
+def _draw(model: Model, rng: np.random.Generator, length: int, first_id: int | None) -> np.ndarray:
+    """Returns a text of random tokens, int [1, length], with the first one where there is any."""
+    config = model.config
+    special = {first_id, config.pad_token_id, config.eos_token_id}
+    ids = rng.choice([i for i in range(config.vocab_size) if i not in special], length)
+    if first_id is not None:
+        ids[0] = first_id
+    if config.eos_token_id is not None:
+        ids[-1] = config.eos_token_id
+    return ids[None]
+
+
+def _outputs(model: Model, ids: np.ndarray) -> np.ndarray:
+    """Returns states of an encoder, logits of a model with a decoder."""
+    mask = np.ones_like(ids)
+    if not model.family.is_encoder_decoder:
+        return np.asarray(model.encode(ids, mask))
+    if model.config.head != "language_model":
+        return np.asarray(model.logits(ids, mask))
+    return np.asarray(model.logits(ids, mask, ids[:, :_TARGET_LENGTH]))

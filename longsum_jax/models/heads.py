@@ -1,0 +1,181 @@
+"""Heads that all encoder families and the relatives of BART share, and their config.json.
+
+The head of a model is the class that ``architectures`` names: its output is that of the class in
+transformers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.dense import ACTIVATIONS, Linear, normal
+from longsum_jax.typing import AnyArray
+
+ProblemType = Literal["single_label_classification", "multi_label_classification"]
+
+# Heads whose logits have a row for every token.
+TOKEN_HEADS = ("masked_lm", "causal_lm", "token_classification", "question_answering")
+SPAN_OUTPUTS = 2  # the first and the last token of an answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """The labels of a model that classifies texts or tokens.
+
+    Attributes:
+        num_labels: outputs of the head.
+        problem_type: whether a text has one label, or any number of them.
+        id2label: names of the labels in their order; empty if they have none.
+        classifier_dropout: before the last map of the head; None for the dropout of the layers.
+    """
+
+    num_labels: int = 2
+    problem_type: ProblemType = "single_label_classification"
+    id2label: tuple[str, ...] = ()
+    classifier_dropout: float | None = None
+
+
+def check_labels(config: Any) -> None:
+    """Checks the labels of a config against its head.
+
+    Raises:
+        InputError: no label, another number of names than labels, or labels of spans.
+    """
+    if config.num_labels < 1:
+        raise InputError(f"num_labels is {config.num_labels}; it must be at least 1")
+    if config.id2label and len(config.id2label) != config.num_labels:
+        raise InputError(
+            f"id2label names {len(config.id2label)} labels, num_labels is {config.num_labels}; "
+            "they must agree"
+        )
+    if config.head == "question_answering" and config.num_labels != SPAN_OUTPUTS:
+        raise InputError(
+            f"num_labels is {config.num_labels}, but a head for question answering has "
+            f"{SPAN_OUTPUTS} outputs, the start and the end of an answer; leave it out"
+        )
+
+
+def read_labels(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of ``LabelOptions`` that the labels of a config.json give.
+
+    Raises:
+        InputError: the head predicts a number, not labels.
+    """
+    if raw.get("problem_type") == "regression":
+        raise InputError(
+            'problem_type is "regression"; only single- and multi-label classification are '
+            "supported"
+        )
+    labels = raw.get("id2label")
+    if not labels:
+        return {}
+    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
+    is_default = names == _default_labels(len(names))
+    return {"num_labels": len(names), "id2label": () if is_default else names}
+
+
+def write_labels(config: Any) -> dict[str, Any]:
+    """Returns the entries of config.json that replace the labels of a config."""
+    names = config.id2label or _default_labels(config.num_labels)
+    return {
+        "num_labels": None,
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+
+
+def _default_labels(count: int) -> tuple[str, ...]:
+    """Returns the names that transformers gives to labels without names."""
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
+def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -> Any:
+    """Returns the head that the first architecture of a config.json names.
+
+    Args:
+        raw: content of the config.json.
+        suffixes: end of a class name -> its head; of several that fit, the first one counts.
+        default: name of the class where the file names none.
+
+    Raises:
+        InputError: another head; lists the known ones.
+    """
+    name = next(iter(raw.get("architectures") or ()), default)
+    for suffix, head in suffixes.items():
+        if name.endswith(suffix):
+            return head
+    known = ", ".join(f"...{suffix}" for suffix in suffixes)
+    raise InputError(f'architecture "{name}" has a head that is not supported; supported: {known}')
+
+
+def biased_linear(
+    features: tuple[int, int], axes: tuple[str, str], std: float, dtype: Any, name: str
+) -> Linear:
+    """Returns a linear map with a bias of zeros and normally distributed weights."""
+    return Linear(features, axes, normal(std), nn.initializers.zeros, dtype=dtype, name=name)
+
+
+class TextHead(nn.Module):
+    """A head over one state of a text: a hidden layer, then a linear map.
+
+    Attributes:
+        d_model: size of the state.
+        outputs: labels, or 1 for the score of a choice.
+        std: of the initial weights.
+        activation: after the hidden layer, a name of ``layers.dense.ACTIVATIONS``.
+        input_dropout: rate of dropout before the hidden layer.
+        dropout: rate of dropout after it.
+    """
+
+    d_model: int
+    outputs: int
+    std: float
+    activation: str = "tanh"
+    input_dropout: float = 0.0
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, state: Float[AnyArray, "batch d_model"], deterministic: bool
+    ) -> Float[Array, "batch outputs"]:
+        """Returns float32 logits."""
+        hidden, labels = (self.d_model, self.d_model), (self.d_model, self.outputs)
+        x = nn.Dropout(self.input_dropout, deterministic=deterministic)(state)
+        x = biased_linear(hidden, ("embed", "embed_out"), self.std, self.dtype, "dense")(x)
+        x = ACTIVATIONS[self.activation](x)
+        x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
+        x = biased_linear(labels, ("embed", "labels"), self.std, self.dtype, "out")(x)
+        return x.astype(jnp.float32)
+
+
+class TokenHead(nn.Module):
+    """A head over the state of every token: one linear map.
+
+    Attributes:
+        d_model: size of a state.
+        outputs: labels of a token, or the two ends of a span.
+        std: of the initial weights.
+        dropout: rate of dropout before the map.
+    """
+
+    d_model: int
+    outputs: int
+    std: float
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, states: Float[AnyArray, "batch length d_model"], deterministic: bool
+    ) -> Float[Array, "batch length outputs"]:
+        """Returns float32 logits of every token."""
+        features = (self.d_model, self.outputs)
+        x = nn.Dropout(self.dropout, deterministic=deterministic)(states)
+        x = biased_linear(features, ("embed", "labels"), self.std, self.dtype, "out")(x)
+        return x.astype(jnp.float32)

@@ -1,0 +1,68 @@
+"""Heads in config.json: their names, their labels, and what is refused."""
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.models.registry import get_family
+
+RAW = {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}
+
+
+def config_of(raw, family="bert"):
+    return get_family(family).config_of_json(raw, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"architectures": ["BertForNextSentencePrediction"]},
+            '"BertForNextSentencePrediction" has a head that is not supported; .*ForQuestion',
+        ),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}},
+            "num_labels is 3, but a head for question answering has 2 outputs",
+        ),
+        ({"problem_type": "regression"}, 'problem_type is "regression"; only'),
+        ({"num_labels": 0}, "num_labels is 0; it must be at least 1"),
+    ],
+)
+def test_what_is_refused(changes, problem):
+    with pytest.raises(InputError, match=f"config.json: .*{problem}"):
+        config_of(RAW | changes)
+
+
+@pytest.mark.parametrize("family", ["pegasus", "pegasus_x"])
+def test_heads_that_a_family_lacks(family):
+    with pytest.raises(InputError, match='head "classification" is unknown; '):
+        get_family(family).config({"head": "classification"})
+
+
+def test_a_decoder_that_reads_the_source_limits_it():
+    """LED has fewer positions in its decoder, which grow with the encoder's."""
+    config = get_family("led").config({"head": "classification"})
+    assert config.max_source_length == 1024
+    longer = config.with_max_source_length(4096)
+    assert longer.max_source_length == 4096
+    assert (longer.source_rows, longer.target_rows) == (16384, 4096)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "rates"),
+    [
+        ("bert", "classification", (0.0, 0.3)),
+        ("bert", "token_classification", (0.0, 0.3)),
+        ("bert", "question_answering", (0.0, 0.0)),
+        ("roberta", "classification", (0.3, 0.3)),
+        ("roberta", "multiple_choice", (0.0, 0.1)),
+        ("distilbert", "classification", (0.0, 0.3)),
+        ("distilbert", "token_classification", (0.0, 0.1)),
+        ("distilbert", "question_answering", (0.0, 0.2)),
+    ],
+)
+def test_dropout_is_that_of_the_class(family, head, rates):
+    """Before and after the hidden layer, with 0.1 in the layers and 0.3 for the classifier."""
+    values = {"head": head, "classifier_dropout": 0.3, "hidden_dropout_prob": 0.1}
+    values |= {"qa_dropout": 0.2} if family == "distilbert" else {}
+    config = get_family(family).config(values)
+    assert (config.head_input_dropout, config.head_dropout) == rates
