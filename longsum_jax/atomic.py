@@ -5,12 +5,15 @@ is one step within a file system. What fails on the way leaves no trace, and the
 """
 
 import contextlib
+import gzip
+import io
+import lzma
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 
 def write_text(path: Path, text: str) -> None:
@@ -27,13 +30,20 @@ def write_text(path: Path, text: str) -> None:
 def open_text(path: Path) -> Iterator[TextIO]:
     """Opens a UTF-8 file that replaces ``path`` when the block ends without an exception.
 
+    A path that ends in .gz or .xz is compressed, the same text always to the same bytes.
+
     Raises:
         OSError: the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            yield file
+        with temporary.open("wb") as file:
+            with _compressed(file, path.suffix) as stream:
+                text = io.TextIOWrapper(stream, encoding="utf-8")
+                try:
+                    yield text
+                finally:
+                    text.detach()
             # Without this a power failure soon after the rename could leave an empty file.
             file.flush()
             os.fsync(file.fileno())
@@ -41,6 +51,15 @@ def open_text(path: Path) -> Iterator[TextIO]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Returns a stream into ``file``, which stays open when the stream is closed."""
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+    if suffix == ".xz":
+        return lzma.open(file, "wb")
+    return contextlib.nullcontext(file)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.metric import Metric
 
 
@@ -141,6 +142,39 @@ def add_data_keys(parser: argparse.ArgumentParser) -> None:
         default="summary",
         help="field of the reference summary; default: summary",
     )
+
+
+# Fields of a task that say where its documents are and how they are read.
+SOURCE_FLAGS = {
+    "source": "embedded, tfds:NAME[/CONFIG], parquet:GLOB or json:GLOB "
+    '("{split}" in it becomes the split name)',
+    "document_key": "field that holds the document",
+    "summary_key": "field that holds the summary",
+    "query_key": "field that holds a query, put before the document",
+    "data_dir": "TFDS directory",
+    "cache_dir": "directory that seqio_cache_tasks wrote",
+}
+
+
+def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
+    """Adds --task and ``SOURCE_FLAGS``, these in a group with a title; see ``task_of``."""
+    parser.add_argument(
+        "--task", metavar="NAME", help="a named data set; longsum prepare --help lists them"
+    )
+    group = parser.add_argument_group(title)
+    for name, text in SOURCE_FLAGS.items():
+        group.add_argument(f"--{name}", help=text)
+
+
+def task_of(args: argparse.Namespace) -> "Task":
+    """Returns the task that --task names, changed by the flags of ``add_task_flags``.
+
+    Raises:
+        InputError: an unknown task or a source that does not fit.
+    """
+    from longsum_jax.data.tasks import get_task
+
+    return get_task(args.task, **flags_set(args, SOURCE_FLAGS))
 
 
 def add_metric_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,22 +1,29 @@
-"""longsum corpus: describes data sets, and turns GovReport's release into JSON lines."""
+"""longsum corpus: describes data sets, and turns them into JSON lines."""
 
 import argparse
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from longsum_jax import atomic
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from longsum_jax.data.tasks import Task
+    from longsum_jax.text.documents import Document
     from longsum_jax.text.extractive import Extractiveness
 
 EXAMPLES = """\
   # lengths, compression, coverage and density of data sets
   longsum corpus statistics pubmed/test.jsonl reports/test.jsonl.gz --out=statistics.json
+
+  # named data sets as JSON lines: all splits as arxiv/train.jsonl and so on, or one, compressed
+  longsum corpus export --task=arxiv --out=arxiv
+  longsum corpus export --task=mediasum --split=test --out=mediasum-test.jsonl.gz --examples=500
 
   # GovReport as released, the directory gov-report, as reports/train.jsonl, validation.jsonl and
   # test.jsonl; then config.task.source='json:reports/{split}.jsonl' trains on it and
@@ -27,6 +34,7 @@ Coverage is the share of a summary's words that stand in fragments copied from t
 the mean length of a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in
 documents the words of summaries are.
 """
+EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
 
 
@@ -36,14 +44,15 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: data that do not fit.
     """
-    parser = console.parser("corpus", "Describes data sets, and converts GovReport.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="statistics|govreport")
+    parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport")
     statistics = commands.add_parser(
         "statistics", help="lengths, compression, coverage and density"
     )
     add_data_flags(statistics)
     statistics.add_argument("--out", metavar="FILE", help="JSON to write, too")
     statistics.set_defaults(run=_statistics)
+    _add_export(commands)
     govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
     govreport.add_argument(
         "source", metavar="SRC", help="the directory gov-report, with split_ids, crs and gao"
@@ -54,6 +63,25 @@ def main(argv: Sequence[str]) -> None:
     govreport.set_defaults(run=_govreport)
     args = parser.parse_args(argv)
     args.run(args)
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser("export", help="JSON lines from a named data set")
+    console.add_task_flags(export, "task (defaults are the task's)")
+    export.add_argument(
+        "--split", metavar="NAME[,NAME]", help="of the task; default: all that it has"
+    )
+    export.add_argument(
+        "--out",
+        required=True,
+        metavar="PATH",
+        help="file to make, .jsonl, .jsonl.gz or .jsonl.xz, in which {split} becomes the split "
+        "name, or a directory for {split}.jsonl",
+    )
+    export.add_argument(
+        "--examples", type=int, metavar="N", help="only the first N documents of a split"
+    )
+    export.set_defaults(run=_export)
 
 
 def add_data_flags(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +128,108 @@ def _cells(found: "Extractiveness") -> list[str]:
     return [format(value, pattern) for value, pattern in zip(found, formats, strict=True)]
 
 
+def _export(args: argparse.Namespace) -> None:
+    console.check_positive(args, "examples")
+    if args.task is None:
+        raise InputError("give --task=NAME; longsum prepare --help lists the names")
+    task = console.task_of(args)
+    if task.objective == "gap_sentences":
+        if task.cache_dir is not None:
+            raise InputError(
+                f"--cache_dir={task.cache_dir} holds pieces of documents, without their gap "
+                "sentences; leave it out"
+            )
+        task = dataclasses.replace(task, piece_words=None)  # who reads the file cuts them
+    splits = list(task.splits) if args.split is None else args.split.split(",")
+    for split in splits:
+        task.source_split(split)  # raises for an unknown one
+    for split, path in _targets(args.out, splits).items():
+        _export_split(task, split, path, args.examples)
+
+
+def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
+    """Returns the file to make of each split; refuses those that exist."""
+    is_file = out.endswith(EXPORT_SUFFIXES)
+    if not is_file and Path(out).suffix and not Path(out).is_dir():
+        raise InputError(
+            f"--out={out}: end it in {', '.join(EXPORT_SUFFIXES)}, or name a directory"
+        )
+    pattern = out if is_file else str(Path(out) / "{split}.jsonl")
+    if "{split}" not in pattern and len(splits) > 1:
+        raise InputError(
+            f'--out={out} is one file for {len(splits)} splits; put "{{split}}" into its name or '
+            f"give one as --split={splits[0]}"
+        )
+    paths = {split: Path(pattern.replace("{split}", split)) for split in splits}
+    for path in paths.values():
+        if path.exists():
+            raise InputError(f"{path} is there already; remove it or give another --out")
+    return paths
+
+
+def _export_split(task: "Task", split: str, path: Path, examples: int | None) -> None:
+    """Writes the documents of a split, without those that could not be read back."""
+    from tqdm import tqdm
+
+    from longsum_jax.data.sources import documents
+
+    left_out = 0
+
+    def found() -> Iterator["Document"]:
+        nonlocal left_out
+        for document in documents(task, split):
+            if _is_complete(task, document):
+                yield document
+            else:
+                left_out += 1
+
+    kept = itertools.islice(found(), examples)
+    with console.spinner(f'reading split "{split}" of {task.source}'):
+        first = next(kept, None)
+    if first is None:
+        raise InputError(
+            f'task "{task.name}": split "{split}" has no document with a text and a summary; '
+            "give another --split"
+        )
+    # Gap-sentence tasks read JSON lines as C4 has them.
+    document_key = "text" if task.objective == "gap_sentences" else "document"
+    bar = tqdm(itertools.chain([first], kept), path.name, examples, unit="document")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic.open_text(path) as file:
+            count = _write_rows(file, bar, document_key)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); give another --out"
+        ) from error
+    report = f"{path}: {count:,} documents"
+    if left_out:
+        report += f"; {left_out:,} without a text or a summary are left out"
+    print(report)
+
+
+def _is_complete(task: "Task", document: "Document") -> bool:
+    has_summary = bool(document.summary and document.summary.strip())
+    return bool(document.document.strip()) and (has_summary or not task.needs_summary)
+
+
+def _write_rows(
+    file: TextIO, documents: Iterable["Document"], document_key: str = "document"
+) -> int:
+    """Writes documents as JSON lines, and returns their number."""
+    count = 0
+    for count, document in enumerate(documents, 1):  # noqa: B007
+        file.write(json.dumps(_row(document, document_key), ensure_ascii=False) + "\n")
+    return count
+
+
+def _row(document: "Document", document_key: str) -> dict[str, Any]:
+    """Returns the JSON object of a document, without fields that it does not have."""
+    values = document._asdict()
+    row = {"id": values.pop("id"), document_key: values.pop("document"), **values}
+    return {key: value for key, value in row.items() if value is not None}
+
+
 def _govreport(args: argparse.Namespace) -> None:
     from longsum_jax.data.govreport import SPLITS
 
@@ -131,12 +261,9 @@ def _write_split(source: str, split: str, path: Path) -> tuple[int, int]:
     """
     from longsum_jax.data.govreport import read_govreport
 
-    written, unreadable = 0, []
+    unreadable: list[InputError] = []
     with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
-        for row in read_govreport(source, split, unreadable=unreadable):
-            values = {"id": row.id, "document": row.document, "summary": row.summary}
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
-            written += 1
+        written = _write_rows(file, read_govreport(source, split, unreadable=unreadable))
     if not written and unreadable:
         raise unreadable[0]
     for error in unreadable:

@@ -2,8 +2,9 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,16 @@ from longsum_jax.errors import InputError
 if TYPE_CHECKING:
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
     from longsum_jax.inference.model import Model
+    from longsum_jax.text.documents import Document
 
 EXAMPLES = """\
   # documents and summaries of your own, one JSON object per line
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=runs/reports/test
+
+  # a named data set from TensorFlow Datasets; the test files of another place
+  longsum evaluate --model=runs/arxiv --task=arxiv --split=test --out=runs/arxiv/test
+  longsum evaluate --model=runs/qmsum --task=qmsum --source='json:qmsum/{split}.jsonl' \\
+      --split=test --out=runs/qmsum/test
 
   # other field names, beam search, the first 500 documents
   longsum evaluate --model=locost-base --data='test-*.jsonl.gz' --out=results \\
@@ -27,6 +34,10 @@ Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/me
 end, with confidence intervals. Started again, it skips the documents whose ids are in
 predictions.jsonl already. longsum score compares such files.
 """
+
+DATA_KEYS = ("document_key", "summary_key", "query_key")
+TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
+DEFAULT_SPLIT = "test"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -40,15 +51,18 @@ def main(argv: Sequence[str]) -> None:
     )
     console.add_model_flags(parser)
     parser.add_argument(
-        "--data", required=True, metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
+        "--data", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob; or give --task"
     )
+    console.add_task_flags(
+        parser, "fields and places (defaults are the task's; of --data document, summary, query)"
+    )
+    parser.add_argument("--split", help="of the task; default: test")
     parser.add_argument(
         "--out",
         required=True,
         metavar="DIR",
         help="directory for metrics.json and predictions.jsonl",
     )
-    console.add_data_keys(parser)
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
     parser.add_argument(
         "--batch_size", type=int, default=1, help="documents decoded together; default: 1"
@@ -66,18 +80,12 @@ def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.predictions import (
         PredictionsFile,
         baseline_scores,
-        read_pairs,
         summary_of,
     )
     from longsum_jax.inference.loading import load
 
     metrics = console.metrics_of(args)
-    pairs = read_pairs(
-        args.data,
-        document_key=args.document_key,
-        summary_key=args.summary_key,
-        examples=args.examples,
-    )
+    pairs = _read(args)
     model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
     settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
@@ -89,6 +97,56 @@ def _evaluate(args: argparse.Namespace) -> None:
     result["baselines"] = baseline_scores(list(pairs.values()), metrics)
     _write(out / "metrics.json", result | settings)
     _print(result, metrics, out)
+
+
+def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
+    """Returns the documents of --data or --task with their references, by id."""
+    from longsum_jax.evaluation.predictions import read_pairs
+
+    if (args.data is None) == (args.task is None):
+        given = "both" if args.data else "neither"
+        raise InputError(f"give --data=FILE or --task=NAME, one of the two; {given} is given")
+    if args.task is not None:
+        return _read_task(args)
+    for name in TASK_ONLY:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name}={getattr(args, name)} is for --task; leave it out")
+    keys = console.flags_set(args, DATA_KEYS)
+    return read_pairs(args.data, **keys, examples=args.examples)
+
+
+def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
+    from longsum_jax.data.examples.summarization import with_target
+    from longsum_jax.data.sources import documents
+    from longsum_jax.evaluation.predictions import pairs_by_id
+
+    task, split = console.task_of(args), args.split or DEFAULT_SPLIT
+    if task.objective in ("classify", "mlm"):
+        raise InputError(
+            f'--task={task.name} is for objective "{task.objective}" and has no summaries; give '
+            "one that has"
+        )
+    left_out = 0
+
+    def found() -> Iterator["Document"]:
+        nonlocal left_out
+        for document in documents(task, split):
+            whole = with_target(task, document)
+            if whole is None:
+                left_out += 1
+            else:
+                yield whole
+
+    with console.spinner(f'reading split "{split}" of {task.source}'):
+        pairs = pairs_by_id(itertools.islice(found(), args.examples), task.source)
+    if not pairs:
+        raise InputError(
+            f'task "{task.name}": no document of split "{split}" has a summary; give another '
+            "--split"
+        )
+    if left_out:
+        console.print_stderr(f"{left_out} documents without a text or a summary are left out")
+    return pairs
 
 
 def _predict(
@@ -128,7 +186,10 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
     """Returns everything that the predictions and scores depend on."""
     from longsum_jax import __version__
 
-    flags = {name: getattr(args, name) for name in ("model", "data", "dtype", "max_source_length")}
+    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length")
+    flags = {name: getattr(args, name) for name in names}
+    if args.task is not None:
+        flags |= {"source": console.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
     generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))
     return {
         **flags,

@@ -37,13 +37,7 @@ the lengths is counted in OUT/metadata.json and printed at the end.
 """
 
 TASK_OPTIONS = {
-    "source": (
-        str,
-        'embedded, tfds:NAME[/CONFIG], or json:GLOB ("{split}" in it becomes the split name)',
-    ),
-    "document_key": (str, "field that holds the document"),
-    "summary_key": (str, "field that holds the summary"),
-    "query_key": (str, "field that holds a query, put before the document"),
+    **{name: (str, text) for name, text in console.SOURCE_FLAGS.items()},
     "objective": (str, "gap_sentences (no summaries needed), summarize or summarize_segments"),
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
@@ -53,8 +47,6 @@ TASK_OPTIONS = {
         int,
         "gap sentences: documents of more words are cut into pieces of about this many",
     ),
-    "data_dir": (str, "TFDS directory"),
-    "cache_dir": (str, "directory that seqio_cache_tasks wrote"),
 }
 GAP_SENTENCE_OPTIONS = {
     "ratio": (float, "share of the sentences that becomes the target"),

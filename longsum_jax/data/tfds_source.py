@@ -58,12 +58,15 @@ def not_installed(package: str | None) -> InputError:
 
 def cannot_open(task: Task, split: str, error: Exception) -> InputError:
     """Returns the error for a data set that TFDS cannot give, in one line."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     place = task.data_dir or "the default TFDS directory"
     return InputError(
-        f'cannot open split "{split}" of {task.source} in {place}: {reason}; '
+        f'cannot open split "{split}" of {task.source} in {place}: {_reason(error)}; '
         "prepare it with `tfds build` or read JSON lines (source=json:...)"
     )
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def keep_tensorflow_off_accelerators() -> None:
@@ -94,20 +97,47 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
             ", ".join(sorted(formats)),
             RANDOM_ACCESS,
         )
-        return _load(builder, source_split)
+        return _load(task, builder, source_split)
     except InputError:
         raise
     except Exception as error:  # TFDS raises whatever its downloaders do
         raise cannot_open(task, split, error) from error
 
 
-def _load(builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
+def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
     """Returns the records of a data set in any format; downloads and prepares it if need be."""
     import tensorflow_datasets as tfds
 
+    by_hand = builder.MANUAL_DOWNLOAD_INSTRUCTIONS and not builder.is_prepared()
+    if by_hand and not _holds_files(_manual_directory(builder)):
+        raise _fetch_by_hand(task, builder, "which holds none yet")
     try:
         keep_tensorflow_off_accelerators()
     except ImportError as error:
         raise not_installed(error.name) from error
-    builder.download_and_prepare()
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # TFDS raises whatever its downloaders do
+        if not by_hand:
+            raise
+        raise _fetch_by_hand(task, builder, f"where TFDS found {_reason(error)}") from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
+
+
+def _manual_directory(builder: Any) -> Any:
+    """Returns where TFDS looks for files that it cannot download itself, possibly in a cloud."""
+    return builder.data_dir_root / "downloads" / "manual"
+
+
+def _holds_files(directory: Any) -> bool:
+    return directory.is_dir() and any(directory.iterdir())
+
+
+def _fetch_by_hand(task: Task, builder: Any, found: str) -> InputError:
+    """Returns the error for files that only the user can fetch, with TFDS's own instructions."""
+    instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
+    return InputError(
+        f"{task.source} is made of files that TFDS does not download; put them into "
+        f"{_manual_directory(builder)}, {found} (its instructions: {instructions.rstrip('.')}), "
+        "or read JSON lines (source=json:...)"
+    )

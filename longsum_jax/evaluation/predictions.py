@@ -5,14 +5,14 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.text.documents import read_json_lines
+from longsum_jax.text.documents import Document, read_json_lines
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 Metrics = Mapping[str, Metric]  # by name
@@ -46,6 +46,7 @@ def read_pairs(
     *,
     document_key: str = "document",
     summary_key: str = "summary",
+    query_key: str = "query",
     require_document: bool = True,
     examples: int | None = None,
 ) -> dict[str, Pair]:
@@ -53,29 +54,45 @@ def read_pairs(
 
     Args:
         paths: JSON lines, as ``text.documents.read_json_lines`` takes them.
-        document_key, summary_key: fields of the rows.
+        document_key, summary_key, query_key: fields of the rows.
         require_document: whether a row without a document is an error.
         examples: the number of documents to read; None for all.
 
     Raises:
         InputError: rows that do not fit, or an id that is there twice.
     """
-    pairs: dict[str, Pair] = {}
     rows = read_json_lines(
         paths,
         document_key=document_key,
         summary_key=summary_key,
+        query_key=query_key,
         require_document=require_document,
         several_summaries=True,
     )
-    for row in itertools.islice(rows, examples):
-        if row.id in pairs:
+    return pairs_by_id(itertools.islice(rows, examples), str(paths))
+
+
+def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
+    """Returns documents that have summaries as pairs, by id.
+
+    Raises:
+        InputError: an id that is there twice; names the ``place`` of the documents.
+    """
+    pairs: dict[str, Pair] = {}
+    for document in documents:
+        if document.id in pairs:
             raise InputError(
-                f'{paths}: the id "{row.id}" is there twice; ids tell finished documents apart'
+                f'{place}: the id "{document.id}" is there twice; ids tell finished documents apart'
             )
-        summaries = row.summary if isinstance(row.summary, tuple) else (row.summary,)
-        pairs[row.id] = Pair(row.id, row.document, summaries[0], row.query, summaries[1:])
+        pairs[document.id] = pair_of(document)
     return pairs
+
+
+def pair_of(document: Document) -> Pair:
+    """Returns a document that has a summary, or several, as a pair."""
+    summary = document.summary
+    first, *others = summary if isinstance(summary, tuple) else (summary,)
+    return Pair(document.id, document.document, first, document.query, tuple(others))
 
 
 class ModelSummary(Protocol):

@@ -1,5 +1,7 @@
 """Examples of a source and its summary, which may be gap sentences."""
 
+import dataclasses
+
 from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
@@ -47,6 +49,17 @@ def make_example(
         source_tokens=len(add_special_tokens(tokenizer, source)),
         target_tokens=len(add_special_tokens(tokenizer, target)),
     )
+
+
+def with_target(task: Task, document: Document, seed: int = 0) -> Document | None:
+    """Returns a document whose summary is what a model is to write of it, for an evaluation.
+
+    Prefix and query are left for the model to put before it. None if a text would be empty; see
+    ``source_and_target``.
+    """
+    plain = dataclasses.replace(task, prefix="")
+    texts = source_and_target(plain, document._replace(query=None), seed)
+    return None if texts is None else document._replace(document=texts[0], summary=texts[1])
 
 
 def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[str, str] | None:

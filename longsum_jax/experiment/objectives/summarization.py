@@ -1,20 +1,19 @@
 """Summarization by an encoder-decoder: teacher forcing, and scores of generated summaries."""
 
-import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from longsum_jax.data.examples.summarization import source_and_target
+from longsum_jax.data.examples.summarization import with_target
 from longsum_jax.data.sources import documents
-from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.predictions import (
     Pair,
     baseline_scores,
     columns_of,
+    pair_of,
     predict,
     summary_of,
 )
@@ -24,7 +23,6 @@ from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
@@ -71,12 +69,11 @@ class Summarization(Objective):
     def pairs(self) -> list[Pair]:
         """The documents to evaluate on, with their summaries; the model adds the task's prefix."""
         run = self.setup.run
-        task = dataclasses.replace(self.setup.task, prefix="")
-        pairs = (
-            _pair(task, document, run.training.seed)
-            for document in documents(task, run.evaluation.split)
+        found = (
+            with_target(self.setup.task, document, run.training.seed)
+            for document in documents(self.setup.task, run.evaluation.split)
         )
-        return self.first_examples(pair for pair in pairs if pair is not None)
+        return self.first_examples(pair_of(document) for document in found if document is not None)
 
     def read_evaluation(self) -> None:
         _ = self.pairs
@@ -152,9 +149,3 @@ def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
     """Returns the metrics by name."""
     rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
     return make_metrics(options.metrics, rouge)
-
-
-def _pair(task: Task, document: Document, seed: int) -> Pair | None:
-    """Returns a document with its summary, None where one of them is missing."""
-    texts = source_and_target(task, document._replace(query=None), seed)
-    return None if texts is None else Pair(document.id, *texts, document.query)
