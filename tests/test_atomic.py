@@ -1,3 +1,5 @@
+import gzip
+import lzma
 import os
 
 import pytest
@@ -34,6 +36,20 @@ def test_a_failure_keeps_the_file_that_was_there(tmp_path):
         fail_inside(atomic.open_text(path), lambda file: file.write("half" * 10_000))
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_text_is_compressed_to_the_same_bytes(tmp_path, suffix, opener):
+    first, second = (tmp_path / f"{name}.txt{suffix}" for name in "ab")
+    for path in (first, second):
+        atomic.write_text(path, "né\n" * 1000)
+    with opener(first, "rt", encoding="utf-8") as file:
+        assert file.read() == "né\n" * 1000
+    assert first.read_bytes() == second.read_bytes()
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(atomic.open_text(first), lambda file: file.write("half" * 10_000))
+    assert first.read_bytes() == second.read_bytes()
+    assert names(tmp_path) == [first.name, second.name]
 
 
 def test_text_below_a_file(tmp_path):

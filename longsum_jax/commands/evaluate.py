@@ -104,8 +104,8 @@ def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
     from longsum_jax.evaluation.predictions import read_pairs
 
     if (args.data is None) == (args.task is None):
-        given = "both" if args.data else "neither"
-        raise InputError(f"give --data=FILE or --task=NAME, one of the two; {given} is given")
+        given = "both are" if args.data else "neither is"
+        raise InputError(f"give --data=FILE or --task=NAME, one of the two; {given} given")
     if args.task is not None:
         return _read_task(args)
     for name in TASK_ONLY:

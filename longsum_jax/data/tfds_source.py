@@ -138,6 +138,6 @@ def _fetch_by_hand(task: Task, builder: Any, found: str) -> InputError:
     instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
     return InputError(
         f"{task.source} is made of files that TFDS does not download; put them into "
-        f"{_manual_directory(builder)}, {found} (its instructions: {instructions.rstrip('.')}), "
-        "or read JSON lines (source=json:...)"
+        f"{_manual_directory(builder)}, {found}, or read JSON lines (source=json:...); TFDS says: "
+        f"{instructions}"
     )

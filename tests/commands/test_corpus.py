@@ -6,6 +6,7 @@ from longsum_jax.commands import corpus
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.predictions import read_pairs
 
 ROWS = [
     {"id": "a", "report": "The cat sat on the mat.", "abstract": "The cat slept."},
@@ -81,6 +82,139 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     assert found == [("crs/1", "Title\nText é.", "S.")] * 2 + [
         ("gao/1", "Title\nText é.", "Text é.")
     ]
+
+
+@pytest.fixture
+def meetings(tmp_path):
+    """JSON lines of two splits: questions, ids that are numbers or absent, lines of a meeting."""
+    rows = [
+        {"id": 7, "report": "A né.\u2028B.", "abstract": "Né.", "question": "Who?"},
+        {"report": ["One.", "Two."], "abstract": "One."},
+    ]
+    for split, part in (("train", rows), ("test", rows[1:])):
+        path = tmp_path / f"{split}.rows"
+        path.write_text("".join(json.dumps(row) + "\n" for row in part))
+    return {
+        "source": f"json:{tmp_path}/{{split}}.rows",
+        "document_key": "report",
+        "summary_key": "abstract",
+        "query_key": "question",
+    }
+
+
+def export(task, out, *flags, **options):
+    named = (f"--{key}={value}" for key, value in options.items())
+    corpus.main(["export", f"--task={task}", f"--out={out}", *named, *flags])
+
+
+@pytest.mark.parametrize("out", ["new/set", "new/{split}.jsonl.gz", "new-{split}.jsonl.xz"])
+def test_exported_splits_are_read_back_to_the_same_documents(meetings, tmp_path, out, capsys):
+    export("qmsum", tmp_path / out, "--split=train,test", **meetings)
+    printed, shown = capsys.readouterr()
+    assert "2document" in shown
+    task = get_task("qmsum", **meetings)
+    pattern = str(tmp_path / (out if "{split}" in out else f"{out}/{{split}}.jsonl"))
+    assert f"{pattern.replace('{split}', 'train')}: 2 documents\n" in printed
+    trained_on = get_task("summaries", source=f"json:{pattern}")  # as configs/finetune.py does
+    for split in ("train", "test"):
+        wanted = list(documents(task, split))
+        assert list(documents(trained_on, split)) == wanted
+        path = pattern.replace("{split}", split)
+        evaluated = read_pairs(path).values()
+        assert [(p.id, p.source, p.reference, p.query) for p in evaluated] == [
+            row[:4] for row in wanted
+        ]
+    corpus.main(["statistics", path])
+    assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["1", "2.0", "1.0"]
+    with pytest.raises(InputError, match="is there already; remove it or give another --out"):
+        export("qmsum", tmp_path / out, "--split=train", **meetings)
+
+
+def test_an_export_of_the_first_documents(meetings, tmp_path):
+    path = tmp_path / "a.jsonl"
+    export("qmsum", path, "--split=train", "--examples=1", **meetings)
+    row = {"id": "7", "document": "A né.\u2028B.", "summary": "Né.", "query": "Who?"}
+    assert [json.loads(line) for line in path.read_text().split("\n")[:-1]] == [row]
+
+
+def test_an_export_of_labels(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    columns = {"text": [["1. a", "2. b"], ["1. c"], [""]], "labels": [[4, 9], [], [1]]}
+    write_table(pyarrow.table(columns), tmp_path / "train-0.parquet")
+    source = f"parquet:{tmp_path}/{{split}}-*.parquet"
+    export("ecthr_a", tmp_path / "cases.jsonl", "--split=train", source=source)
+    back = get_task("labels", source=f"json:{tmp_path / 'cases.jsonl'}")
+    *wanted, empty = documents(get_task("ecthr_a", source=source), "train")
+    assert list(documents(back, "train")) == wanted
+    assert empty.document == ""
+
+
+def test_an_export_for_gap_sentences_is_cut_by_its_reader(tmp_path):
+    text = " ".join(f"This is sentence {number} of a novel." for number in range(20))
+    (tmp_path / "novels.jsonl").write_text(json.dumps({"id": "n", "text": text}))
+    source = f"json:{tmp_path / 'novels.jsonl'}"
+    export("pg19", tmp_path / "out.jsonl.gz", "--split=test", source=source)
+    tasks = [
+        get_task("pg19", source=place, piece_words=50)
+        for place in (source, f"json:{tmp_path / 'out.jsonl.gz'}")
+    ]
+    wanted, found = (list(documents(task, "test")) for task in tasks)
+    assert len(wanted) > 1
+    assert found == wanted
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path):
+    rows = tmp_path / "rows"
+    rows.write_text('{"document": "a", "summary": "b"}\n{"document": "a"}\n')
+    with pytest.raises(InputError, match=r'rows:2: no key "summary"'):
+        export("arxiv", tmp_path / "out.jsonl", "--split=test", source=f"json:{rows}")
+    rows.unlink()
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "give --task=NAME; longsum prepare --help lists the names"),
+        (("--task=arxif",), 'unknown task "arxif"; did you mean "arxiv"? known: '),
+        (
+            ("--task=billsum", "--split=dev"),
+            'task "billsum" has no split "dev"; known: test, train',
+        ),
+        (("--task=arxiv", "--examples=0"), "--examples=0 must be at least 1"),
+        (
+            ("--task=billsum", "--out=a.jsonl"),
+            '--out=a.jsonl is one file for 2 splits; put "{split}" into its name or give one as '
+            "--split=train",
+        ),
+        (
+            ("--task=arxiv", "--out=a.csv"),
+            "--out=a.csv: end it in .jsonl, .jsonl.gz, .jsonl.xz, or",
+        ),
+        (("--task=c4", "--cache_dir=c"), "--cache_dir=c holds pieces of documents, without their"),
+        (("--task=scotus", "--source=parquet:no/*"), "no/*: no file matches the pattern"),
+    ],
+)
+def test_bad_exports(flags, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        corpus.main(["export", "--out=out", *flags])
+    assert problem in str(caught.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_split_without_summaries_is_not_exported(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    table = pyarrow.table({"document": ["a", "b"], "summary": ["", " "]})
+    write_table(table, tmp_path / "test.parquet")
+    source = f"parquet:{tmp_path / 'test.parquet'}"
+    with pytest.raises(InputError, match=r'split "test" has no document with a text and a summary'):
+        export("multinews", tmp_path / "out", "--split=test", source=source)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

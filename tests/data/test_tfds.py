@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,16 @@ def test_a_share_of_a_split(answers):
 def test_a_field_that_the_data_set_lacks(answers):
     expected = 'task "billsum": tfds:reports has no field "numbr"; did you mean "number"?'
     assert expected in answers["no_field"]
+
+
+def test_files_to_fetch_by_hand_are_named_with_their_place(answers):
+    without, with_another = answers["by_hand"]
+    assert re.fullmatch(
+        r"tfds:by_hand is made of files that TFDS does not download; put them into "
+        r"/\S+/by_hand/downloads/manual, which holds none yet, or read JSON lines "
+        r"\(source=json:\.\.\.\); TFDS says: Fetch reports.zip from https://example.org and unpack "
+        r"it\.",
+        without,
+    )
+    assert "downloads/manual, where TFDS found [Errno 2] No such file" in with_another
+    assert with_another.endswith("Fetch reports.zip from https://example.org and unpack it.")

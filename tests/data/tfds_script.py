@@ -3,11 +3,13 @@
 import json
 import logging
 import sys
+import unittest.mock
 from pathlib import Path
 
 import numpy as np
 import tensorflow_datasets as tfds
 
+from longsum_jax.data import tfds_source
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -48,6 +50,37 @@ class Reports(tfds.core.GeneratorBasedBuilder):
             )
 
 
+class ByHand(Reports):
+    """Reports of which a file must be fetched by hand."""
+
+    MANUAL_DOWNLOAD_INSTRUCTIONS = """
+    Fetch reports.zip from https://example.org
+    and unpack it.
+    """
+
+    def _split_generators(self, dl_manager):
+        (dl_manager.manual_dir / "reports.json").read_text()
+        return {"train": self._generate_examples()}
+
+
+def refused(task, split="train"):
+    """Returns the sentence with which reading a task fails."""
+    try:
+        next(documents(task, split))
+    except InputError as error:
+        return str(error)
+
+
+def by_hand(directory: Path) -> list[str]:
+    """Reads ByHand without any file, and with one that is not what it looks for."""
+    task = get_task("imdb", source="tfds:by_hand", data_dir=str(directory))
+    without = refused(task)
+    (directory / "downloads" / "manual").mkdir(parents=True)
+    (directory / "downloads" / "manual" / "other").write_text("")
+    with unittest.mock.patch.object(tfds_source, "keep_tensorflow_off_accelerators"):
+        return [without, refused(task)]
+
+
 def main() -> None:
     directory = Path(sys.argv[1])
     Reports(data_dir=directory, file_format="array_record").download_and_prepare()
@@ -72,10 +105,9 @@ def main() -> None:
         "part": list(documents(part, "train")),
         "messages": len(messages),
     }
-    try:
-        next(documents(get_task("billsum", **options, **fields | {"id_key": "numbr"}), "train"))
-    except InputError as error:
-        answers["no_field"] = str(error)
+    misspelt = get_task("billsum", **options, **fields | {"id_key": "numbr"})
+    answers["no_field"] = refused(misspelt)
+    answers["by_hand"] = by_hand(directory / "by_hand")
     answers["imported"] = sorted({"tensorflow", "seqio"} & sys.modules.keys())
     (directory / "answers.json").write_text(json.dumps(answers))
 

@@ -1,0 +1,191 @@
+"""longsum evaluate on named data sets; the model is a stand-in that compiles nothing."""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from longsum_jax.commands import evaluate
+from longsum_jax.data.examples.summarization import source_and_target
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import get_task
+from longsum_jax.errors import InputError
+from longsum_jax.inference import loading
+from longsum_jax.inference.summary import Summary
+
+TFDS_SCRIPT = Path(__file__).parents[1] / "data" / "tfds_script.py"
+ROWS = [
+    {"id": f"r{i}", "document": f"One {i}. Two {i}.", "summary": f"One {i}.", "query": f"Why {i}?"}
+    for i in range(3)
+]
+
+
+@dataclasses.dataclass
+class Options:
+    num_beams: int = 1
+
+
+class FirstWords:
+    """Summarizes a document by its first two words, and keeps what it was given."""
+
+    fingerprint = "f"
+    tokenizer = None
+
+    def __init__(self):
+        self.calls = []
+
+    def summary_options(self, **options):
+        return Options(**options)
+
+    def summaries(self, texts, *, names, queries=None, **options):
+        self.calls += zip(names, texts, queries or [None] * len(texts), strict=True)
+        return [Summary(" ".join(text.split()[:2]), 4, 4, 0, 2, "eos") for text in texts]
+
+
+@pytest.fixture
+def model(monkeypatch):
+    model = FirstWords()
+    monkeypatch.setattr(loading, "load", lambda *_, **__: model)
+    return model
+
+
+@pytest.fixture
+def evaluated(model, tmp_path):
+    """Runs evaluate with the flags; returns predictions and metrics."""
+
+    def evaluated(*flags, out="out"):
+        evaluate.main(["--model=m", f"--out={tmp_path / out}", *flags])
+        lines = (tmp_path / out / "predictions.jsonl").read_text().splitlines()
+        metrics = json.loads((tmp_path / out / "metrics.json").read_text())
+        return [json.loads(line) for line in lines], metrics
+
+    return evaluated
+
+
+@pytest.fixture
+def source(tmp_path):
+    """JSON lines of the splits test and validation."""
+    for split, rows in (("test", ROWS), ("validation", ROWS[:1])):
+        path = tmp_path / f"{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"json:{tmp_path}/{{split}}.jsonl"
+
+
+def without_seconds(rows):
+    return [row | {"seconds": 0} for row in rows]
+
+
+def test_queries_and_ids_reach_the_model_as_those_of_files(evaluated, model, source, tmp_path):
+    rows, metrics = evaluated("--task=qmsum", f"--source={source}")
+    expected = [(f'document "{row["id"]}"', row["document"], row["query"]) for row in ROWS]
+    assert model.calls == expected
+    assert [row["id"] for row in rows] == ["r0", "r1", "r2"]
+    assert metrics["task"] == "qmsum"
+    assert metrics["source"] == source
+    assert metrics["split"] == "test"
+    of_file, _ = evaluated(f"--data={tmp_path / 'test.jsonl'}", out="of_file")
+    assert without_seconds(rows) == without_seconds(of_file)
+    assert model.calls == expected * 2
+
+
+def test_fields_of_other_names_in_files(evaluated, model, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"report": "A b c.", "short": "A b.", "question": "Why?"}')
+    keys = ("--document_key=report", "--summary_key=short", "--query_key=question")
+    rows, _ = evaluated(f"--data={path}", *keys)
+    assert model.calls == [('document "rows:1"', "A b c.", "Why?")]
+    assert rows[0]["reference"] == "A b."
+
+
+def test_a_stopped_evaluation_goes_on(evaluated, model, source, tmp_path):
+    flags = ("--task=summaries", f"--source={source}", "--split=test")
+    rows, _ = evaluated(*flags)
+    path = tmp_path / "out" / "predictions.jsonl"
+    path.write_text(path.read_text().partition("\n")[0] + "\n")
+    model.calls.clear()
+    again, _ = evaluated(*flags)
+    assert [name for name, *_ in model.calls] == ['document "r1"', 'document "r2"']
+    assert without_seconds(again) == without_seconds(rows)
+    with pytest.raises(InputError, match=r"out: holds predictions made with another split; give"):
+        evaluated(*flags[:2], "--split=validation")
+    with pytest.raises(InputError, match=r"made with another data, task, split, source; give"):
+        evaluated(f"--data={tmp_path / 'test.jsonl'}")
+
+
+def test_records_of_tensorflow_datasets(evaluated, model, tmp_path):
+    pytest.importorskip("tensorflow_datasets")
+    spec = importlib.util.spec_from_file_location("tfds_script", TFDS_SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.Reports(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    flags = ("--source=tfds:reports", f"--data_dir={tmp_path}", "--split=train", "--examples=4")
+    keys = ("--document_key=text", "--summary_key=abstract", "--query_key=speaker")
+    rows, metrics = evaluated("--task=arxiv", *flags, *keys)
+    assert [row["id"] for row in rows] == [f"arxiv/train:{i}" for i in range(4)]
+    assert metrics["data_dir"] == str(tmp_path)
+    for row, (_, text, query) in zip(rows, model.calls, strict=True):
+        number = text.split()[1]
+        assert text == f"Part {number} is né. It is short. It ends."
+        assert row["reference"] == f"Summary {number}."
+        assert query == "A\nB"
+
+
+def test_parquet_without_the_rows_that_have_no_summary(evaluated, tmp_path, capsys):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    table = pyarrow.table({"document": ["A b.", "C d.", "E f."], "summary": ["A.", " ", "E."]})
+    write_table(table, tmp_path / "test-0.parquet")
+    write_table(table.slice(1, 1), tmp_path / "validation-0.parquet")
+    flags = ("--task=multinews", f"--source=parquet:{tmp_path}/{{split}}-*.parquet")
+    rows, _ = evaluated(*flags)
+    assert [(row["id"], row["reference"]) for row in rows] == [
+        ("test-0:0", "A."),
+        ("test-0:2", "E."),
+    ]
+    assert "1 documents without a text or a summary are left out" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r'no document of split "validation" has a summary; give'):
+        evaluated(*flags, "--split=validation")
+    with pytest.raises(InputError, match=r"train-\*\.parquet: no file matches the pattern"):
+        evaluated(*flags, "--split=train")
+
+
+def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
+    rows, _ = evaluated("--task=embedded", "--split=validation", "--examples=2")
+    task = get_task("embedded")
+    texts = [source_and_target(task, document) for document in documents(task, "validation")]
+    wanted = [pair for pair in texts if pair is not None][:2]
+    found = [(text, row["reference"]) for (_, text, _), row in zip(model.calls, rows, strict=True)]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ((), "give --data=FILE or --task=NAME, one of the two; neither is given"),
+        (("--data=a", "--task=arxiv"), "one of the two; both are given"),
+        (("--data=a", "--split=test"), "--split=test is for --task; leave it out"),
+        (("--data=a", "--source=json:b"), "--source=json:b is for --task; leave it out"),
+        (("--task=arxif",), 'unknown task "arxif"; did you mean "arxiv"? known: '),
+        (("--task=scotus",), '--task=scotus is for objective "classify" and has no summaries'),
+        (("--task=billsum", "--split=tests"), 'no split "tests"; did you mean "test"? known: '),
+        (("--task=arxiv", "--source=x:y"), 'task "arxiv": source "x:y" is none of embedded, '),
+        (("--task=summaries", "--source=json:no.jsonl"), "no.jsonl: no such file; check the path"),
+    ],
+)
+def test_bad_input(evaluated, tmp_path, flags, problem):
+    with pytest.raises(InputError) as caught:
+        evaluated(*flags)
+    assert problem in str(caught.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_package_that_is_missing(evaluated, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(
+        InputError, match=r'need tensorflow_datasets: pip install "longsum_jax\[data'
+    ):
+        evaluated("--task=arxiv")
