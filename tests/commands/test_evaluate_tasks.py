@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.commands import evaluate
+from longsum_jax.commands import corpus, evaluate
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
@@ -153,6 +153,22 @@ def test_parquet_without_the_rows_that_have_no_summary(evaluated, tmp_path, caps
         evaluated(*flags, "--split=train")
 
 
+def test_queries_at_the_beginning_of_a_field(evaluated, model, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    columns = {"pid": ["tr-1"], "input": ["Who?\n\nA: hi\nB: ho"], "output": ["B."]}
+    write_table(pyarrow.table(columns), tmp_path / "test.parquet")
+    source = f"--source=parquet:{tmp_path / 'test.parquet'}"
+    evaluated("--task=qmsum", source)
+    assert model.calls == [('document "tr-1"', "A: hi\nB: ho", "Who?")]
+    corpus.main(
+        ["export", "--task=qmsum", "--split=test", source, f"--out={tmp_path / 'qmsum.jsonl'}"]
+    )
+    evaluated(f"--data={tmp_path / 'qmsum.jsonl'}", out="exported")
+    assert model.calls[1] == model.calls[0]
+
+
 def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
     rows, _ = evaluated("--task=embedded", "--split=validation", "--examples=2")
     task = get_task("embedded")
@@ -183,9 +199,10 @@ def test_bad_input(evaluated, tmp_path, flags, problem):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_package_that_is_missing(evaluated, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(
-        InputError, match=r'need tensorflow_datasets: pip install "longsum_jax\[data'
-    ):
-        evaluated("--task=arxiv")
+@pytest.mark.parametrize(
+    ("package", "flags"), [("tensorflow_datasets", ()), ("seqio", ("--cache_dir=cache",))]
+)
+def test_a_package_that_is_missing(evaluated, monkeypatch, package, flags):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf'need {package}: pip install "longsum_jax\[data\]"'):
+        evaluated("--task=arxiv", *flags)
