@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Decoder, Generated, generate
-from longsum_jax.layers.decoder import DecoderCache, DecoderSource
+from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.typing import Array, Params

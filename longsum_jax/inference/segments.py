@@ -26,7 +26,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
 from longsum_jax.inference.summary import Overflow, Request, Summary
-from longsum_jax.layers.decoder import DecoderSource
+from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import (

@@ -29,11 +29,11 @@ from .attention.staggered import StaggeredAttention as StaggeredAttention
 from .attention.state_space import StateSpaceAttention as StateSpaceAttention
 from .chunking import map_over_length as map_over_length
 from .decoder import Decoder as Decoder
-from .decoder import DecoderCache as DecoderCache
 from .decoder import DecoderLayer as DecoderLayer
-from .decoder import DecoderSource as DecoderSource
-from .decoder import KeyValueCache as KeyValueCache
-from .decoder import LayerSource as LayerSource
+from .decoder_cache import DecoderCache as DecoderCache
+from .decoder_cache import DecoderSource as DecoderSource
+from .decoder_cache import KeyValueCache as KeyValueCache
+from .decoder_cache import LayerSource as LayerSource
 from .dense import FeedForward as FeedForward
 from .dense import LayerNorm as LayerNorm
 from .dense import Linear as Linear

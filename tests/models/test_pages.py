@@ -11,7 +11,7 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import NearestAttention
 from longsum_jax.layers.attention.options import NearestOptions
-from longsum_jax.layers.decoder import DecoderCache
+from longsum_jax.layers.decoder_cache import DecoderCache
 from longsum_jax.layers.dense import normal
 from longsum_jax.models.registry import get_family
 

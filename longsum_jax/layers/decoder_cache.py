@@ -1,0 +1,140 @@
+"""What a decoder keeps while it generates: of the document, and of the tokens decoded so far."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from longsum_jax.typing import AnyArray
+
+
+class KeyValueCache(NamedTuple):
+    """Keys and values with their axes in the order that a decoding step multiplies in, so that no
+    step transposes them."""
+
+    k: Float[Array, "*batch heads head_dim num_keys"]
+    v: Float[Array, "*batch heads head_dim num_keys"]
+
+    @classmethod
+    def of(
+        cls,
+        k: Float[AnyArray, "*batch num_keys heads head_dim"],
+        v: Float[AnyArray, "*batch num_keys heads head_dim"],
+    ) -> "KeyValueCache":
+        """Stores keys and values."""
+        return cls(jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1))
+
+    def read(
+        self,
+    ) -> tuple[
+        Float[Array, "*batch num_keys heads head_dim"],
+        Float[Array, "*batch num_keys heads head_dim"],
+    ]:
+        """Returns keys and values in the order of axes of ``of``."""
+        return jnp.moveaxis(self.k, -1, -3), jnp.moveaxis(self.v, -1, -3)
+
+    def write(
+        self,
+        k: Float[AnyArray, "*batch num_new heads head_dim"],
+        v: Float[AnyArray, "*batch num_new heads head_dim"],
+        start: Int[AnyArray, ""],
+    ) -> "KeyValueCache":
+        """Returns a cache with keys and values replaced from index ``start`` on."""
+
+        def write_one(cached: AnyArray, new: AnyArray) -> Array:
+            new = jnp.moveaxis(new, -3, -1)
+            return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
+
+        return KeyValueCache(write_one(self.k, k), write_one(self.v, v))
+
+
+# Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
+# slots]; () without a memory.
+MemorySource = tuple[KeyValueCache, Array] | tuple[()]
+
+
+class LayerSource(NamedTuple):
+    """What one layer reads of a document, shared by all beams.
+
+    Attributes:
+        cross_kv: [batch, ...], of the encoder states; None where steps attend to the states
+            themselves.
+        memory_kv: of the layer's memory.
+    """
+
+    cross_kv: KeyValueCache | None
+    memory_kv: MemorySource
+
+
+class DecoderSource(NamedTuple):
+    """What a decoder reads of a document, made by ``Decoder.read_source``; no step changes it.
+
+    The document is stored as keys and values of every layer or, where those would take more than
+    MAX_CROSS_CACHE_BYTES, as its encoder states alone. The number of keys of a head may be smaller
+    than the source, see ``layers.attention.cross``.
+
+    Attributes:
+        layers: what each layer reads.
+        states: encoder states, None where keys and values are stored.
+        mask: keys of the document that may be read.
+    """
+
+    layers: tuple[LayerSource, ...]
+    states: Float[AnyArray, "batch length d_model"] | None
+    mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
+
+
+class DecoderCache(NamedTuple):
+    """What a decoder keeps of the tokens decoded so far, made by ``Decoder.init_cache``.
+
+    Keys and values stay where they are written while beams are replaced by copies of others:
+    ``sources`` says for every beam where its tokens are. Three beams whose last two continue the
+    first one after two tokens, at the third:
+
+        column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
+        token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
+        written by beams 0, 1, 2 at each position               0 0 2
+
+    Attributes:
+        position: number of tokens decoded so far.
+        layers: keys and values of each layer [batch, ...], with room for all tokens of all beams;
+            column p * beams + r was written by beam r at position p. A batch of one has no axis of
+            its own: XLA would drop it in products, keep the cache in both shapes, and copy one to
+            the other at every step.
+        sources: the beam that wrote what each beam reads at each position.
+    """
+
+    position: Int[Array, ""]
+    layers: tuple[KeyValueCache, ...]
+    sources: Int[Array, "batch beams length"]
+
+    @property
+    def length(self) -> int:
+        """Number of tokens that there is room for."""
+        return self.sources.shape[-1]
+
+    def reorder(self, beams: Int[AnyArray, "rows beams"]) -> "DecoderCache":
+        """Continues other beams: beam r of row b continues the old beam ``beams[b, r]``.
+
+        The cache may have several rows (pages) for each row of ``beams``.
+        """
+        pages = len(self.sources) // len(beams)
+        index = jnp.repeat(beams, pages, 0)[:, :, None]
+        sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
+        return self._replace(sources=sources)
+
+    def started(self) -> "DecoderCache":
+        """Returns the cache whose beams read what they write at the current position."""
+        own = jnp.arange(self.sources.shape[1])[:, None]
+        own = jnp.broadcast_to(own, (*self.sources.shape[:2], 1)).astype(jnp.int32)
+        return self._replace(
+            sources=lax.dynamic_update_slice_in_dim(self.sources, own, self.position, 2)
+        )
+
+    def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
+        """Returns which columns each beam reads, up to the current position."""
+        batch, beams, length = self.sources.shape
+        is_source = self.sources[..., None] == jnp.arange(beams)
+        is_decoded = jnp.arange(length) <= self.position
+        return (is_source & is_decoded[:, None]).reshape(batch, 1, beams, length * beams)
