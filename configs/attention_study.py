@@ -52,7 +52,7 @@ def fine_tuned(model, data, length):
     task = own_data("summaries", data, max_source_length=length, max_target_length=1024)
     config = checkpoint(model, task)
     set_published_recipe(config)
-    config.evaluation.max_new_tokens = min(1000, config.task.max_target_length)
+    config.evaluation.max_new_tokens = min(1024, config.task.max_target_length)
     return config
 
 

@@ -90,14 +90,14 @@ def set_published_recipe(config):
     config.loss.label_smoothing = 0.1
     config.training.update(steps=20_000, accumulation=16)
     config.evaluation.update(
-        num_beams=4, length_penalty=2.0, max_new_tokens=1000, no_repeat_ngram_size=3, stemmer=True
+        num_beams=4, length_penalty=2.0, max_new_tokens=1024, no_repeat_ngram_size=3, stemmer=True
     )
 
 
 def attention_options(encoder, cross, length):
     """Returns the options of a model that reads ``length`` tokens."""
-    # As many buckets as there are pairs of chunks, rounded up to a power of two.
-    buckets = 1 << (2 * length // LSH_CHUNK - 1).bit_length()
+    # Two buckets for every chunk, rounded down to a power of two.
+    buckets = 1 << (2 * length // LSH_CHUNK).bit_length() - 1
     options = {
         "lsh": {
             "lsh_num_hashes": 4,

@@ -407,6 +407,9 @@ def test_hepos_is_table_4(encoder, cross, length):
     assert run.task.max_source_length == run.model.max_source_length == length
     if encoder == "stride":
         assert (run.model.attention_window, run.model.attention_stride) == ((256,), length // 128)
+    if encoder == "lsh":  # as many buckets as the published code makes for this length
+        assert run.model.lsh_num_buckets == 128
+    assert run.evaluation.max_new_tokens == 1024
     rates = (run.model.dropout, run.model.attention_dropout)
     assert (*rates, run.task.max_target_length) == (0.1, 0.1, 1024)
     optimizer = run.optimizer
