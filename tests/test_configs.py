@@ -382,6 +382,19 @@ def test_locost_reads_what_the_paper_reads(mode, source, target, epochs):
     assert run.evaluation.max_source_length == (0 if mode.startswith("booksum_book") else None)
 
 
+def test_locost_pre_training_is_the_paper():
+    run = run_of("locost_c4:base")
+    task, optimizer = run.task, run.optimizer
+    assert task.source == "tfds:c4/en"
+    assert (task.max_source_length, task.max_target_length) == (4096, 910)
+    assert (task.gap_sentences.ratio, task.gap_sentences.mask_token) == (0.2, None)
+    assert (run.data.batch_size, run.training.steps) == (256, 1_000_000)
+    assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == ("adamw", 0.02, "t5")
+    assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip_norm) == (10_000, 0, 1)
+    assert (run.model.dropout_rate, run.loss.label_smoothing) == (0, 0)
+    assert (run.model.d_state, run.model.num_layers, run.model.d_model) == (512, 12, 768)
+
+
 def test_a_length_for_locost_that_is_none():
     with pytest.raises(InputError, match="length is 8K; give a number of tokens, 4096 for example"):
         run_of("locost_finetune:govreport,length=8K")
