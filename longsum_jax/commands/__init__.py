@@ -6,6 +6,7 @@ COMMANDS = {
     "summarize": "prints summaries of documents",
     "evaluate": "summarizes a data set and scores the summaries",
     "score": "scores summaries that any system wrote, and compares systems",
+    "judge": "lets people and chat models judge summaries, and reads what they found",
     "convert": "writes a model directory, with longer inputs or another attention",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",

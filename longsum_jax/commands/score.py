@@ -26,6 +26,10 @@ EXAMPLES = """\
   # a data set of SCROLLS as released, with its own metric
   longsum score qmsum.json --scrolls=qmsum --references=qmsum.zip --split=validation
 
+  # all of SCROLLS and its mean, from TASK.json and TASK.zip of every task; then the submission
+  longsum score validation --scrolls=all --references=releases
+  longsum score test --scrolls=all --references=releases --split=test --submission=scrolls.csv
+
   # more metrics, all types of ROUGE, the words of any script, and every document's scores
   longsum score predictions.jsonl --references=test.jsonl --metrics=rouge,novelty,length \\
       --metric_option='rouge.types=["rouge1","rouge2","rouge3","rougeL","rougeLsum"]' \\
@@ -47,7 +51,14 @@ def main(argv: Sequence[str]) -> None:
     """
     args = _parser().parse_args(argv)
     console.check_positive(args, "rounds")
-    _score(args)
+    if args.submission is not None and args.scrolls != "all":
+        raise InputError(f"--submission={args.submission} needs --scrolls=all")
+    if args.scrolls != "all":
+        _score(args)
+    elif args.submission is not None:
+        _submit(args)
+    else:
+        _score_scrolls(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +89,14 @@ def _parser() -> argparse.ArgumentParser:
         "--scrolls",
         metavar="TASK",
         help="score by this data set's metric; FILE is JSON, an object of predictions by id, and "
-        "--references its zip, a directory or JSON lines with id, input and output",
+        "--references its zip, a directory or JSON lines with id, input and output; all: every "
+        "task and the mean, of directories with TASK.json and TASK.zip",
+    )
+    parser.add_argument(
+        "--submission",
+        metavar="FILE",
+        help="with --scrolls=all: write the CSV of a submission instead of scoring; ids are "
+        "checked where --references are given",
     )
     parser.add_argument("--split", default="validation", help="of --scrolls; default: validation")
     parser.add_argument(
@@ -140,6 +158,70 @@ def _score(args: argparse.Namespace) -> None:
     if args.out:
         _write(Path(args.out), result, systems, pairs)
     _print(result, systems, differences, metrics)
+
+
+def _score_scrolls(args: argparse.Namespace) -> None:
+    """Scores every task of SCROLLS by its own metric."""
+    from longsum_jax import __version__
+    from longsum_jax.evaluation.scrolls import (
+        SCROLLS_TASKS,
+        read_all_predictions,
+        read_scrolls,
+        release_of,
+        score_task,
+    )
+    from longsum_jax.evaluation.tables import score_table
+
+    if args.references is None:
+        raise InputError("--scrolls=all needs --references=DIR with TASK.zip of every task")
+    _refuse_with_all_of_scrolls(args)
+    predictions = read_all_predictions(args.predictions)
+    releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
+    scores = {}
+    for task, release in releases.items():
+        with console.spinner(f"scoring {task}"):
+            pairs = read_scrolls(release, args.split)
+            scores[task] = score_task(task, predictions[task], pairs, args.on_missing)
+    mean = sum(scores.values()) / len(scores)
+    if args.out:
+        columns = {task: SCROLLS_TASKS[task].column for task in scores}
+        values = {"tasks": scores, "columns": columns, "mean": mean, "split": args.split}
+        _write_json(Path(args.out), values | {"longsum_jax": __version__})
+    rows = {f"{task} ({SCROLLS_TASKS[task].column})": [value] for task, value in scores.items()}
+    print(score_table([args.split], rows | {"mean": [mean]}))
+
+
+def _submit(args: argparse.Namespace) -> None:
+    """Writes the CSV of a submission to SCROLLS."""
+    from longsum_jax.evaluation.scrolls import (
+        SCROLLS_TASKS,
+        read_all_predictions,
+        read_ids,
+        release_of,
+        write_submission,
+    )
+
+    _refuse_with_all_of_scrolls(args)
+    predictions = read_all_predictions(args.predictions)
+    ids = None
+    if args.references is not None:
+        releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
+        ids = {task: read_ids(release, args.split) for task, release in releases.items()}
+    try:
+        count = write_submission(Path(args.submission), predictions, ids)
+    except OSError as error:
+        raise InputError(
+            f"{args.submission}: cannot be written ({error.strerror}); give another --submission"
+        ) from error
+    checked = f"ids are those of {args.split}" if ids else "ids not checked, without --references"
+    print(f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}")
+
+
+def _refuse_with_all_of_scrolls(args: argparse.Namespace) -> None:
+    given = {"against": args.against, "metrics": args.metrics, "metric_option": args.metric_option}
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name} does not go with --scrolls=all; score one task instead")
 
 
 def _scrolls_task(args: argparse.Namespace) -> "ScrollsTask | None":
@@ -236,11 +318,21 @@ def _write(
                 scores = {system.name: system.scores[number] for system in systems}
                 row = {"id": pair.id, "scores": scores}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    _write_json(out, result)
+
+
+def _write_json(out: Path, result: dict[str, Any]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
         atomic.write_text(out / "scores.json", json.dumps(result, indent=2) + "\n")
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be written ({error.strerror}); give another --out"
-        ) from error
+        raise _unwritable(out, error) from error
+
+
+def _unwritable(out: Path, error: OSError) -> InputError:
+    return InputError(f"{out}: cannot be written ({error.strerror}); give another --out")
 
 
 def _print(

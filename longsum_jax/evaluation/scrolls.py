@@ -1,18 +1,29 @@
 """The data sets of SCROLLS (Shaham et al., 2022) as they are released, and their metrics.
 
 A release is TASK.zip with TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same
-id are one example with several right outputs.
+id are one example with several right outputs. A submission is one CSV of predictions for all tasks.
 """
 
+import csv
+import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.comparison import (
+    OnMissing,
+    Prediction,
+    common_documents,
+    read_predictions,
+)
+from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
+from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_json_objects
 
 Row = dict[str, Any]
@@ -44,6 +55,7 @@ SCROLLS_TASKS = {
     "quality": _EXACT,
     "contract_nli": _EXACT,
 }
+SUBMISSION_COLUMNS = ("Task", "ID", "Prediction")
 
 
 def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]:
@@ -70,6 +82,142 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
         else:
             pairs[name] = Pair(name, row["input"], row["output"])
     return pairs
+
+
+def read_ids(path: str | Path, split: str = "test") -> list[str]:
+    """Reads the ids of a data set, in their order; outputs need not be released.
+
+    Args:
+        path: as of ``read_scrolls``.
+        split: of a zip or a directory.
+
+    Raises:
+        InputError: no such split, or a row without id.
+    """
+    ids = {}
+    for where, row in _rows(Path(path), split):
+        if not isinstance(row.get("id"), str):
+            raise InputError(f'{where}: no text under "id"; fetch the file again')
+        ids[row["id"]] = None
+    return list(ids)
+
+
+def read_all_predictions(directory: str | Path) -> dict[str, dict[str, Prediction]]:
+    """Reads TASK.json or TASK.jsonl of every task from a directory, by task and id.
+
+    Raises:
+        InputError: a task has no file or two, or a file is not what ``read_predictions`` reads.
+    """
+    found = {}
+    for task in SCROLLS_TASKS:
+        path = _task_file(Path(directory), task, (".json", ".jsonl"))
+        found[task] = read_predictions(path)
+    return found
+
+
+def release_of(directory: str | Path, task: str) -> Path:
+    """Returns TASK.zip or the directory TASK of the releases in a directory.
+
+    Raises:
+        InputError: neither is there, or both.
+    """
+    return _task_file(Path(directory), task, (".zip", ""))
+
+
+def score_task(
+    task: str,
+    predictions: Mapping[str, Prediction],
+    pairs: Mapping[str, Pair],
+    on_missing: OnMissing = "error",
+) -> float:
+    """Returns the one number of a data set, from 0 to 100.
+
+    Args:
+        task: a name in ``SCROLLS_TASKS``.
+        predictions: by id.
+        pairs: inputs and outputs by id.
+        on_missing: whether ids without predictions are an error, or left out.
+
+    Raises:
+        InputError: ids differ.
+    """
+    name, column, options = SCROLLS_TASKS[task]
+    metrics = make_metrics([name], {name: options})
+    chosen = common_documents(pairs, {task: predictions}, on_missing)
+    texts = [predictions[pair.id].text for pair in chosen]
+    scores = example_scores(metrics, texts, chosen)
+    return corpus_scores(metrics, scores, texts, chosen)[column]
+
+
+def write_submission(
+    path: Path,
+    predictions: Mapping[str, Mapping[str, Prediction]],
+    ids: Mapping[str, list[str]] | None = None,
+) -> int:
+    """Writes the CSV that SCROLLS takes, Task, ID and Prediction, and reads it back to compare.
+
+    Args:
+        path: of the CSV.
+        predictions: by task and id; all tasks.
+        ids: of the split that is submitted, by task; None leaves them unchecked.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: a task is absent, ids differ from ``ids``, or a text does not survive CSV.
+        OSError: the file cannot be written.
+    """
+    absent = [task for task in SCROLLS_TASKS if task not in predictions]
+    if absent:
+        raise InputError(f"no predictions of {first_names(absent)}; a submission needs all tasks")
+    for task, wanted in (ids or {}).items():
+        _check_ids(task, predictions[task], wanted)
+    rows = [
+        (task, name, prediction.text)
+        for task in SCROLLS_TASKS
+        for name, prediction in predictions[task].items()
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(SUBMISSION_COLUMNS)
+    writer.writerows(rows)
+    _check_csv(text.getvalue(), rows)
+    atomic.write_text(path, text.getvalue())
+    return len(rows)
+
+
+def _check_ids(task: str, predictions: Mapping[str, Prediction], wanted: list[str]) -> None:
+    missing = [name for name in wanted if name not in predictions]
+    unknown = [name for name in predictions if name not in set(wanted)]
+    for names, problem in ((missing, "have no prediction"), (unknown, "are not of this split")):
+        if names:
+            raise InputError(
+                f"{task}: {len(names)} ids {problem}, {first_names(names)}; give predictions of "
+                f"all {len(wanted)} examples"
+            )
+
+
+def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
+    """Raises InputError unless the rows come out of the CSV as they went in."""
+    head, *found = csv.reader(io.StringIO(text, newline=""))
+    for (task, name, _), row, given in zip(rows, found, rows, strict=False):
+        if tuple(row) != given:
+            raise InputError(f'{task}: the prediction of "{name}" does not survive CSV; mend it')
+    if tuple(head) != SUBMISSION_COLUMNS or len(found) != len(rows):
+        raise InputError("the predictions do not survive CSV; look for control characters")
+
+
+def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:
+    paths = [directory / f"{task}{suffix}" for suffix in suffixes]
+    found = [path for path in paths if path.exists()]
+    if len(found) != 1:
+        number = "no" if not found else "both"
+        raise InputError(
+            f"{directory}: {number} {' or '.join(path.name for path in paths)}; give one for each "
+            "task, or score one task with --scrolls=TASK"
+        )
+    return found[0]
 
 
 def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:

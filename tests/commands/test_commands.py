@@ -23,6 +23,7 @@ from longsum_jax.commands import (
     corpus,
     evaluate,
     extract,
+    judge,
     prepare,
     score,
     summarize,
@@ -45,7 +46,7 @@ COMMANDS = {
     "convert": convert,
     "prepare": prepare,
 }
-COMMANDS |= {"extract": extract, "corpus": corpus, "score": score}
+COMMANDS |= {"extract": extract, "corpus": corpus, "score": score, "judge": judge}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
 

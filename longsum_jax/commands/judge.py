@@ -1,0 +1,298 @@
+"""longsum judge: summaries judged by people and by chat models."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax import atomic
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.comparison import Prediction
+    from longsum_jax.evaluation.judgements import Correlation, Judged, Judgement
+    from longsum_jax.evaluation.judging import Key
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.evaluation.sheets import Answers
+
+EXAMPLES = """\
+  # sheets for three judges, 25 documents of two systems; hand out the directory people/sheets only
+  longsum judge sheets lead.jsonl random.jsonl --references=test.jsonl --protocol=awesome \\
+      --out=people
+
+  # what they found, and how ROUGE follows it
+  longsum score lead.jsonl --against=random.jsonl --references=test.jsonl --out=scores
+  longsum judge aggregate people/key.json judge-1-filled.csv judge-2-filled.csv \\
+      judge-3-filled.csv --scores=scores/scores.jsonl
+
+  # a chat model as judge: send chat/requests.jsonl to any endpoint, then read its answers
+  longsum judge prompts lead.jsonl random.jsonl --references=test.jsonl --model=NAME --out=chat
+  longsum judge answers chat/key.json answers.jsonl
+"""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs one subcommand.
+
+    Raises:
+        InputError: files or settings that do not fit.
+    """
+    parser = console.parser("judge", "Lets people and chat models judge summaries.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="sheets|aggregate|prompts|answers")
+    sheets = commands.add_parser("sheets", help="blinded sheets for people, CSV and HTML")
+    _add_summaries(sheets, "hepos")
+    sheets.set_defaults(run=_sheets)
+    aggregate = commands.add_parser("aggregate", help="what people found")
+    aggregate.add_argument("key", metavar="KEY", help="key.json that belongs to the sheets")
+    aggregate.add_argument("answers", nargs="+", metavar="FILE", help="filled sheets, CSV")
+    _add_results(aggregate)
+    aggregate.set_defaults(run=_aggregate)
+    prompts = commands.add_parser("prompts", help="requests for a chat endpoint, JSON lines")
+    _add_summaries(prompts, "locost")
+    prompts.add_argument("--model", required=True, metavar="NAME", help="that shall answer")
+    prompts.add_argument(
+        "--temperature", type=float, default=0.0, help="of its sampling; default: 0"
+    )
+    prompts.set_defaults(run=_prompts)
+    answers = commands.add_parser("answers", help="what a chat model found")
+    answers.add_argument("key", metavar="KEY", help="key.json that belongs to the requests")
+    answers.add_argument("answers", metavar="FILE", help="JSON lines with custom_id and response")
+    _add_results(answers)
+    answers.set_defaults(run=_answers)
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
+    parser.add_argument(
+        "predictions", nargs="+", metavar="FILE", help="JSON lines with id and prediction, a system"
+    )
+    parser.add_argument(
+        "--references",
+        required=True,
+        metavar="FILE",
+        help="JSON lines with id, document and summary, plain, .gz or .xz, or a glob",
+    )
+    parser.add_argument(
+        "--prediction_key",
+        default="prediction",
+        help="field of the prediction; default: prediction",
+    )
+    console.add_data_keys(parser)
+    parser.add_argument(
+        "--on_missing",
+        choices=("error", "skip"),
+        default="error",
+        help="ids that are not in all files: stop, or leave them out; default: error",
+    )
+    parser.add_argument(
+        "--protocol",
+        default=protocol,
+        help=f"questions and numbers: hepos, awesome or locost; default: {protocol}",
+    )
+    parser.add_argument(
+        "--documents", type=int, metavar="N", help="to sample; default: the protocol's"
+    )
+    parser.add_argument(
+        "--judges", type=int, metavar="N", help="of every summary; default: the protocol's"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of sample and orders; default: 0")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="new directory, for key.json and the rest"
+    )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        help="scores.jsonl of longsum score --out, to correlate metrics with the judges",
+    )
+    parser.add_argument("--rounds", type=int, default=10_000, help="of intervals; default: 10000")
+    parser.add_argument(
+        "--level", type=float, default=0.95, help="of confidence intervals; default: 0.95"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
+    parser.add_argument("--out", metavar="FILE", help="JSON to write, too")
+
+
+def _sheets(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.judging import write_key
+    from longsum_jax.evaluation.sheets import write_sheets
+
+    key, pairs, systems = _sample(args)
+    out = Path(args.out)
+    try:
+        with atomic.new_directory(out) as work:
+            (work / "sheets").mkdir()
+            pages = write_sheets(work / "sheets", key, pairs, systems)
+            write_key(work / "key.json", key)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    for page in pages:
+        print(f"{out / 'sheets' / page.name} and {page.stem}.csv")
+    print(f"{out / 'key.json'} names the systems: keep it from the judges")
+
+
+def _prompts(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.chat_judge import requests
+    from longsum_jax.evaluation.judging import write_key
+
+    key, pairs, systems = _sample(args)
+    out = Path(args.out)
+    try:
+        with atomic.new_directory(out) as work:
+            with atomic.open_text(work / "requests.jsonl") as file:
+                for request in requests(key, pairs, systems, args.model, args.temperature):
+                    file.write(json.dumps(request, ensure_ascii=False) + "\n")
+            write_key(work / "key.json", key)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    print(f"{out / 'requests.jsonl'}: {len(key.items)} requests")
+
+
+def _sample(
+    args: argparse.Namespace,
+) -> tuple["Key", dict[str, "Pair"], dict[str, dict[str, "Prediction"]]]:
+    """Returns the key, documents and predictions that the flags ask for."""
+    from longsum_jax.evaluation.comparison import common_documents, read_predictions
+    from longsum_jax.evaluation.judging import make_key
+    from longsum_jax.evaluation.predictions import read_pairs
+
+    console.check_positive(args, "documents", "judges")
+    if len({str(Path(path).resolve()) for path in args.predictions}) < len(args.predictions):
+        raise InputError(f"{' '.join(args.predictions)}: a file is named twice; give each once")
+    names = console.short_names(args.predictions)
+    systems = {
+        name: read_predictions(path, prediction_key=args.prediction_key)
+        for name, path in zip(names, args.predictions, strict=True)
+    }
+    pairs = read_pairs(
+        args.references, document_key=args.document_key, summary_key=args.summary_key
+    )
+    common = common_documents(pairs, systems, args.on_missing)
+    key = make_key(
+        args.protocol,
+        common,
+        systems,
+        documents=args.documents,
+        judges=args.judges,
+        seed=args.seed,
+    )
+    return key, pairs, systems
+
+
+def _aggregate(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.judgements import missing_judges
+    from longsum_jax.evaluation.judging import read_key
+    from longsum_jax.evaluation.sheets import read_sheets
+
+    key = read_key(args.key)
+    answers = read_sheets(args.answers, key)
+    absent = missing_judges(key, answers)
+    _report(args, key, answers, {"missing_judges": absent})
+    if absent:
+        print(f"no sheet of judge {', '.join(map(str, absent))} of {key.judges}")
+
+
+def _answers(args: argparse.Namespace) -> None:
+    from longsum_jax.evaluation.chat_judge import read_replies
+    from longsum_jax.evaluation.judging import read_key
+
+    key = read_key(args.key)
+    replies = read_replies(args.answers, key)
+    extra = {"unparsable": replies.unparsable, "missing_replies": replies.missing}
+    _report(args, key, replies.answers, extra)
+    print(
+        f"{len(key.items)} requests: {len(replies.missing)} without a reply, "
+        f"{len(replies.unparsable)} replies that leave questions open"
+    )
+
+
+def _report(
+    args: argparse.Namespace, key: "Key", answers: "Answers", extra: Mapping[str, Any]
+) -> None:
+    """Prints values, agreement and correlations, and writes them where --out says."""
+    from longsum_jax import __version__
+    from longsum_jax.evaluation.comparison import Sampling
+    from longsum_jax.evaluation.judgements import aggregate, correlations, read_scores
+    from longsum_jax.evaluation.tables import score_table
+
+    console.check_positive(args, "rounds")
+    sampling = Sampling(rounds=args.rounds, level=args.level, seed=args.seed)
+    judgements = aggregate(key, answers, sampling)
+    followed = {}
+    if args.scores:
+        followed = correlations(key, answers, read_scores(args.scores, key))
+    if args.out:
+        result = {
+            "protocol": key.protocol,
+            "judges": key.judges,
+            "documents": len(key.documents),
+            "questions": {name: _values(found) for name, found in judgements.items()},
+            "correlations": {
+                name: {column: found._asdict() for column, found in columns.items()}
+                for name, columns in followed.items()
+            },
+            "sampling": {"rounds": args.rounds, "level": args.level, "seed": args.seed},
+            **extra,
+            "longsum_jax": __version__,
+        }
+        _write(Path(args.out), json.dumps(result, indent=2) + "\n")
+    print(score_table(key.systems, _rows(judgements)))
+    print(f"{len(key.documents)} documents, {key.judges} judges, {_percent(args.level)} intervals")
+    for name, found in judgements.items():
+        alpha = f"{found.alpha:.2f}" if found.alpha is not None else f"none ({found.no_alpha})"
+        print(f"{name}: Krippendorff's alpha {alpha}, {found.missing} answers missing")
+    for name, columns in followed.items():
+        print(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
+        heads = ("pearson", "spearman", "kendall")
+        print(score_table(heads, {column: _cells(found) for column, found in columns.items()}))
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:g} %"
+
+
+def _values(found: "Judgement") -> dict[str, Any]:
+    systems = {name: judged._asdict() for name, judged in found.systems.items()}
+    return found._asdict() | {"systems": systems}
+
+
+def _rows(judgements: Mapping[str, "Judgement"]) -> dict[str, list[str]]:
+    """Returns the rows of the table: means, and majorities where questions have them."""
+    rows = {}
+    for name, found in judgements.items():
+        rows[name] = [_mean(judged) for judged in found.systems.values()]
+        if any(judged.level is not None for judged in found.systems.values()):
+            rows[f"{name}, majority %"] = [_majority(judged) for judged in found.systems.values()]
+    return rows
+
+
+def _mean(judged: "Judged") -> str:
+    if judged.mean is None:
+        return "-"
+    return f"{judged.mean:.2f} [{judged.low:.2f}, {judged.high:.2f}]"
+
+
+def _majority(judged: "Judged") -> str:
+    share = "-" if judged.majority is None else f"{judged.majority:.1f}"
+    return f"{share} ({judged.level} level)" if judged.level else share
+
+
+def _cells(found: "Correlation") -> list[str]:
+    values = (found.pearson, found.spearman, found.kendall)
+    return ["-" if value is None else f"{value:.3f}" for value in values]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        atomic.write_text(path, text)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be written ({error.strerror}); give another --out")

@@ -1,0 +1,187 @@
+"""Chat models as judges: requests for any endpoint, and answers read from a file.
+
+LOCOST asks GPT-3.5 for four axes from 1 to 5 (Le Bronnec et al., 2024, appendix I). The prompt here
+asks for the same axes in words of our own.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.comparison import Prediction
+from longsum_jax.evaluation.judging import Key, Question
+from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.sheets import Answers
+from longsum_jax.text.documents import read_json_objects
+
+INSTRUCTION = (
+    "You judge a summary of a document. Read both, then answer the questions below, each by one of "
+    "its whole numbers. Judge the summary by the document alone, not by what you know otherwise."
+)
+
+
+class Replies(NamedTuple):
+    """What a chat model answered.
+
+    Attributes:
+        answers: by item, as those of people.
+        unparsable: items whose reply leaves a question without an answer.
+        missing: items without a reply, or whose request failed.
+    """
+
+    answers: Answers
+    unparsable: list[str]
+    missing: list[str]
+
+
+def requests(
+    key: Key,
+    pairs: Mapping[str, Pair],
+    systems: Mapping[str, Mapping[str, Prediction]],
+    model: str,
+    temperature: float = 0.0,
+) -> Iterator[dict[str, Any]]:
+    """Yields one request for every item, in the batch format of OpenAI's chat endpoint.
+
+    Args:
+        key: of the items, which become custom_id.
+        pairs: documents by id.
+        systems: predictions by id, by name of the system.
+        model: that the endpoint shall run.
+        temperature: of its sampling.
+
+    Raises:
+        InputError: the protocol asks for ranks, for which one summary at a time is not enough.
+    """
+    if any(question.name == "rank" for question in key.questions):
+        raise InputError(
+            f"--protocol={key.protocol} asks for ranks, but a request shows one summary; give "
+            "another protocol"
+        )
+    for name, item in key.items.items():
+        summary = systems[item.system][item.document].text
+        content = prompt(pairs[item.document], summary, key.questions)
+        yield {
+            "custom_id": name,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {
+                "model": model,
+                "temperature": temperature,
+                "messages": [{"role": "user", "content": content}],
+            },
+        }
+
+
+def prompt(pair: Pair, summary: str, questions: Sequence[Question]) -> str:
+    """Returns what a chat model reads: instruction, document, summary, questions."""
+    asked = []
+    for question in questions:
+        low, high = question.labels
+        ends = f"{question.answers[0]} = {low}, {question.answers[-1]} = {high}"
+        asked.append(f"{question.name}: {question.text} ({ends})")
+    form = ", ".join(f'"{question.name}": ...' for question in questions)
+    parts = [
+        INSTRUCTION,
+        f"Document:\n{pair.source}",
+        *([f"The summary should answer:\n{pair.query}"] if pair.query else []),
+        f"Summary:\n{summary}",
+        "Questions:\n" + "\n".join(asked),
+        f"Reply with nothing but this JSON object: {{{form}}}",
+    ]
+    return "\n\n".join(parts)
+
+
+def read_replies(path: str | Path, key: Key) -> Replies:
+    """Reads the replies to ``requests``, in any order.
+
+    Rows are {"custom_id", "response"} of OpenAI's batches, where the response or its body is a chat
+    completion, or {"custom_id", "content"} with the text of the reply.
+
+    Raises:
+        InputError: a row without custom_id, an item that is not the key's or comes twice.
+    """
+    replies: dict[str, str | None] = {}
+    for number, row in read_json_objects(path):
+        item = row.get("custom_id")
+        if not isinstance(item, str) or item not in key.items:
+            raise InputError(
+                f'{path}:{number}: the custom_id "{item}" is not in the key; give the key.json '
+                "that was written with the requests"
+            )
+        if item in replies:
+            raise InputError(f'{path}:{number}: the custom_id "{item}" is there twice; keep one')
+        replies[item] = _reply(row)
+    found = Replies({}, [], [])
+    for item in key.items:
+        text = replies.get(item)
+        if text is None:
+            found.missing.append(item)
+            continue
+        found.answers[item] = parse_reply(text, key.questions)
+        if len(found.answers[item]) < len(key.questions):
+            found.unparsable.append(item)
+    return found
+
+
+def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
+    """Returns the answers in a reply; those that are not clearly there are left out.
+
+    A JSON object anywhere in the text counts, else "name: number", "name = number" or
+    "**name** - number", also with "(1-5)" before or "/5" behind it. A number that
+    is none of the question's answers is no answer, nor are two different ones.
+    """
+    values = _json_values(text)
+    answers = {}
+    for question in questions:
+        found = values.get(question.name) if values is not None else _named(text, question)
+        if isinstance(found, str) and found.strip().isdecimal():
+            found = int(found)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if is_number and found in question.answers:
+            answers[question.name] = float(found)
+    return answers
+
+
+def _json_values(text: str) -> dict[str, Any] | None:
+    """Returns the last JSON object in a text, which may stand behind reasoning."""
+    for content in reversed(re.findall(r"\{[^{}]*\}", text)):
+        try:
+            values = json.loads(content)
+        except ValueError:
+            continue
+        return {str(name).strip().lower(): value for name, value in values.items()}
+    return None
+
+
+def _named(text: str, question: Question) -> float | None:
+    """Returns the number behind the name of a question, None unless there is exactly one."""
+    name = re.escape(question.name).replace("_", "[_ ]")
+    highest = question.answers[-1]
+    number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"  # but not the start of a range, 1-5
+    scale = r"(?:\s*(?:/|out of)\s*(\d+))?"
+    pattern = rf"\b{name}\b(?:\s*\([^)]*\))?[\s*]*[:=-][\s*]*{number}{scale}"
+    found = set()
+    for value, out_of in re.findall(pattern, text, re.IGNORECASE):
+        if out_of and int(out_of) != highest:
+            return None
+        found.add(float(value))
+    return found.pop() if len(found) == 1 else None
+
+
+def _reply(row: Mapping[str, Any]) -> str | None:
+    """Returns the text of a row's reply, None where the request failed."""
+    if isinstance(row.get("content"), str):
+        return row["content"]
+    response = row.get("response")
+    if not isinstance(response, dict):
+        return None
+    completion = response.get("body", response)
+    try:
+        text = completion["choices"][0]["message"]["content"]
+    except (IndexError, KeyError, TypeError):
+        return None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,124 @@
+"""Requests for chat endpoints, and replies as chat models write them."""
+
+import json
+import re
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.chat_judge import parse_reply, read_replies, requests
+from longsum_jax.evaluation.comparison import Prediction
+from longsum_jax.evaluation.judging import PROTOCOLS, make_key
+from longsum_jax.evaluation.predictions import Pair
+
+PAIRS = {"a": Pair("a", "A long text.", "x"), "b": Pair("b", "A meeting.", "x", "Who came?")}
+SYSTEMS = {
+    system: {name: Prediction(f"{system} on {name}") for name in PAIRS} for system in ("s1", "s2")
+}
+QUESTIONS = PROTOCOLS["locost"].questions
+ALL_FOUR = {"relevance": 4, "consistency": 5, "fluency": 3, "coherence": 1}
+
+
+@pytest.fixture(scope="module")
+def key():
+    return make_key("locost", list(PAIRS.values()), SYSTEMS)
+
+
+def completion(content):
+    return {"choices": [{"message": {"role": "assistant", "content": content}}]}
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_every_summary_has_a_request(key):
+    rows = list(requests(key, PAIRS, SYSTEMS, "some-model"))
+    assert [row["custom_id"] for row in rows] == list(key.items)
+    for row in rows:
+        item = key.items[row["custom_id"]]
+        assert re.fullmatch(r"[a-zA-Z0-9-]{1,64}", row["custom_id"])
+        assert (row["method"], row["url"]) == ("POST", "/v1/chat/completions")
+        assert row["body"]["model"] == "some-model"
+        [message] = row["body"]["messages"]
+        pair = PAIRS[item.document]
+        for text in (pair.source, f"{item.system} on {item.document}", *ALL_FOUR):
+            assert text in message["content"]
+        assert ("Who came?" in message["content"]) == (item.document == "b")
+
+
+def test_the_form_in_the_prompt_is_what_replies_are_read_by(key):
+    content = next(requests(key, PAIRS, SYSTEMS, "m"))["body"]["messages"][0]["content"]
+    form = content.splitlines()[-1].partition(": ")[2]
+    for value in (4, 5, 3, 1):
+        form = form.replace("...", str(value), 1)
+    assert parse_reply(form, QUESTIONS) == ALL_FOUR
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ALL_FOUR),
+        "Some thoughts {on it}.\n```json\n" + json.dumps(ALL_FOUR, indent=1) + "\n```",
+        '{"Relevance": "4", "Consistency": 5.0, "Fluency": 3, "Coherence": 1, "why": "x"}',
+        "Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 1",
+        "- **Relevance**: 4/5\n- **Consistency:** 5/5\n- fluency = 3 out of 5\n- Coherence - 1.",
+        "Relevance (1-5): 4, Consistency (1-5): 5, Fluency (1-5): 3, Coherence (1-5): 1",
+    ],
+)
+def test_replies_are_parsed(text):
+    assert parse_reply(text, QUESTIONS) == ALL_FOUR
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("A good summary.", {}),
+        ("4 5 3 1", {}),
+        ("Relevance: 4.5, consistency: 6, fluency: 0, coherence: -1", {}),
+        ("Relevance: 4/10\nConsistency: 5", {"consistency": 5}),
+        ("Relevance: 1-5\nFluency: 2", {"fluency": 2}),
+        ("Relevance: 4\nor rather\nRelevance: 2", {}),
+        ("Relevance: 45", {}),
+        ('{"relevance": true, "fluency": null, "coherence": 2}', {"coherence": 2}),
+    ],
+)
+def test_what_is_not_clearly_an_answer_is_none(text, expected):
+    assert parse_reply(text, QUESTIONS) == expected
+
+
+def test_unparsable_and_missing_replies_are_told_apart(key, tmp_path):
+    first, second, third, fourth = key.items
+    text = json.dumps(ALL_FOUR)
+    rows = [
+        {"custom_id": third, "response": {"body": completion("Relevance: 2")}, "error": None},
+        {"custom_id": first, "response": {"status_code": 200, "body": completion(text)}},
+        {"custom_id": second, "response": None, "error": {"message": "too long"}},
+    ]
+    replies = read_replies(write(tmp_path / "answers.jsonl", rows), key)
+    assert replies.answers == {first: ALL_FOUR, third: {"relevance": 2}}
+    assert replies.unparsable == [third]
+    assert replies.missing == [second, fourth]
+    rows = [
+        {"custom_id": first, "content": text},
+        {"custom_id": second, "response": completion(text)},
+    ]
+    replies = read_replies(write(tmp_path / "plain.jsonl", rows), key)
+    assert replies.answers == {first: ALL_FOUR, second: ALL_FOUR}
+
+
+def test_replies_that_do_not_fit(key, tmp_path):
+    row = {"custom_id": next(iter(key.items)), "content": "x"}
+    with pytest.raises(InputError, match=r'answers\.jsonl:2: the custom_id ".*" is there twice'):
+        read_replies(write(tmp_path / "answers.jsonl", [row, row]), key)
+    for other in ({"custom_id": "x-1"}, {"content": "x"}, {"custom_id": ["x"]}):
+        with pytest.raises(InputError, match=r"answers\.jsonl:1: the custom_id .* not in the key"):
+            read_replies(write(tmp_path / "answers.jsonl", [other]), key)
+
+
+def test_ranks_need_all_summaries():
+    key = make_key("awesome", list(PAIRS.values()), SYSTEMS, documents=2)
+    with pytest.raises(InputError, match="--protocol=awesome asks for ranks, but a request shows"):
+        next(requests(key, PAIRS, SYSTEMS, "m"))
