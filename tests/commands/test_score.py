@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from longsum_jax.commands import score
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.rouge import rouge
+from longsum_jax.evaluation.scrolls import SCROLLS_TASKS
 
 ROWS = [
     {"id": name, "document": f"The cat {name} sat on a mat.", "summary": f"the cat {name} sat"}
@@ -126,6 +128,59 @@ def test_a_data_set_of_scrolls(write, tmp_path, capsys):
 def test_scrolls_refuses(write, flags, problem):
     with pytest.raises(InputError, match=problem):
         score.main(["x.json", *flags])
+
+
+@pytest.fixture
+def scrolls(write, tmp_path):
+    """One example of every task, and a prediction of half of its words."""
+    (tmp_path / "predictions").mkdir()
+    for number, task in enumerate(SCROLLS_TASKS):
+        row = {"id": f"{task}1", "input": "Who?", "output": "red cat blue dog"}
+        (tmp_path / "releases" / task).mkdir(parents=True)
+        write(f"releases/{task}/validation.jsonl", [row | {"pid": "x"}])
+        text = "red cat blue dog" if number % 2 else "red cat"
+        write(f"predictions/{task}.jsonl", predictions({f"{task}1": text}))
+
+
+def test_all_of_scrolls_and_its_mean(scrolls, tmp_path, capsys):
+    flags = ["--scrolls=all", "--references=releases"]
+    score.main(["predictions", *flags, "--out=scores"])
+    out = capsys.readouterr().out.splitlines()
+    # Of two of four words in their order: ROUGE-1 and -L 2/3, ROUGE-2 1/2; F1 2/3; no exact match.
+    rouge_half, half = 100 * (2 / 3 * 2 / 3 * 1 / 2) ** (1 / 3), 100 * 2 / 3
+    expected = [rouge_half, 100, rouge_half, 100, half, 100, 0]
+    assert [float(line.split()[-1]) for line in out[1:-1]] == pytest.approx(expected, abs=0.005)
+    assert out[1].split()[:2] == ["gov_report", "(geometric_rouge)"]
+    assert out[-1].split() == ["mean", f"{np.mean(expected):.2f}"]
+    result = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert result["mean"] == pytest.approx(np.mean(expected))
+    score.main(["predictions", *flags, "--submission=scrolls.csv"])
+    assert capsys.readouterr().out == (
+        "scrolls.csv: 7 predictions of 7 tasks, ids are those of validation\n"
+    )
+    lines = (tmp_path / "scrolls.csv").read_text().splitlines()
+    assert lines[:2] == ["Task,ID,Prediction", "gov_report,gov_report1,red cat"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--scrolls=all",), "--scrolls=all needs --references=DIR with TASK.zip of every task"),
+        (
+            ("--scrolls=all", "--references=releases", "--metrics=rouge"),
+            "--metrics does not go with --scrolls=all; score one task instead",
+        ),
+        (("--submission=x.csv",), "--submission=x.csv needs --scrolls=all"),
+        (
+            ("--scrolls=all", "--submission=no/x.csv"),
+            "no/x.csv: cannot be written (No such file or directory); give another --submission",
+        ),
+        (("--scrolls=all", "--references=predictions"), "predictions: no gov_report.zip or gov_"),
+    ],
+)
+def test_all_of_scrolls_refuses(scrolls, flags, problem):
+    with pytest.raises(InputError, match=re.escape(problem)):
+        score.main(["predictions", *flags])
 
 
 def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):

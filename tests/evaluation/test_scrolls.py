@@ -1,5 +1,6 @@
 """Data sets of SCROLLS, and values that the documentation of its scorer gives."""
 
+import csv
 import json
 import re
 import zipfile
@@ -8,9 +9,17 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import answer_words
-from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.comparison import Prediction
+from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.registry import METRICS, make_metrics
-from longsum_jax.evaluation.scrolls import SCROLLS_TASKS, read_scrolls
+from longsum_jax.evaluation.scrolls import (
+    SCROLLS_TASKS,
+    read_all_predictions,
+    read_ids,
+    read_scrolls,
+    score_task,
+    write_submission,
+)
 
 ROWS = [
     {"id": "a", "pid": "a_0", "input": "Who?", "output": "exact match example"},
@@ -54,12 +63,9 @@ def test_zips_directories_and_files(release, tmp_path):
 
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_scores_are_the_published_ones(release, task):
-    name, column, options = SCROLLS_TASKS[task]
-    metrics = make_metrics([name], {name: options})
-    pairs = list(read_scrolls(release()).values())
-    scores = example_scores(metrics, PREDICTIONS, pairs)
-    found = corpus_scores(metrics, scores, PREDICTIONS, pairs)
-    assert round(found[column], 4) == PUBLISHED[task]
+    pairs = read_scrolls(release())
+    predictions = dict(zip(pairs, map(Prediction, PREDICTIONS), strict=True))
+    assert round(score_task(task, predictions, pairs), 4) == PUBLISHED[task]
 
 
 def test_every_task_has_a_metric_with_its_column():
@@ -107,3 +113,70 @@ def test_files_that_are_no_releases(tmp_path):
     (tmp_path / "bad.zip").write_text("x")
     with pytest.raises(InputError, match=r"bad\.zip: cannot be read \(File is not a zip file\)"):
         read_scrolls(tmp_path / "bad.zip")
+
+
+@pytest.fixture
+def predictions():
+    texts = {"a": 'say "x", then\ny', "b": "", "c": "Ж; é"}
+    return {
+        task: {f"{task}-{name}": Prediction(text) for name, text in texts.items()}
+        for task in SCROLLS_TASKS
+    }
+
+
+def test_submissions_hold_every_prediction(predictions, tmp_path):
+    path = tmp_path / "scrolls.csv"
+    ids = {task: list(reversed(each)) for task, each in predictions.items()}
+    assert write_submission(path, predictions, ids) == 21
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["Task", "ID", "Prediction"]
+    assert [tuple(row) for row in rows] == [
+        (task, name, prediction.text)
+        for task, each in predictions.items()
+        for name, prediction in each.items()
+    ]
+
+
+def test_submissions_without_a_task(predictions, tmp_path):
+    del predictions["qasper"]
+    with pytest.raises(InputError, match="no predictions of qasper; a submission needs all tasks"):
+        write_submission(tmp_path / "scrolls.csv", predictions)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ("abcd", "qmsum: 1 ids have no prediction, qmsum-d; give predictions of all 4 examples"),
+        ("ab", "qmsum: 1 ids are not of this split, qmsum-c; give predictions of all 2 examples"),
+    ],
+)
+def test_submissions_of_other_ids(predictions, tmp_path, wanted, problem):
+    ids = {"qmsum": [f"qmsum-{name}" for name in wanted]}
+    with pytest.raises(InputError, match=problem):
+        write_submission(tmp_path / "scrolls.csv", predictions, ids)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ids_are_read_without_outputs(release):
+    rows = [{key: row[key] for key in ("id", "pid", "input")} for row in ROWS]
+    assert read_ids(release(lines(rows), "test")) == ["a", "b", "c"]
+    with pytest.raises(
+        InputError, match=r'test\.jsonl:1: no text under "id"; fetch the file again'
+    ):
+        read_ids(release(lines([{"pid": "x"}]), "test"))
+
+
+def test_a_directory_has_one_file_for_each_task(tmp_path):
+    for task in SCROLLS_TASKS:
+        (tmp_path / f"{task}.json").write_text('{"a": "x"}')
+    (tmp_path / "qmsum.json").unlink()
+    with pytest.raises(InputError, match=r"no qmsum\.json or qmsum\.jsonl; give one for each task"):
+        read_all_predictions(tmp_path)
+    (tmp_path / "qmsum.jsonl").write_text('{"id": "b", "prediction": "y"}')
+    found = read_all_predictions(tmp_path)
+    assert found["qmsum"] == {"b": Prediction("y")}
+    assert found["quality"] == {"a": Prediction("x")}
+    (tmp_path / "qmsum.json").write_text('{"a": "x"}')
+    with pytest.raises(InputError, match=r"both qmsum\.json or qmsum\.jsonl; give one"):
+        read_all_predictions(tmp_path)
