@@ -217,12 +217,12 @@ def _report(
     """Prints values, agreement and correlations, and writes them where --out says."""
     from longsum_jax import __version__
     from longsum_jax.evaluation.comparison import Sampling
-    from longsum_jax.evaluation.judgements import aggregate, correlations, read_scores
+    from longsum_jax.evaluation.judgements import aggregate_answers, correlations, read_scores
     from longsum_jax.evaluation.tables import score_table
 
     console.check_positive(args, "rounds")
     sampling = Sampling(rounds=args.rounds, level=args.level, seed=args.seed)
-    judgements = aggregate(key, answers, sampling)
+    judgements = aggregate_answers(key, answers, sampling)
     followed = {}
     if args.scores:
         followed = correlations(key, answers, read_scores(args.scores, key))

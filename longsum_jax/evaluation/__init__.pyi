@@ -13,6 +13,10 @@ from .comparison import System as System
 from .comparison import compare as compare
 from .comparison import read_predictions as read_predictions
 from .comparison import score_system as score_system
+from .judgements import aggregate_answers as aggregate_answers
+from .judgements import correlations as correlations
+from .judging import PROTOCOLS as PROTOCOLS
+from .judging import make_key as make_key
 from .metric import Metric as Metric
 from .predictions import Pair as Pair
 from .predictions import PredictionsFile as PredictionsFile
@@ -23,6 +27,8 @@ from .registry import METRICS as METRICS
 from .registry import make_metrics as make_metrics
 from .rouge import Rouge as Rouge
 from .rouge import corpus_rouge as corpus_rouge
+from .sheets import read_sheets as read_sheets
+from .sheets import write_sheets as write_sheets
 from .significance import bootstrap_intervals as bootstrap_intervals
 from .significance import bootstrap_test as bootstrap_test
 from .significance import holm as holm

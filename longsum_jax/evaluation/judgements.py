@@ -76,7 +76,9 @@ def ratings_of(key: Key, answers: Answers) -> np.ndarray:
     return ratings
 
 
-def aggregate(key: Key, answers: Answers, sampling: Sampling | None = None) -> dict[str, Judgement]:
+def aggregate_answers(
+    key: Key, answers: Answers, sampling: Sampling | None = None
+) -> dict[str, Judgement]:
     """Returns what judges found, by question.
 
     Args:
@@ -166,6 +168,14 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
                     "files that were judged in one command"
                 )
             found[document, system] = rows[document][system]
+    columns = next(iter(found.values())).keys()
+    for (document, system), values in found.items():
+        is_number = [isinstance(value, int | float) for value in values.values()]
+        if not columns or values.keys() != columns or not all(is_number):
+            raise InputError(
+                f'{path}: scores of "{document}" by "{system}" are not the same columns of numbers '
+                "as the others; run longsum score --out again"
+            )
     return found
 
 

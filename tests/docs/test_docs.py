@@ -130,7 +130,7 @@ def test_flags_of_commands(name, capsys):
         words = rest.partition("#")[0].split()
         subcommand = [word for word in words[:1] if word.isalpha()]
         help_text = _help(command, (), capsys)
-        if subcommand and subcommand[0] in help_text and command in ("corpus", "plots"):
+        if subcommand and subcommand[0] in help_text and command in ("corpus", "judge", "plots"):
             help_text += _help(command, subcommand, capsys)
         for word in words:
             if word.startswith("--"):

@@ -12,7 +12,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.agreement import kendall, krippendorff_alpha, pearson, spearman
 from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.judgements import (
-    aggregate,
+    aggregate_answers,
     correlations,
     missing_judges,
     ratings_of,
@@ -162,13 +162,13 @@ def test_unfilled_sheets_are_all_missing(key, tmp_path):
     assert len(answers) == len(key.items)
     assert not any(answers.values())
     with pytest.raises(InputError, match="no answer is given in any of the files; give filled"):
-        aggregate(key, answers)
+        aggregate_answers(key, answers)
 
 
 def test_judgements_are_those_of_loops(key, tmp_path):
     (tmp_path / "all.csv").write_text(sheet(key, some_answer(key)))
     answers = read_sheets([tmp_path / "all.csv"], key)
-    found = aggregate(key, answers)
+    found = aggregate_answers(key, answers)
     for question in key.questions:
         missing = 0
         units = {}
@@ -207,7 +207,7 @@ def test_a_system_that_nobody_judged_and_judges_that_all_say_yes(key, tmp_path):
         return "" if item.system == "ours.jsonl" else 1
 
     (tmp_path / "all.csv").write_text(sheet(key, fill))
-    found = aggregate(key, read_sheets([tmp_path / "all.csv"], key))["faithful"]
+    found = aggregate_answers(key, read_sheets([tmp_path / "all.csv"], key))["faithful"]
     assert found.systems["ours.jsonl"] == (0, None, None, None, None, None)
     assert found.systems["lead.jsonl"] == (5, 1, 1, 1, 100, 0)
     assert found.alpha is None
@@ -299,4 +299,14 @@ def test_scores_of_other_systems(key, tmp_path):
     rows = [json.dumps({"id": name, "scores": {"lead.jsonl": {}}}) + "\n" for name in NAMES]
     (tmp_path / "scores.jsonl").write_text("".join(rows))
     with pytest.raises(InputError, match=r'no scores of the system "ours\.jsonl", only of lead'):
+        read_scores(tmp_path / "scores.jsonl", key)
+
+
+@pytest.mark.parametrize("values", [{}, {"rouge1": "x"}, {"rouge2": 1}])
+def test_scores_of_other_columns(key, tmp_path, values):
+    rows = {name: dict.fromkeys(SYSTEMS, {"rouge1": 1}) for name in NAMES}
+    rows[key.documents[3]]["ours.jsonl"] = values
+    lines = [json.dumps({"id": name, "scores": row}) + "\n" for name, row in rows.items()]
+    (tmp_path / "scores.jsonl").write_text("".join(lines))
+    with pytest.raises(InputError, match=r'by "ours\.jsonl" are not the same columns of numbers'):
         read_scores(tmp_path / "scores.jsonl", key)
