@@ -178,8 +178,8 @@ def write_submission(
         for task in SCROLLS_TASKS
         for name, prediction in predictions[task].items()
     ]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
     writer.writerow(SUBMISSION_COLUMNS)
     writer.writerows(rows)
     _check_csv(text.getvalue(), rows)
@@ -200,7 +200,10 @@ def _check_ids(task: str, predictions: Mapping[str, Prediction], wanted: list[st
 
 def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
     """Raises InputError unless the rows come out of the CSV as they went in."""
-    head, *found = csv.reader(io.StringIO(text, newline=""))
+    try:
+        head, *found = csv.reader(io.StringIO(text, newline=""))
+    except csv.Error as error:
+        raise InputError(f"the predictions do not survive CSV ({error}); mend them") from error
     for (task, name, _), row, given in zip(rows, found, rows, strict=False):
         if tuple(row) != given:
             raise InputError(f'{task}: the prediction of "{name}" does not survive CSV; mend it')

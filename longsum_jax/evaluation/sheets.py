@@ -96,8 +96,8 @@ def _shown(pair: Pair) -> str:
 
 def _csv(rows: Sequence[Sequence[str]], questions: Sequence[Question]) -> str:
     names = [question.name for question in questions]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
     writer.writerow(["item", "document", "summary", *names])
     writer.writerows([*row, *("" for _ in names)] for row in rows)
     return "\ufeff" + text.getvalue()  # by which spreadsheets know UTF-8

@@ -25,7 +25,9 @@ from longsum_jax.evaluation.sheets import read_sheets, write_sheets
 NAMES = [f"doc{number}" for number in range(30)]
 PAIRS = {name: Pair(name, f"Text of {number}. </script>", "x") for number, name in enumerate(NAMES)}
 SYSTEMS = {
-    system: {name: Prediction(f'{number} {text}, "so"\nit is') for number, name in enumerate(NAMES)}
+    system: {
+        name: Prediction(f'{number} {text}, "so"\n\rit is') for number, name in enumerate(NAMES)
+    }
     for system, text in {
         "lead.jsonl": "first",
         "ours.jsonl": "<b>second",
@@ -111,12 +113,12 @@ def test_sheets_show_texts_and_hide_names(key, tmp_path):
     assert [page.name for page in pages] == ["judge-1.html", "judge-2.html", "judge-3.html"]
     for path in tmp_path.rglob("*.*"):
         content = path.read_text()
-        assert not any(name in content for name in (*SYSTEMS, "doc" + '1"', "jsonl"))
+        assert not any(name in content for name in (*SYSTEMS, *NAMES))
     for number, name in enumerate(key.documents, 1):
-        assert (tmp_path / "documents" / f"{number:03d}.txt").read_text() == PAIRS[
-            name
-        ].source + "\n"
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "judge-2.csv").read_text("utf-8-sig"))))
+        shown = (tmp_path / "documents" / f"{number:03d}.txt").read_text()
+        assert shown == PAIRS[name].source + "\n"
+    with (tmp_path / "judge-2.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
     own = {name: item for name, item in key.items.items() if item.judge == 1}
     assert [row["item"] for row in rows] == list(own)
     for row in rows:
@@ -304,7 +306,7 @@ def test_scores_of_other_systems(key, tmp_path):
 
 @pytest.mark.parametrize("values", [{}, {"rouge1": "x"}, {"rouge2": 1}])
 def test_scores_of_other_columns(key, tmp_path, values):
-    rows = {name: dict.fromkeys(SYSTEMS, {"rouge1": 1}) for name in NAMES}
+    rows = {name: {system: {"rouge1": 1} for system in SYSTEMS} for name in NAMES}
     rows[key.documents[3]]["ours.jsonl"] = values
     lines = [json.dumps({"id": name, "scores": row}) + "\n" for name, row in rows.items()]
     (tmp_path / "scores.jsonl").write_text("".join(lines))

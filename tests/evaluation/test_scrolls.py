@@ -117,7 +117,7 @@ def test_files_that_are_no_releases(tmp_path):
 
 @pytest.fixture
 def predictions():
-    texts = {"a": 'say "x", then\ny', "b": "", "c": "Ж; é"}
+    texts = {"a": 'say "x", then\ny\rz', "b": "", "c": "Ж; é"}
     return {
         task: {f"{task}-{name}": Prediction(text) for name, text in texts.items()}
         for task in SCROLLS_TASKS
@@ -156,6 +156,12 @@ def test_submissions_of_other_ids(predictions, tmp_path, wanted, problem):
     with pytest.raises(InputError, match=problem):
         write_submission(tmp_path / "scrolls.csv", predictions, ids)
     assert not list(tmp_path.iterdir())
+
+
+def test_predictions_that_do_not_survive_csv(predictions, tmp_path):
+    predictions["qmsum"]["a"] = Prediction("x" * (csv.field_size_limit() + 1))
+    with pytest.raises(InputError, match=r"do not survive CSV \(field larger than field limit"):
+        write_submission(tmp_path / "scrolls.csv", predictions)
 
 
 def test_ids_are_read_without_outputs(release):
