@@ -175,7 +175,7 @@ def _score_scrolls(args: argparse.Namespace) -> None:
     if args.references is None:
         raise InputError("--scrolls=all needs --references=DIR with TASK.zip of every task")
     _refuse_with_all_of_scrolls(args)
-    predictions = read_all_predictions(args.predictions)
+    predictions = read_all_predictions(args.predictions, prediction_key=args.prediction_key)
     releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
     scores = {}
     for task, release in releases.items():
@@ -202,7 +202,7 @@ def _submit(args: argparse.Namespace) -> None:
     )
 
     _refuse_with_all_of_scrolls(args)
-    predictions = read_all_predictions(args.predictions)
+    predictions = read_all_predictions(args.predictions, prediction_key=args.prediction_key)
     ids = None
     if args.references is not None:
         releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
@@ -218,10 +218,15 @@ def _submit(args: argparse.Namespace) -> None:
 
 
 def _refuse_with_all_of_scrolls(args: argparse.Namespace) -> None:
-    given = {"against": args.against, "metrics": args.metrics, "metric_option": args.metric_option}
-    for name, value in given.items():
-        if value:
+    """Raises InputError for flags that would have no effect."""
+    idle = ["against", "metrics", "metric_option", "stemmer"]
+    if args.submission is not None:
+        idle += ["out"]
+    for name in idle:
+        if getattr(args, name):
             raise InputError(f"--{name} does not go with --scrolls=all; score one task instead")
+    if args.submission is not None and args.on_missing == "skip":
+        raise InputError("--on_missing=skip does not go with --submission, which needs all ids")
 
 
 def _scrolls_task(args: argparse.Namespace) -> "ScrollsTask | None":

@@ -102,8 +102,14 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
     return list(ids)
 
 
-def read_all_predictions(directory: str | Path) -> dict[str, dict[str, Prediction]]:
+def read_all_predictions(
+    directory: str | Path, *, prediction_key: str = "prediction"
+) -> dict[str, dict[str, Prediction]]:
     """Reads TASK.json or TASK.jsonl of every task from a directory, by task and id.
+
+    Args:
+        directory: with one file for each task.
+        prediction_key: field of the prediction in JSON lines.
 
     Raises:
         InputError: a task has no file or two, or a file is not what ``read_predictions`` reads.
@@ -111,7 +117,7 @@ def read_all_predictions(directory: str | Path) -> dict[str, dict[str, Predictio
     found = {}
     for task in SCROLLS_TASKS:
         path = _task_file(Path(directory), task, (".json", ".jsonl"))
-        found[task] = read_predictions(path)
+        found[task] = read_predictions(path, prediction_key=prediction_key)
     return found
 
 
@@ -189,7 +195,8 @@ def write_submission(
 
 def _check_ids(task: str, predictions: Mapping[str, Prediction], wanted: list[str]) -> None:
     missing = [name for name in wanted if name not in predictions]
-    unknown = [name for name in predictions if name not in set(wanted)]
+    known = set(wanted)
+    unknown = [name for name in predictions if name not in known]
     for names, problem in ((missing, "have no prediction"), (unknown, "are not of this split")):
         if names:
             raise InputError(
@@ -204,7 +211,8 @@ def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
         head, *found = csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
         raise InputError(f"the predictions do not survive CSV ({error}); mend them") from error
-    for (task, name, _), row, given in zip(rows, found, rows, strict=False):
+    for given, row in zip(rows, found, strict=False):
+        task, name, _ = given
         if tuple(row) != given:
             raise InputError(f'{task}: the prediction of "{name}" does not survive CSV; mend it')
     if tuple(head) != SUBMISSION_COLUMNS or len(found) != len(rows):

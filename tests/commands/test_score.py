@@ -170,6 +170,12 @@ def test_all_of_scrolls_and_its_mean(scrolls, tmp_path, capsys):
             ("--scrolls=all", "--references=releases", "--metrics=rouge"),
             "--metrics does not go with --scrolls=all; score one task instead",
         ),
+        (("--scrolls=all", "--references=releases", "--stemmer"), "--stemmer does not go with"),
+        (("--scrolls=all", "--submission=x.csv", "--out=x"), "--out does not go with --scrolls"),
+        (
+            ("--scrolls=all", "--submission=x.csv", "--on_missing=skip"),
+            "--on_missing=skip does not go with --submission, which needs all ids",
+        ),
         (("--submission=x.csv",), "--submission=x.csv needs --scrolls=all"),
         (
             ("--scrolls=all", "--submission=no/x.csv"),
