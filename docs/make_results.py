@@ -28,11 +28,15 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table of a page: heading, columns, and the rows that belong to it."""
+    """One table of a page: heading, columns, and the rows that belong to it.
+
+    ``more_columns`` gives columns, from all rows, whose number depends on what was measured.
+    """
 
     heading: str
     columns: Sequence[Column]
     rows: Callable[[list[Row]], list[Row]] = lambda rows: rows
+    more_columns: Callable[[list[Row]], list[Column]] = lambda rows: []
 
 
 class Page(NamedTuple):
@@ -113,6 +117,23 @@ def pivot(key: str, across: str, value: str) -> Callable[[list[Row]], list[Row]]
     return turn
 
 
+def by_machine(rows: list[Row]) -> list[Row]:
+    """Returns one row per case with its ratio on every machine, under the machine's name."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        case = {key: row[key] for key in ("what", "model", "length", "claimed")}
+        line = found.setdefault(tuple(case.values()), case)
+        if "ratio" in row:
+            line[row["machine"]] = row["ratio"]
+    return list(found.values())
+
+
+def machines(rows: list[Row]) -> list[Column]:
+    """Returns one column per machine."""
+    names = dict.fromkeys(row["machine"] for row in rows)
+    return [Column(name, name, digits(2)) for name in names]
+
+
 MODEL = Column("model", "model")
 TOKENS = Column("tokens", "length", count)
 LENGTHS = [16384, 65536, 262144, 524288]
@@ -190,6 +211,21 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("whole call", "ratio", digits(2)),
                 ],
                 with_peers,
+            )
+        ],
+    ),
+    "peers": Page(
+        "Beside PyTorch, machine by machine",
+        "How many times as fast this library is as transformers under PyTorch, base models, one "
+        "document, float32: `Model.encode`, one step with AdamW, tokens per second of decoding. "
+        "*Aim* is what each case is meant to reach on every machine; an empty cell was not "
+        "measured.",
+        [
+            Table(
+                "",
+                [Column("", "what"), MODEL, TOKENS, Column("aim", "claimed", digits(1))],
+                by_machine,
+                machines,
             )
         ],
     ),
@@ -550,7 +586,7 @@ def render(page: Page, result: Mapping[str, Any], name: str) -> str:
         rows = table.rows(result["rows"])
         columns = [
             column
-            for column in table.columns
+            for column in (*table.columns, *table.more_columns(result["rows"]))
             if any(row.get(column.key) is not None for row in rows)
         ]
         if table.heading:
@@ -571,7 +607,18 @@ def _cell(column: Column, row: Row) -> str:
 
 def _origin(result: Mapping[str, Any], name: str) -> list[str]:
     """Returns lines that say where the numbers come from."""
-    machine = result["machine"]
+    found = result["machines"].values() if "machines" in result else [result["machine"]]
+    lines = [_machine(machine) for machine in found]
+    settings = [f"{key} {result[key]}" for key in SETTINGS if result.get(key) is not None]
+    if settings:
+        lines.append(f"- Settings: {', '.join(settings)}")
+    lines += [f"- {key.capitalize()}: {result[key]}" for key in ("start", "note") if key in result]
+    lines += [f"- File: `benchmarks/results/{name}`, written by", ""]
+    commands = [command.strip() for command in result["command"].split(";")]
+    return [*lines, "```bash", *commands, "```", ""]
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
     packages = machine["packages"]
     shown = ("jax", "torch", "transformers")
     versions = ", ".join(f"{name} {packages[name]}" for name in shown if name in packages)
@@ -579,14 +626,7 @@ def _origin(result: Mapping[str, Any], name: str) -> list[str]:
     accelerators = sorted({device for device in machine["devices"] if device != "cpu"})
     if accelerators:
         hardware += ", " + ", ".join(accelerators)
-    settings = [f"{key} {result[key]}" for key in SETTINGS if result.get(key) is not None]
-    lines = [f"- Machine: {hardware}; Python {machine['python']}, {versions}"]
-    if settings:
-        lines.append(f"- Settings: {', '.join(settings)}")
-    lines += [f"- {key.capitalize()}: {result[key]}" for key in ("start", "note") if key in result]
-    lines += [f"- File: `benchmarks/results/{name}`, written by", ""]
-    commands = [command.strip() for command in result["command"].split(";")]
-    return [*lines, "```bash", *commands, "```", ""]
+    return f"- Machine: {hardware}; Python {machine['python']}, {versions}"
 
 
 if __name__ == "__main__":

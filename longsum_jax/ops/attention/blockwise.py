@@ -43,6 +43,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.key_sets import (
+    FOLDED_MASK,
     Dropout,
     KeySet,
     LazyBias,
@@ -474,9 +475,57 @@ def _attend_piece_by_piece(num_pieces: int, num_blocks: int) -> _Attend:
     """
     if _on_cpu():
         attend_head = _loop(_attend_one_block, _BLOCKS, recompute=True)
-        return _loop(_loop(attend_head, _HEADS), _BATCH)
+        return _with_folded_masks(_loop(_loop(attend_head, _HEADS), _BATCH))
     size = -(-num_blocks // num_pieces)
     return _loop(_attend_at_once, _BLOCKS, size, recompute=True)
+
+
+def _with_folded_masks(attend: _Attend) -> _Attend:
+    """Returns ``attend`` with scale and masks of keys inside the products of queries and keys.
+
+    CPUs would take a pass over the scores for them, which no product and no maximum includes. A
+    query (a b) and keys with one feature more, 0 or beyond every score, give the masked scores:
+
+        (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m
+    """
+
+    def attend_folded(
+        q: AnyArray,
+        key_sets: Sequence[KeySet],
+        log_total: AnyArray | None,
+        scale: float,
+        dropout: Dropout | None,
+    ) -> PartialSoftmax:
+        if q.dtype != jnp.float32 or not any(map(_is_mask_of_keys, key_sets)):
+            return attend(q, key_sets, log_total, scale, dropout)
+        q = jnp.concatenate([q * scale, jnp.ones_like(q[..., :1])], -1)
+        key_sets = [_fold_mask(key_set) for key_set in key_sets]
+        return attend(q, key_sets, log_total, 1.0, dropout)
+
+    return attend_folded
+
+
+def _is_mask_of_keys(key_set: KeySet) -> bool:
+    """Tells whether a prepared mask is the same for all queries that have these keys."""
+    if key_set.mask is None:
+        return False
+    _, num_blocks, heads, size, _ = key_set.mask.shape
+    return heads == size == 1 and (num_blocks == 1 or key_set.k.ndim == 5)
+
+
+def _fold_mask(key_set: KeySet) -> KeySet:
+    """Returns prepared keys with one feature more, in place of a mask of keys."""
+    k, mask = key_set.k, key_set.mask
+    is_folded = _is_mask_of_keys(key_set)
+    feature = jnp.where(mask, 0.0, FOLDED_MASK) if is_folded else jnp.zeros((1,) * 5)
+    if k.ndim == 5:  # [batch, num_blocks, num_keys, heads, head_dim]
+        feature, axis = jnp.moveaxis(feature, 4, 2), 4
+    else:  # [batch, heads, head_dim, num_keys]
+        feature, axis = feature[:, 0], 2
+    shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
+    k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
+    # Queries without a key are still looked for.
+    return key_set._replace(k=k, mask=jnp.ones((1,) * 5, bool) if is_folded else mask)
 
 
 def _attend_one_block(

@@ -11,6 +11,9 @@ from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import AnyArray
 
+# Scores below it are those of masked keys.
+LEAST_SCORE = -1e29
+
 
 class QKV(NamedTuple):
     """Queries, keys and values of one attention, for functions that take several such triples."""
@@ -167,9 +170,10 @@ def masked_exponentials(
     least = jnp.finfo(scores.dtype).min
     if mask is not None:
         scores = jnp.where(mask, scores, least)
-    # Half of the least number is a lower bound of the maximum, so that the exponential of a masked
+    # The maximum has a lower bound above every masked score, so that the exponential of a masked
     # score is 0 also in a row that is all masked.
-    largest = jnp.maximum(jax.lax.stop_gradient(scores.max(-1, keepdims=True)), least / 2)
+    largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
+    largest = jnp.maximum(largest, max(LEAST_SCORE, float(least) / 2))
     weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))
     total = sum_over(weights.sum(-1, keepdims=True), axes)
-    return weights, total if mask is None else jnp.where(total > 0, total, 1.0)
+    return weights, jnp.where(total > 0, total, 1.0)

@@ -15,6 +15,9 @@ from longsum_jax.typing import AnyArray
 # The log of a sum of no exponentials. Below every score, and finite, so that differences of two
 # such values are numbers.
 MASK_VALUE = -1e30
+# A masked score where no mask follows. Beyond MASK_VALUE, so that its exponential relative to that
+# is 0, too.
+FOLDED_MASK = 2 * MASK_VALUE
 
 
 class LazyBias(NamedTuple):
@@ -168,7 +171,8 @@ def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Arra
     """
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    log_total = lax.stop_gradient(scores.max(-1)) + jnp.log(total[..., 0])
+    largest = jnp.maximum(lax.stop_gradient(scores.max(-1)), MASK_VALUE)
+    log_total = largest + jnp.log(total[..., 0])
     return log_total if mask is None else jnp.where(mask.any(-1), log_total, MASK_VALUE)
 
 
