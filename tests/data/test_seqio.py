@@ -83,7 +83,7 @@ def test_cached_texts_are_read_back(answers):
 
 def test_every_builder_has_the_fields_that_its_task_names(answers):
     assert {name: found for name, found in answers["mocked"].items() if found != "texts"} == {}
-    assert len(answers["mocked"]) == 17
+    assert len(answers["mocked"]) == 18
 
 
 def test_all_tasks_without_labels_are_registered_by_importing_the_module(answers):
