@@ -109,6 +109,9 @@ def rows(tmp_path_factory):
             "document": text,
             "summary": f"A third is number {i}.",
             "label": i % 2,
+            "question": "What?",
+            "context": "The first sentence says this.",
+            "answer": "sentence",
         }
         for i in range(20)
     )
