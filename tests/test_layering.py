@@ -173,6 +173,7 @@ def run_python(script):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_the_optional_packages():
     modules = [name for name in FILES if name not in (NEEDS_SEQIO, "longsum_jax.__main__")]
     run_python(BLOCK_AND_IMPORT.format(blocked=set(OPTIONAL), modules=modules))

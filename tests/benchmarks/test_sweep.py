@@ -154,6 +154,7 @@ def test_every_model_has_every_size_and_known_peers(scripts):
             )
 
 
+@pytest.mark.slow
 def test_attentions_by_length(report):
     [row] = report("lsg", "--kinds=full", "--lengths=64", "--repeats=1", "--train_limit=32")["rows"]
     assert row["forward_seconds"] > 0

@@ -132,6 +132,7 @@ def test_help_has_examples(run, name):
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_module_runs_from_another_directory(tmp_path):
     done = in_a_shell("train", "--config=configs/quickstart.py:tny", "--workdir=here", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -387,6 +388,7 @@ def test_evaluate_by_other_metrics(evaluated, tmp_path, monkeypatch):
     assert "holds predictions made with another brevity; give another --out" in err
 
 
+@pytest.mark.slow
 def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     assert evaluated()[0] == 0
     path = tmp_path / "out" / "predictions.jsonl"
@@ -411,6 +413,7 @@ def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     assert read_lines(path) == rows
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_a_directory_made_with_other_settings(
     evaluated, refused, small_model, published, data, tmp_path
 ):
@@ -496,6 +499,7 @@ def test_evaluate_names_the_document_that_is_too_long(run, small_model, data, tm
 # summarize
 
 
+@pytest.mark.slow
 def test_summarize_a_file_and_standard_input(run, small_model, text):
     code, out, err = run("summarize", f"--model={small_model}", text)
     expected = longsum_jax.load(small_model).summarize(TEXT)[0]
@@ -525,6 +529,7 @@ def test_summarize_with_a_query(run, refused, small_model, text):
     assert message == "--query is blank; give a question or leave it out"
 
 
+@pytest.mark.slow
 def test_summarize_as_json_from_another_directory(run, small_model, text, monkeypatch):
     monkeypatch.chdir(text.parent)
     shutil.copytree(small_model, "model")
@@ -552,6 +557,7 @@ def test_summarize_says_what_it_dropped(run, small_model, text):
     assert out
 
 
+@pytest.mark.slow
 def test_summarize_one_line_of_ten_megabytes(run, small_model, tmp_path):
     path = tmp_path / "long.txt"
     path.write_text(TEXT * (10_000_000 // len(TEXT) + 1))
@@ -650,6 +656,7 @@ def test_summarize_refuses_the_checkpoint_of_another_model(refused, trained, tex
     assert "there is no checkpoint in it" in refused("summarize", f"--model={workdir}", text)
 
 
+@pytest.mark.slow
 def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)
@@ -669,6 +676,7 @@ def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path
 # convert
 
 
+@pytest.mark.slow
 def test_converted_run_gives_the_same_summaries(run, trained, tmp_path):
     target = tmp_path / "model"
     code, out, _ = run("convert", trained, target)

@@ -40,6 +40,7 @@ def test_programs_go_where_one_says_or_nowhere(tmp_path, monkeypatch, given):
     assert environment == before
 
 
+@pytest.mark.slow
 def test_commands_keep_their_programs(tmp_path):
     own = {
         "XDG_CACHE_HOME": str(tmp_path),

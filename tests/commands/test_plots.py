@@ -103,6 +103,7 @@ def test_bigrams_draws_every_data_set(tmp_path, capsys):
     assert np.array(drawn.get_xydata()).tolist() == [[0, 0], [50, 25], [100, 100]]
 
 
+@pytest.mark.slow
 def test_kernels_command_on_a_model(tmp_path, small_model):
     plots.main(
         ["kernels", str(small_model), f"--out={tmp_path / 'k.png'}", "--length=64", "--dpi=50"]

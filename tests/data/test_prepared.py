@@ -85,6 +85,7 @@ def test_files_and_metadata(directory, tokenizer):
     assert load_tokenizer(directory / "tokenizer").fingerprint == tokenizer.fingerprint
 
 
+@pytest.mark.slow
 def test_reading_needs_no_tensorflow(directory):
     code = (
         "import sys\n"

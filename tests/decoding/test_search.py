@@ -64,6 +64,7 @@ def test_rows_that_are_done_at_the_start_have_no_token_and_change_no_other(decod
     assert (found.sequences[done][:, 1:] == _PAD).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 2])
 def test_nobody_waits_for_rows_that_are_done(beams):
     """The first row says the end at once, with each of its beams; the second never."""

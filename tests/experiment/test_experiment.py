@@ -125,6 +125,7 @@ def test_epochs_end_a_run_and_its_schedule():
         length(streamed)
 
 
+@pytest.mark.slow
 def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
     experiment, model = experiment_of(config, tmp_path), load(trained)
     batch = {
@@ -145,6 +146,7 @@ def test_loss_counts_tokens_and_right_guesses(config, trained, tmp_path):
     assert out.metrics["right_tokens"] == (logits.argmax(-1) == batch["labels"]).sum()
 
 
+@pytest.mark.slow
 def test_tokenizer_of_a_run_without_checkpoint_is_trained_anew(config, tmp_path):
     write_model_directory(experiment_of(config, tmp_path))
     assert {path.name for path in (tmp_path / "model").iterdir()} >= {"config.json", "spiece.model"}

@@ -161,6 +161,7 @@ def checked_and_prepared(config, workdir):
     return prepare(run, workdir)
 
 
+@pytest.mark.slow
 def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     family = get_family("bert")
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}

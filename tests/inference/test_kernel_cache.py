@@ -48,6 +48,7 @@ def kept(model):
     return list(model._kernels._entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"encoder_attention": "window,s4d"}, {"page_length": 64}])
 def test_kept_kernels_change_no_states(make, options):
     model = make(**options)
@@ -72,6 +73,7 @@ def test_kept_kernels_change_no_outputs(make):
     assert (kept(model), kept(twin)) == ([128], [])
 
 
+@pytest.mark.slow
 def test_other_parameters_have_other_kernels(make):
     model = make()
     before = model.encode(IDS)
@@ -84,6 +86,7 @@ def test_other_parameters_have_other_kernels(make):
     np.testing.assert_allclose(after, without(model).encode(IDS), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_the_last_used_lengths_stay(make, monkeypatch):
     monkeypatch.setattr(inference_model, "MAX_KERNEL_CACHE_BYTES", KERNEL_BYTES * 5 // 2)
     model = make()
@@ -99,6 +102,7 @@ def test_memory_is_bounded_and_the_last_used_lengths_stay(make, monkeypatch):
     assert model._kernels(model.params, 192)[KERNELS]
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_where_there_is_nothing_to_keep(make):
     for options in ({"encoder_attention": "full"}, {"ssm_backend": "matmul"}):
         model = make(**options)
@@ -108,6 +112,7 @@ def test_nothing_is_kept_where_there_is_nothing_to_keep(make):
         assert model._kernels(model.params, 64) == {}
 
 
+@pytest.mark.slow
 def test_the_program_that_makes_kernels_runs_no_encoder(make):
     model = make()
     program = model._kernels._make.trace(model.params, 64).lower().compile()

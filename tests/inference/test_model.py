@@ -31,6 +31,7 @@ def ids(golden):
 # What the published code computes (tests/golden/locost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
 def test_published_directory_gives_the_published_outputs(published, golden, weights):
     io = golden("c_full_io")
@@ -47,6 +48,7 @@ def test_published_directory_gives_the_published_outputs(published, golden, weig
     np.testing.assert_array_equal(generated, io["greedy_generate_max_new_tokens_20"])
 
 
+@pytest.mark.slow
 def test_published_greedy_ids_and_saved_copy(fitted, ids, golden, tmp_path):
     expected = golden("e_greedy")["greedy"]
     np.testing.assert_array_equal(fitted.generate(*ids), expected)
@@ -63,6 +65,7 @@ def test_published_greedy_ids_and_saved_copy(fitted, ids, golden, tmp_path):
 # Options
 
 
+@pytest.mark.slow
 def test_length_comes_from_the_generation_config_and_is_never_20(published, golden):
     io = golden("c_full_io")  # its greedy output never ends
     directory = published()
@@ -76,6 +79,7 @@ def test_length_comes_from_the_generation_config_and_is_never_20(published, gold
     assert model.generate(io["input_ids"], io["attention_mask"], max_new_tokens=2).shape == (3, 3)
 
 
+@pytest.mark.slow
 def test_none_switches_an_option_off(published, ids, golden):
     forced = {"max_new_tokens": 3, "forced_bos_token_id": 7}
     model = longsum_jax.load(published("e_greedy", generation=forced))
@@ -96,6 +100,7 @@ def test_computing_in_bfloat16_keeps_the_parameters(published, fitted, ids):
 # Rows stand alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 3, "length_penalty": 2.0}, {"do_sample": True, "seed": 5}],
@@ -136,6 +141,7 @@ def test_mask_of_the_padding_is_the_default(fitted, ids):
     )
 
 
+@pytest.mark.slow
 def test_logits_with_targets_longer_than_sources(fitted, ids):
     input_ids, mask = ids
     targets = np.random.default_rng(1).integers(3, 100, (3, 71))
@@ -148,6 +154,7 @@ def test_logits_with_targets_longer_than_sources(fitted, ids):
 # Summaries
 
 
+@pytest.mark.slow
 def test_summaries_report_what_was_read(model):
     text = "The quick brown fox jumps over the lazy dog. " * 5
     tokens = len(model.tokenizer.encode(text)) + 1
@@ -177,6 +184,7 @@ def test_summary_that_ends_by_itself(model):
     assert (summary.summary_tokens, summary.ended) == (2, "eos")
 
 
+@pytest.mark.slow
 def test_batches_of_documents_change_nothing(model):
     texts = [f"Document number {i}. " * (i + 1) for i in range(3)]
     for options in ({}, {"do_sample": True, "seed": 2}):
@@ -186,6 +194,7 @@ def test_batches_of_documents_change_nothing(model):
     assert model.summarize([]) == []
 
 
+@pytest.mark.slow
 def test_several_sequences_of_every_document_by_generate(model):
     ids = np.array([[5, 6, 1], [7, 8, 1]])
     both = model.generate(ids, num_beams=2, num_return_sequences=2)
@@ -290,6 +299,7 @@ def random_model(tiny_tokenizer, draw_params):
     return make
 
 
+@pytest.mark.slow
 def test_what_the_checkpoint_asks_for_when_summarising(random_model, tiny_tokenizer, tmp_path):
     """A prefix before every document and options of its own, both of which come along when
     saved."""
@@ -310,6 +320,7 @@ def test_what_the_checkpoint_asks_for_when_summarising(random_model, tiny_tokeni
     assert plain.summaries(text, max_new_tokens=3, num_beams=2) == expected
 
 
+@pytest.mark.slow
 def test_inputs_end_where_the_positions_do(random_model):
     model = random_model("bart", max_position_embeddings=40)
     ids = np.full((1, 41), 5)

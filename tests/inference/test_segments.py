@@ -167,6 +167,7 @@ def test_segments_draw_anew_and_documents_that_have_ended_are_done(model, texts,
     assert len({tuple(keys[0]) for keys, _ in calls}) == len(calls)
 
 
+@pytest.mark.slow
 def test_what_is_not_read_is_told(model, texts):
     model = model("attentive")
     whole = model.summaries(texts[1])[0]

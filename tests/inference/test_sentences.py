@@ -50,6 +50,7 @@ def extractor(make):
     return model
 
 
+@pytest.mark.slow
 def test_sentence_vectors_are_means_of_states(make):
     model = make()
     vectors = sentence_encoder(model, max_sentence_length=20, batch_size=2)(SENTENCES)

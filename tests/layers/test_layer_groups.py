@@ -119,6 +119,7 @@ def test_hybrids_compute_what_equal_layers_do(make, family, values, kind):
         np.testing.assert_array_equal(back[path], x)
 
 
+@pytest.mark.slow
 def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
     """The third layer gets the third window, and draws its random blocks as the third."""
     model = make("bart", BART, "local*2,window+random", attention_window=(4, 6, 8))
@@ -164,6 +165,7 @@ def test_hybrids_come_back_from_files(make, tmp_path, family, values):
         np.testing.assert_array_equal(flat(loaded.params)[path], x)
 
 
+@pytest.mark.slow
 def test_a_hybrid_starts_from_equal_layers_and_its_own_parts_are_new(make, tmp_path):
     plain = make("bart", BART)
     plain.save(tmp_path / "plain")

@@ -45,6 +45,7 @@ def output_and_gradients(layer, variables, u, mask, cotangent):
     return out, flax.traverse_util.flatten_dict(gradients["params"], sep="/"), du
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_golden_layers(golden, name):
     arrays = golden(name)
@@ -91,6 +92,7 @@ def case(golden):
     return parameters(arrays), jnp.asarray(arrays["u"]), mask, jnp.asarray(arrays["cotangent"])
 
 
+@pytest.mark.slow
 def test_real_positions_do_not_depend_on_padding(case):
     variables, u, mask, _ = case
     apply = jax.jit(golden_layer().apply)

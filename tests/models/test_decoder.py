@@ -41,6 +41,7 @@ def empty_cache(config, variables, source, beams, length):
     return T5(config).apply(variables, source, beams, length, method="init_cache")
 
 
+@pytest.mark.slow
 def test_golden_greedy_ids(config, overfitted, states, source, decode_step):
     expected = overfitted[1]["greedy"]
     cache = empty_cache(config, states[0], source, 1, expected.shape[1])
@@ -67,6 +68,7 @@ def test_steps_equal_teacher_forcing(config, states, source, decode_step, decode
     assert cache.position == 9
 
 
+@pytest.mark.slow
 def test_attending_to_the_states_themselves_changes_nothing(
     config, states, source, decode_step, monkeypatch
 ):

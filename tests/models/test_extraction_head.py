@@ -70,6 +70,7 @@ def slow_scores(config, params, ids, mask):
     return (hidden @ head["out"]["kernel"] + head["out"]["bias"])[:, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [False, True])
 def test_scores_equal_the_slow_twin(extractor, batch, positions):
     config, params = extractor

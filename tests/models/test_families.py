@@ -49,6 +49,7 @@ def test_there_is_a_file_for_every_family():
     assert len(FILES) == 22
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_outputs(path):
     model, arrays, _ = read(path)

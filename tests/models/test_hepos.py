@@ -68,6 +68,7 @@ def test_the_parameters_stay_and_stride_1_is_the_model_itself(model, ids):
     assert np.abs(np.subtract(strided, wanted)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_saved_models_come_back_and_name_themselves_ours(model, ids, tmp_path):
     hepos = model.with_cross_attention("hepos", hepos_stride=2)
     hepos.save(tmp_path / "hepos")

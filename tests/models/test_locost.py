@@ -83,6 +83,7 @@ def test_golden_logits_of_the_overfitted_model(config, overfitted):
     np.testing.assert_allclose(logits, arrays["logits"], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "eps", "key"),
     [("adamw", 1e-8, "traj.torch_adamw_eps1e-8"), ("adamw_hf", 1e-6, "traj.hf_adamw_eps1e-6")],
@@ -107,6 +108,7 @@ def test_golden_trajectory_of_twenty_steps(config, published, golden, name, eps,
     np.testing.assert_allclose(norms, expected[f"{key}.grad_norm"], rtol=TRAJECTORY)
 
 
+@pytest.mark.slow
 def test_real_states_do_not_depend_on_padding(config, published):
     params, arrays = published
     ids, mask = arrays["input_ids"], arrays["attention_mask"].astype(bool)
@@ -118,6 +120,7 @@ def test_real_states_do_not_depend_on_padding(config, published):
     np.testing.assert_allclose(again[mask], states[mask], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_logits_do_not_depend_on_batch_mates_and_padding(config, published):
     params, arrays = published
     batch = batch_of(arrays)
@@ -173,6 +176,7 @@ def test_dropout_is_drawn_for_every_layer_piece_and_key(config, published):
     assert np.isfinite(run(0)).all()
 
 
+@pytest.mark.slow
 def test_untied_head(config, published):
     params, arrays = published
     untied = dataclasses.replace(config, tie_word_embeddings=False)

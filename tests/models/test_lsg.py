@@ -224,6 +224,7 @@ def convert(path, first_id=7, **options):
     return Model(family, config, params), Model(family, longer, converted), (ids, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta_labels", "bart"])  # the others: tests/parity
 def test_converted_models_are_exact_on_short_texts(name):
     """One global token in the place of a hidden first one, up to two blocks: the model as it
@@ -243,6 +244,7 @@ def test_converted_models_are_exact_on_short_texts(name):
     assert np.abs(found - wanted)[real].max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 def test_without_its_token_type_roberta_is_not_exact():
     """What the published conversion gives."""
     options = {
@@ -258,6 +260,7 @@ def test_without_its_token_type_roberta_is_not_exact():
     assert np.abs(found - wanted).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t5", "pegasus", "longt5", "led", "bigbird_pegasus"])
 def test_other_families(name, draw_params):
     """LSG attention where it was not made for: states, generation, names."""

@@ -107,6 +107,7 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(name):
     jax.tree.map(np.testing.assert_array_equal, later[4], before)
 
 
+@pytest.mark.slow
 def test_a_segment_of_its_own_is_what_encode_and_logits_see():
     _, config, params = make("t5")
     module = get_family("t5").module_class(config)
@@ -188,6 +189,7 @@ def count(**options):
     return sum(int(np.prod(shape)) for name, shape in shapes.items() if name != "final_logits_bias")
 
 
+@pytest.mark.slow
 def test_parameters_of_bart_large_are_as_many_as_in_the_paper():
     base, layer, conv = 406_291_456, 12 * 1024**2 + 8 * 1024, 5 * 1024**2 + 1024
     assert count() == base

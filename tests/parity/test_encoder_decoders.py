@@ -22,6 +22,7 @@ def make_batch(pad_id, length=LENGTH, rows=(LENGTH, 41, 3)):
     return ids, mask, rng.integers(5, 99, (len(ids), TARGET))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_states_and_logits(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
@@ -39,6 +40,7 @@ def test_states_and_logits(name, saved, loaded):
     assert_close(ours.logits(ids, mask, decoder_ids), out.logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}],
@@ -79,6 +81,7 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
         torch.testing.assert_close(again.eval()(**arguments).logits, theirs(**arguments).logits)
 
 
+@pytest.mark.slow
 def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
     """transformers stays with full attention once it has seen a short input; ours does not."""
     from reference import make_reference

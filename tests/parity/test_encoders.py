@@ -138,6 +138,7 @@ def test_alberts_of_several_layers_are_refused(key, saved, tmp_path):
         longsum_jax.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_longformer_global_attention_is_where_it_is_asked_for(saved, loaded):
     theirs, ours = saved("longformer")[0], loaded("longformer")
     ids, mask = make_batch(1)

@@ -49,6 +49,7 @@ def test_encoders(name, saved, loaded, tmp_path):
     assert longsum_jax.load(tmp_path / "lsg").config == ours.config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bart", "mbart"])
 def test_bart(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)

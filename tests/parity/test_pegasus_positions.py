@@ -82,6 +82,7 @@ def test_absent_tables_are_computed(rewrite, loaded):
     assert model.fingerprint == loaded("pegasus").fingerprint
 
 
+@pytest.mark.slow
 def test_one_table_may_differ(rewrite, saved):
     def change(state):
         state[KEYS["decoder"]] = state[KEYS["decoder"]].flip(0)

@@ -21,6 +21,7 @@ def make_batch(pad_id):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_bfloat16_is_close_to_float32(name, saved, loaded):
     half = longsum_jax.load(saved(name)[1], dtype="bfloat16", param_dtype="bfloat16")

@@ -77,6 +77,7 @@ def test_an_unbalanced_quotation_mark_hides_few_boundaries():
     assert len(split_sentences(text)) > 15_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["Yes it is. " * 910_000, "a" * 10_000_000, '"Yes. ' * 1_666_666],

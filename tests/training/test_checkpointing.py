@@ -180,6 +180,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.slow
 def test_full_disk_is_one_sentence_and_spares_the_earlier_checkpoint(tmp_path):
     save(tmp_path, {1: None}, size=20_000)
     environment = os.environ | {

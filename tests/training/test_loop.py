@@ -42,6 +42,7 @@ def whole(toy, tmp_path_factory):
     return workdir, result, seen
 
 
+@pytest.mark.slow
 def test_run_of_all_steps(whole, toy):
     workdir, result, seen = whole
     assert (result.step, result.stopped_by, result.compilations) == (9, "steps", 1)
@@ -82,6 +83,7 @@ class Buckets:
         pass
 
 
+@pytest.mark.slow
 def test_a_steady_run_compiles_once_for_every_length(toy, tmp_path, capsys):
     compiled = []
 
@@ -137,6 +139,7 @@ def test_best_outlives_a_resume(toy, tmp_path):
     assert saved_steps(tmp_path) == [2, 6]
 
 
+@pytest.mark.slow
 def test_longer_run_goes_on_as_if_never_stopped(toy, whole, tmp_path):
     toy.toy_fit(tmp_path, steps=5)
     toy.toy_fit(tmp_path, steps=9)
@@ -151,6 +154,7 @@ def test_finished_run_started_again_does_nothing(toy, tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_signal_finishes_the_step_saves_and_returns(toy, whole, tmp_path, name):
     def on_batch(number):
@@ -222,6 +226,7 @@ def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, tmp
     assert read_meta(tmp_path, "best")["metrics"] == scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_every", [2, 3])
 def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
     """After each of three epochs of three steps; a resume neither repeats nor forgets one."""
@@ -258,6 +263,7 @@ def test_epochs_that_are_not_counted_are_named(toy, tmp_path):
         toy.toy_fit(tmp_path, batches=Buckets([4]), **options)
 
 
+@pytest.mark.slow
 def test_metrics_after_the_checkpoint_are_cut(toy, whole, tmp_path):
     toy.toy_fit(tmp_path, steps=4)
     with (tmp_path / "metrics.jsonl").open("a") as file:

@@ -64,6 +64,7 @@ def by_hand(stop, steps=4, memory=None):
     return jax.value_and_grad(total)(PARAMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_memory", [False, True])
 def test_gradients_are_those_of_a_loop_over_segments(through_memory):
     loss, grads = by_hand((lambda m: m) if through_memory else jax.lax.stop_gradient)

@@ -41,6 +41,7 @@ def whole(toy):
     return run(toy, 1, uneven_batches(toy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [2, 8])
 def test_micro_batches_give_the_update_of_the_whole_batch(toy, whole, accumulation):
     for one, parts in zip(whole, run(toy, accumulation, uneven_batches(toy)), strict=True):
@@ -92,6 +93,7 @@ def noise_loss(params, batch, rng):
     return LossOutput((params["w"] * batch["x"]).sum(), weight, {"noise": noise.sum()})
 
 
+@pytest.mark.slow
 def test_randomness_is_a_function_of_seed_step_and_micro_batch():
     optimizer = optax.sgd(0.0)
 

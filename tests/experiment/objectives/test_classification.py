@@ -36,6 +36,7 @@ def slow_logits(experiment, params):
     )
 
 
+@pytest.mark.slow
 def test_one_label_each(params_of, experiment, write_rows):
     experiment = experiment("labels", write_rows(SINGLE), data={"batch_size": 4, "shuffle": "none"})
     config = experiment.config
@@ -70,6 +71,7 @@ def test_one_label_each(params_of, experiment, write_rows):
     )
 
 
+@pytest.mark.slow
 def test_several_labels(params_of, experiment, write_rows):
     experiment = experiment(
         "labels", write_rows(SEVERAL), data={"batch_size": 4, "shuffle": "none"}

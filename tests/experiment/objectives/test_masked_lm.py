@@ -22,6 +22,7 @@ def run_of(experiment, rows, /, **sections):
     return experiment("masked_tokens", rows, **sections)
 
 
+@pytest.mark.slow
 def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
     run = run_of(
         experiment,
@@ -54,6 +55,7 @@ def test_loss_is_that_of_the_chosen_tokens(params_of, experiment, write_rows):
     assert out.metrics["tokens"] == batch["attention_mask"].sum()
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_depend_on_the_batch_size(params_of, experiment, write_rows):
     data, found = write_rows(ROWS), []
     for batch_size in (2, 5):

@@ -68,6 +68,7 @@ def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
     return source, jnp.stack(out, 1)
 
 
+@pytest.mark.slow
 @CONFIGS
 @KINDS
 def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
@@ -80,6 +81,7 @@ def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
+@pytest.mark.slow
 @CONFIGS
 @KINDS
 def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
@@ -121,6 +123,7 @@ def test_the_cache_holds_what_heads_read_and_the_limit_counts_that(
     assert shapes().layers[0].cross_kv is None
 
 
+@pytest.mark.slow
 @CONFIGS
 def test_hepos_decoders_equal_a_dense_mask_with_the_same_parameters(make, config, monkeypatch):
     """Values and gradients of all parameters and of the encoder states."""
@@ -152,6 +155,7 @@ def test_the_full_model_has_the_parameters_of_hepos(make):
     jax.tree.map(np.testing.assert_array_equal, full, hepos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), [("hepos", {"hepos_stride": 1}), ("linformer", {})])
 def test_reading_everything_is_full_attention(make, kind, options):
     full, variables = make(T5, "full")
@@ -204,6 +208,7 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
     assert held[1] < held[0] - score_bytes
 
 
+@pytest.mark.slow
 def test_a_text_of_padding_alone_gives_finite_states(make):
     for kind in CROSS_ATTENTIONS:
         decoder, variables = make(BART, kind)

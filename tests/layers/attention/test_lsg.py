@@ -80,6 +80,7 @@ def test_more_global_tokens_are_further_rows_of_one_table():
     )
 
 
+@pytest.mark.slow
 def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
     config = BertConfig(
         hidden_size=D,
@@ -150,6 +151,7 @@ def test_t5_has_its_bias_inside_the_window_alone():
     np.testing.assert_allclose(states(options, variables)[real], wanted[real], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_short_text_is_the_same_in_a_long_array():
     """Up to two blocks all is full attention; beyond, padding hides what does not belong. T5's bias
     included."""
@@ -173,6 +175,7 @@ def test_clusters_are_drawn_anew_in_training_alone():
     np.testing.assert_array_equal(states(options, variables), states(options, variables))
 
 
+@pytest.mark.slow
 def test_clusters_may_be_given():
     options = {"sparsity_type": "lsh", "sparsity_factor": 2}
     _, variables = make(**options)

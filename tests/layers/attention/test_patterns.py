@@ -127,6 +127,7 @@ def test_inputs_beyond_the_projection_of_linformer():
         make("linformer", linformer_max_length=29)
 
 
+@pytest.mark.slow
 def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
     (first, variables), (second, _) = make("window+stride"), make("stride+window")
     np.testing.assert_array_equal(first(variables, X, MASK, True), second(variables, X, MASK, True))
@@ -139,6 +140,7 @@ def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
     )
 
 
+@pytest.mark.slow
 def test_windows_of_their_own_for_each_layer():
     apply, variables = make("window", attention_window=(2, 8))
     wide, _ = make("window")
@@ -152,6 +154,7 @@ def test_windows_of_their_own_for_each_layer():
     np.testing.assert_array_equal(same(variables, X, MASK, True), wide(variables, X, MASK, True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "lsh", "sinkhorn"])
 def test_chance_is_for_training_alone_and_follows_the_key(kind):
     apply, variables = make(kind, lsh_chunk_length=4, lsh_num_hashes=1, lsh_num_buckets=4)
@@ -164,6 +167,7 @@ def test_chance_is_for_training_alone_and_follows_the_key(kind):
     assert np.abs(trained[0] - trained[2]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_linformer_with_an_identity_is_full_attention():
     full, variables = make("full")
     linformer, _ = make("linformer", linformer_size=30, linformer_max_length=30)

@@ -80,6 +80,7 @@ def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(make, conf
         np.testing.assert_allclose(apply(variables, x, mask)[1], states[1, :30], atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_reaches_every_parameter(make, kind):
     """Gradients with dropout on: finite, and none of the parameters is left out."""
@@ -102,6 +103,7 @@ def test_training_reaches_every_parameter(make, kind):
     assert max(jax.tree.leaves(differences)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options", "inputs"),
     [

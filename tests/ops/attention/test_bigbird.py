@@ -111,6 +111,7 @@ def make_bigbird(length):
     return functools.partial(bigbird_attention, mask=mask, block_size=32, random_blocks=plan)
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
     assert_linear_memory(make_bigbird, monkeypatch)
 

@@ -123,6 +123,7 @@ def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_head_by_head_is_the_same(whole, monkeypatch):
     """What CPUs do with long inputs."""
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)

@@ -163,6 +163,7 @@ def published(values, mask, stride):
     return strided(longer, jnp.pad(mask, ((0, 0), (0, extra)), constant_values=True), stride)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [13, 16])
 def test_the_published_zero_rows_are_seen_by_nobody_here(length):
     """The published code lets heads see extra rows of zeros; they take weight from the text, so

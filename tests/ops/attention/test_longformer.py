@@ -109,6 +109,7 @@ def make_longformer(length):
     return attend
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
     assert_linear_memory(make_longformer, monkeypatch)
 

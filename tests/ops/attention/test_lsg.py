@@ -126,6 +126,7 @@ def test_as_published(kind, causal, arrays):
         check_golden(case, arrays)
 
 
+@pytest.mark.slow
 def test_without_quirks_only_the_defects_differ(arrays):
     """One case of each defect, and one without; ``out_fixed`` is bos_pooling without seen
     padding."""
@@ -367,6 +368,7 @@ def test_every_selection(kind, block, factor, sparse_block):
     check_twin(make_options(kind, factor, block, sparse_block), 53)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_pieces_of_a_text_change_nothing(causal, monkeypatch):
     """Ten blocks, four at a time, the last piece being shorter: each comes with what its neighbours
@@ -419,6 +421,7 @@ def test_gradients(kind):
 # What holds for every selection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_is_not_seen(kind):
     """Neither what stands there nor how much of it; a row of padding alone gives zeros and finite
@@ -527,6 +530,7 @@ def test_memory_is_linear_in_the_length():
     assert largest(4096) <= 4 * largest(1024)
 
 
+@pytest.mark.slow
 def test_lsh_puts_equal_keys_together():
     """Two keys in turn: every cluster is one of them, and its value the mean of what stands beside
     that key."""

@@ -62,6 +62,7 @@ def test_it_is_what_its_definition_says(chunk):
     np.testing.assert_allclose(found, definition(vectors, v, bias, chunk), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_bias_of_zeros_and_longer_padding_change_nothing():
     vectors, v, bias = arrays()
 

@@ -64,6 +64,7 @@ def test_block_staggered_attention(length, size):
     )
 
 
+@pytest.mark.slow
 def test_layers_that_alternate_in_a_scan():
     length = 13
     mask = jnp.asarray(rows(length))
@@ -124,6 +125,7 @@ def make_staggered(length):
     return attend
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_length_not_with_its_square(monkeypatch):
     assert_linear_memory(make_staggered, monkeypatch)
 

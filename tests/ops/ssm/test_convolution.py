@@ -53,6 +53,7 @@ def assert_close(value, reference, tolerance=1e-5):
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * max(1e-3, np.abs(y).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
@@ -64,6 +65,7 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backen
         assert_close(fast, of_twin(twin, *arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [1, 2])
 def test_causal_uses_the_first_direction_alone(make_ssm, sets):
     u, ssm, D, cotangent = inputs(make_ssm, 33, sets=sets)
@@ -77,6 +79,7 @@ def test_causal_uses_the_first_direction_alone(make_ssm, sets):
     assert_close((y, du, dD), (expected, du_expected, dD_expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 def test_dynamics_of_each_direction(make_ssm, backend):
     arguments = inputs(make_ssm, 33, sets=2)
@@ -85,6 +88,7 @@ def test_dynamics_of_each_direction(make_ssm, backend):
         assert_close(fast, of_twin(twin, *arguments))
 
 
+@pytest.mark.slow
 def test_discretization_none(make_ssm):
     arguments = inputs(make_ssm, 20)
     fast, slow = (
@@ -94,6 +98,7 @@ def test_discretization_none(make_ssm):
     assert_close(fast, slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 6])
 def test_blocks_of_channels_change_nothing(make_ssm, block):
     arguments = inputs(make_ssm, 33, channels=6)
@@ -101,6 +106,7 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
     assert_close(blocked, of_twin(ssm_scan, *arguments))
 
 
+@pytest.mark.slow
 def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
     modes = discretize(make_ssm(6, 4))
     backends = "fft", "matmul"
@@ -180,6 +186,7 @@ def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
     assert 1e-4 < error < 8e-3
 
 
+@pytest.mark.slow
 def test_bfloat16_input_is_computed_in_float32(make_ssm):
     u, ssm, D, cotangent = inputs(make_ssm, 64, dtype=jnp.bfloat16)
     y, (du, dssm, dD) = value_and_gradients(ssm_convolution, u, ssm, D, cotangent)

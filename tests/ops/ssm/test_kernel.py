@@ -49,6 +49,7 @@ def golden_forms(params, length):
     return ssm_kernel(to_ssm(**params), length), two_sided(params, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BIDIRECTIONAL)
 def test_golden_kernels(golden, name):
     arrays = golden(name)
@@ -129,6 +130,7 @@ def test_discretization_none_is_equation_2_of_the_paper(make_ssm):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, MAX_LENGTH + 1])
 def test_length_outside_the_exact_range_is_refused(make_ssm, length):
     with pytest.raises(ValueError, match=f"length is {length}"):
