@@ -144,6 +144,22 @@ def add_data_keys(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --prediction_key, --document_key, --summary_key and --on_missing."""
+    parser.add_argument(
+        "--prediction_key",
+        default="prediction",
+        help="field of the prediction; default: prediction",
+    )
+    add_data_keys(parser)
+    parser.add_argument(
+        "--on_missing",
+        choices=("error", "skip"),
+        default="error",
+        help="ids that are not in all files: stop, or leave them out; default: error",
+    )
+
+
 # Fields of a task that say where its documents are and how they are read.
 SOURCE_FLAGS = {
     "source": "embedded, tfds:NAME[/CONFIG], parquet:GLOB or json:GLOB "

@@ -75,18 +75,7 @@ def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
         metavar="FILE",
         help="JSON lines with id, document and summary, plain, .gz or .xz, or a glob",
     )
-    parser.add_argument(
-        "--prediction_key",
-        default="prediction",
-        help="field of the prediction; default: prediction",
-    )
-    console.add_data_keys(parser)
-    parser.add_argument(
-        "--on_missing",
-        choices=("error", "skip"),
-        default="error",
-        help="ids that are not in all files: stop, or leave them out; default: error",
-    )
+    console.add_prediction_flags(parser)
     parser.add_argument(
         "--protocol",
         default=protocol,

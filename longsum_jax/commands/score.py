@@ -79,12 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="predictions of another system; may be given several times",
     )
-    parser.add_argument(
-        "--prediction_key",
-        default="prediction",
-        help="field of the prediction; default: prediction",
-    )
-    console.add_data_keys(parser)
+    console.add_prediction_flags(parser)
     parser.add_argument(
         "--scrolls",
         metavar="TASK",
@@ -99,12 +94,6 @@ def _parser() -> argparse.ArgumentParser:
         "checked where --references are given",
     )
     parser.add_argument("--split", default="validation", help="of --scrolls; default: validation")
-    parser.add_argument(
-        "--on_missing",
-        choices=("error", "skip"),
-        default="error",
-        help="ids that are not in all files: stop, or leave them out; default: error",
-    )
     console.add_metric_flags(parser)
     parser.add_argument(
         "--test",

@@ -59,11 +59,10 @@ class Programs:
             keys: one a row to sample with, or None.
             options: of the search.
         """
-        documents = (variables, ids, mask, inputs)
-        params, sizes = variables["params"], {"batch_size": len(ids), "options": options}
-        with self.search.compiling(params, self.read.eval_shape(*documents), keys, **sizes):
-            source = self.read(*documents)
-        return self.search(params, source, keys, **sizes)
+        read = partial(self.read, variables, ids, mask, inputs)
+        shapes = self.read.eval_shape(variables, ids, mask, inputs)
+        sizes = {"batch_size": len(ids), "options": options}
+        return self.search.of_reading(read, shapes, variables["params"], keys, **sizes)
 
 
 class Search:
@@ -95,30 +94,41 @@ class Search:
             is_done: rows to leave alone, see ``generate``.
         """
         arguments = (params, layer_views(params["decoder"]), source, keys, is_done)
-        sizes = {"batch_size": batch_size, "options": options}
+        return self._run(arguments, {"batch_size": batch_size, "options": options})
+
+    def of_reading(
+        self,
+        read: Callable[[], DecoderSource],
+        shapes: DecoderSource,
+        params: Params,
+        keys: Array | None,
+        **sizes: Any,
+    ) -> Generated:
+        """Decodes what ``read`` gives, and compiles the search while it reads.
+
+        Args:
+            read: reads documents.
+            shapes: of its result.
+            params, keys: of a call.
+            **sizes: ``batch_size`` and ``options`` of a call.
+        """
+        layers = layer_views(params["decoder"])
+        with self._compiling((params, layers, shapes, keys, None), sizes):
+            source = read()
+        return self._run((params, layers, source, keys, None), sizes)
+
+    def _run(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Generated:
         compiled = self._compiled.get(_signature(arguments, sizes))
         return compiled(*arguments) if compiled else self.program(*arguments, **sizes)
 
     @contextmanager
-    def compiling(
-        self,
-        params: Params,
-        source: DecoderSource,
-        keys: Array | None,
-        **sizes: Any,
-    ) -> Iterator[None]:
-        """Compiles what a call will need, beside what the body of the ``with`` statement does.
+    def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
+        """Compiles the program of ``arguments`` beside what the body of the ``with`` does.
 
-        Nothing happens where it is compiled already, and on accelerators and meshes, where the
-        program depends on the places of its arguments.
-
-        Args:
-            params, keys: of the call.
-            source: shapes of that of the call.
-            **sizes: ``batch_size`` and ``options`` of the call.
+        Nothing happens where it is compiled already, and on accelerators and meshes (no views of
+        layers), where the program depends on the places of its arguments.
         """
-        layers = layer_views(params["decoder"])
-        arguments = (params, layers, source, keys, None)  # of a call without ``is_done``
+        _, layers, *_ = arguments
         signature = _signature(arguments, sizes)
         if layers is None or signature in self._compiled:
             yield

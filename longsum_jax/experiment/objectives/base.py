@@ -12,11 +12,15 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.registry import make_examples
+from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.inference.model import Model
 from longsum_jax.models.family import Family
+from longsum_jax.text.documents import Document
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.mesh import make_mesh
 from longsum_jax.training.step import LossFn, SegmentedLoss
@@ -140,6 +144,14 @@ class Objective(ABC):
                 "another split or evaluation.examples=0"
             )
         return examples
+
+    @cached_property
+    def documents_with_examples(self) -> list[tuple[Document, Example]]:
+        """The documents to evaluate on, with their examples."""
+        task, tokenizer = self.setup.task, self.setup.tokenizer
+        docs = documents(task, self.setup.run.evaluation.split)
+        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
+        return self.first_examples(made)
 
     @cached_property
     def logits(self) -> Callable[[Params, np.ndarray, np.ndarray], Array]:

@@ -13,9 +13,7 @@ from jaxtyping import Bool, Float
 
 from longsum_jax.data.examples.answers import answers_of
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
-from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.metric import mean_scores
@@ -93,16 +91,8 @@ class QuestionAnswering(Objective):
 
         return forward
 
-    @cached_property
-    def examples(self) -> list[tuple[Document, Example]]:
-        """The documents to evaluate on, with their examples."""
-        task, tokenizer = self.setup.task, self.setup.tokenizer
-        docs = documents(task, self.setup.run.evaluation.split)
-        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
-        return self.first_examples(made)
-
     def read_evaluation(self) -> None:
-        _ = self.examples
+        _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
         """Returns exact match and F1 of the answers, and the loss of those that can be read."""
@@ -112,7 +102,10 @@ class QuestionAnswering(Objective):
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
         loss_sum, weight = token_cross_entropy(logits, labels)
-        rows = [self._row(*pair, found) for pair, found in zip(self.examples, logits, strict=False)]
+        rows = [
+            self._row(*pair, found)
+            for pair, found in zip(self.documents_with_examples, logits, strict=False)
+        ]
         scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
         scores["negative_loss"] = -float(loss_sum / np.maximum(weight, 1))
         return Evaluation(scores, rows)
@@ -124,7 +117,7 @@ class QuestionAnswering(Objective):
 
     def _batches(self) -> Iterator[NumpyBatch]:
         size = self.setup.run.evaluation.batch_size
-        examples = [example for _, example in self.examples]
+        examples = [example for _, example in self.documents_with_examples]
         for start in range(0, len(examples), size):
             yield pad_batch(
                 examples[start : start + size],
@@ -155,7 +148,7 @@ class QuestionAnswering(Objective):
 
     def report(self, evaluation: Evaluation) -> str:
         table = score_table(COLUMNS, {"model": [evaluation.scores[name] for name in COLUMNS]})
-        row, examples = evaluation.rows[0], [example for _, example in self.examples]
+        row, examples = evaluation.rows[0], [example for _, example in self.documents_with_examples]
         readable = sum(bool((example["labels"] >= 0).all()) for example in examples)
         return (
             f"{table}\n\n{len(evaluation.rows)} questions, {readable} of them with an answer in "

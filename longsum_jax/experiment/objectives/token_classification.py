@@ -3,17 +3,13 @@
 import collections
 import dataclasses
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 
-from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.classification import label_numbers
-from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import pad_batch
-from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
@@ -21,7 +17,6 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
 from longsum_jax.ops.losses import token_cross_entropy
-from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
@@ -67,16 +62,8 @@ class TokenClassification(Objective):
 
         return loss_fn
 
-    @cached_property
-    def examples(self) -> list[tuple[Document, Example]]:
-        """The documents to evaluate on, with their examples."""
-        task, tokenizer = self.setup.task, self.setup.tokenizer
-        docs = documents(task, self.setup.run.evaluation.split)
-        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
-        return self.first_examples(made)
-
     def read_evaluation(self) -> None:
-        _ = self.examples
+        _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy of the words, F1 of the entities and loss.
@@ -86,7 +73,9 @@ class TokenClassification(Objective):
         """
         names = self.setup.task.labels
         loss_sum, weight, rows = 0.0, 0.0, []
-        for logits, (document, example) in zip(self._logits(params), self.examples, strict=True):
+        for logits, (document, example) in zip(
+            self._logits(params), self.documents_with_examples, strict=True
+        ):
             labels = example["labels"]
             loss, count = token_cross_entropy(logits[None], labels[None])
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
@@ -103,7 +92,8 @@ class TokenClassification(Objective):
 
     def _logits(self, params: Params) -> list[np.ndarray]:
         """Returns logits [length, labels] of every document's tokens."""
-        size, examples = self.setup.run.evaluation.batch_size, [x for _, x in self.examples]
+        size = self.setup.run.evaluation.batch_size
+        examples = [example for _, example in self.documents_with_examples]
         found: list[np.ndarray] = []
         for start in range(0, len(examples), size):
             some = examples[start : start + size]
