@@ -37,12 +37,12 @@ def ids(golden):
 def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
     seen = []
 
-    def spy(search, params, source, *arguments, **options):
-        seen.append(source)
-        return call(search, params, source, *arguments, **options)
+    def spy(search, read, shapes, *arguments, **options):
+        seen.append(shapes)
+        return call(search, read, shapes, *arguments, **options)
 
-    call = programs.Search.__call__
-    monkeypatch.setattr(programs.Search, "__call__", spy)
+    call = programs.Search.of_reading
+    monkeypatch.setattr(programs.Search, "of_reading", spy)
     hepos = model.with_cross_attention("hepos", hepos_stride=3)
     found = hepos.generate(*ids, **options)
     (source,) = seen
