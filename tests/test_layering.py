@@ -22,9 +22,10 @@ RANKS = (
     {"schema", "atomic"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
-    {"models", "data", "evaluation"},
+    {"models", "data"},
     {"checkpoints", "conversion"},
     {"inference"},
+    {"evaluation"},
     {"experiment", "analysis"},
     {"commands"},
 )
