@@ -176,11 +176,15 @@ class Family:
         return 3 if self.is_encoder_decoder else 2
 
 
+# Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
+# A compiled function is traced once, whoever calls it.
+@functools.lru_cache(maxsize=64)
 def _init_fn(
     module_class: type[nn.Module], config: ModelConfig, num_inputs: int
 ) -> Callable[[jax.Array], Any]:
     module = module_class(config)
 
+    @jax.jit
     def init(rng: jax.Array) -> Any:
         inputs = [jnp.zeros((1, 2), jnp.int32)] * num_inputs
         return module.init(rng, *inputs)["params"]
@@ -188,7 +192,6 @@ def _init_fn(
     return init
 
 
-# Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
 @functools.lru_cache(maxsize=64)
 def _parameters(
     module_class: type[nn.Module], config: ModelConfig, num_inputs: int

@@ -202,25 +202,21 @@ def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) 
     return Layout(shapes, shardings, notes)
 
 
-def create_sharded(
-    init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any
-) -> tuple[Any, Layout]:
+def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
     """Runs ``init(*args)`` so that every parameter is born on its own devices, never whole on one.
 
     Args:
         init: returns a tree of arrays, boxed by `nn.with_logical_partitioning` or not.
-        mesh: from `make_mesh`.
-        rules: `MeshOptions.rules`.
+        shardings: of the unboxed tree, as in ``plan_layout(...).shardings``.
         *args: passed on, usually a PRNG key.
 
     Returns:
-        The unboxed parameters, whose values do not depend on the mesh, and their layout.
+        The unboxed parameters; their values do not depend on the mesh.
     """
-    layout = plan_layout(init, mesh, rules, *args)
     # No logical rules are active here: inside `init` boxes would constrain dimensions that do not
     # divide.
-    create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=layout.shardings)
-    return create(*args), layout
+    create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=shardings)
+    return create(*args)
 
 
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:

@@ -13,7 +13,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.training.checkpointing import check_names, describe
-from longsum_jax.training.mesh import Layout, Rules, plan_layout, slot_shardings
+from longsum_jax.training.mesh import (
+    Layout,
+    Rules,
+    create_sharded,
+    plan_layout,
+    slot_shardings,
+)
 from longsum_jax.typing import Array
 
 
@@ -126,17 +132,17 @@ def create_state(
     """
     shardings = shardings_of(abstract)
     if initial_params is None:
-        # No logical rules are active here: boxes would constrain dimensions that do not divide the
-        # mesh.
-        create = jax.jit(
-            lambda key: init_state(meta.unbox(init(key)), optimizer), out_shardings=shardings
-        )
-        return create(rng)
-    initial_params = meta.unbox(initial_params)
-    check_names(describe(abstract.params), describe(initial_params), "initial_params", "parameters")
-    params = jax.tree.map(_place_host_array, initial_params, abstract.params)
-    create = jax.jit(lambda params: init_state(params, optimizer), out_shardings=shardings)
-    return create(params)
+        params = create_sharded(init, shardings.params, rng)
+    else:
+        params = meta.unbox(initial_params)
+        check_names(describe(abstract.params), describe(params), "initial_params", "parameters")
+        params = jax.tree.map(_place_host_array, params, abstract.params)
+
+    def rest_of_state(params: Any) -> TrainState:
+        return init_state(params, optimizer).replace(params=None)
+
+    create_rest = jax.jit(rest_of_state, out_shardings=shardings.replace(params=None))
+    return create_rest(params).replace(params=params)
 
 
 def shardings_of(abstract: Any) -> Any:

@@ -201,15 +201,19 @@ def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -
 
 
 def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
-    def gradient(
-        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
-    ) -> Sums:
+    @jax.jit  # traced once, although the shapes of its result are asked for first
+    def loss_gradient(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
             out = LossOutput(*loss_fn(params, batch, rng))
             return out.loss_sum, out
 
         grads, out = jax.grad(loss_sum, has_aux=True)(params)
-        found = _constrain(grads, shardings), out
+        return _constrain(grads, shardings), out
+
+    def gradient(
+        params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
+    ) -> Sums:
+        found = loss_gradient(params, batch, rng)
         return found if sums is None else jax.tree.map(jnp.add, sums, found)
 
     return gradient
@@ -225,6 +229,7 @@ def _constrain(grads: Grads, shardings: Any | None) -> Grads:
 def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> GradientFn:
     """Returns a gradient that adds up the gradients of the segments; none goes through memory."""
 
+    @jax.jit  # traced once, although the shapes of its result are asked for first
     def segment_gradient(
         params: Any, segment: dict[str, Array], rng: Array, memory: Any
     ) -> tuple[Grads, LossOutput, Any]:

@@ -30,7 +30,14 @@ from longsum_jax.models.t5 import T5, T5Config
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.ops.ssm.convolution import ssm_convolution, ssm_convolution_sharded
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
-from longsum_jax.training.mesh import MeshOptions, activate, create_sharded, make_mesh, put_batch
+from longsum_jax.training.mesh import (
+    MeshOptions,
+    activate,
+    create_sharded,
+    make_mesh,
+    plan_layout,
+    put_batch,
+)
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import create_state, plan_state, shardings_of
 
@@ -147,6 +154,11 @@ def loss(model, params, batch):
     return total / weight
 
 
+def sharded_params(model, mesh, rules):
+    create, key = functools.partial(init, model), jax.random.key(0)
+    return create_sharded(create, plan_layout(create, mesh, rules, key).shardings, key)
+
+
 def check_model(config, presets, length):
     """Loss and gradients of a whole model, created and run on a mesh, against one device."""
     rng = np.random.default_rng(0)
@@ -159,9 +171,7 @@ def check_model(config, presets, length):
     step, expected, report = jax.value_and_grad(functools.partial(loss, model)), None, {}
     for name, options in presets.items():
         mesh = make_mesh(options)
-        params, _ = create_sharded(
-            functools.partial(init, model), mesh, options.rules, jax.random.key(0)
-        )
+        params = sharded_params(model, mesh, options.rules)
         if expected is None:
             expected = jax.jit(step)(jax.device_get(params), batch)
         with activate(mesh, options.rules):
@@ -210,7 +220,7 @@ def check_decoding(cross_attention, cache_bytes):
         )
     )
     mesh = make_mesh(LONG)
-    params, _ = create_sharded(functools.partial(init, model), mesh, LONG.rules, jax.random.key(0))
+    params = sharded_params(model, mesh, LONG.rules)
     apply = functools.partial(
         model.apply, {"params": jax.tree.map(jnp.asarray, jax.device_get(params))}
     )

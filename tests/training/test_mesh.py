@@ -101,9 +101,9 @@ def test_optimizer_slots_lie_like_their_parameters():
 
 
 def test_create_sharded_unboxes_and_keeps_the_values():
-    params, layout = create_sharded(
-        toy_init, make_mesh(MeshOptions()), PRESETS["fsdp"], jax.random.key(5)
-    )
+    key = jax.random.key(5)
+    layout = plan_layout(toy_init, make_mesh(MeshOptions()), PRESETS["fsdp"], key)
+    params = create_sharded(toy_init, layout.shardings, key)
     expected = nn.meta.unbox(toy_init(jax.random.key(5)))
     np.testing.assert_allclose(params["dense"]["kernel"], expected["dense"]["kernel"], rtol=1e-6)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda s: s.shape, layout.shapes)
