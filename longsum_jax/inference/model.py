@@ -130,7 +130,14 @@ class Model:
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
         return digest.hexdigest()
 
-    def encode(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array:
+    def encode(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        *,
+        layer: int | None = None,
+        **inputs: Any,
+    ) -> Array:
         """Returns encoder states, float32 [batch, length, d_model].
 
         Encoder-decoders with LSG attention and ``pass_global_tokens_to_decoder`` give [batch,
@@ -139,13 +146,25 @@ class Model:
         Args:
             input_ids: int [batch, length].
             attention_mask: as for ``generate``.
+            layer: the states after this many layers, from 0 (embeddings) to the number of layers;
+                None for all. They are those of an encoder that has no more layers: where a final
+                norm ends the encoder (T5, mBART, PEGASUS), it ends these states, too.
             **inputs: of some models, under Hugging Face names, [batch, length]: LED
                 and Longformer ``global_attention_mask``, nonzero on tokens that see and are seen
                 everywhere; BERT ``token_type_ids``.
+
+        Raises:
+            InputError: ids outside the vocabulary, shapes that differ, or no such layer.
         """
+        num_layers = self.config.encoder_stack.num_layers
+        if layer is not None and not 0 <= layer <= num_layers:
+            raise InputError(
+                f"layer={layer}, but this {self.family.name} encoder has {num_layers} layers; "
+                f"give 0 to {num_layers}"
+            )
         ids, mask = self._inputs(input_ids, attention_mask)
         padded = self.padded(ids, mask, inputs)
-        states = self._programs.encode(self._variables(padded), *padded)
+        states = self._programs.encode(self._variables(padded), *padded, layer=layer)
         padding = padded.ids.shape[1] - ids.shape[1]
         return states[:, : states.shape[1] - padding].astype(jnp.float32)
 

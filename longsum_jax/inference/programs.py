@@ -31,13 +31,14 @@ class Programs:
     Ids are int32 and masks bool, [batch, length].
 
     Attributes:
-        encode: (variables, ids, mask, inputs) -> encoder states [batch, length, d_model].
+        encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch, length,
+            d_model], those after ``layer`` layers where it is given.
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
         read: (variables, ids, mask, inputs) -> what decoding reads of the documents.
     """
 
     def __init__(self, module: Any) -> None:
-        self.encode = jax.jit(partial(_encode, module))
+        self.encode = jax.jit(partial(_encode, module), static_argnames="layer")
         self.logits = jax.jit(partial(_logits, module))
         self.read = jax.jit(partial(_read, module))
         self.search = Search(module)
@@ -170,8 +171,15 @@ def _is_on_one_cpu(leaf: Any) -> bool:
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
-def _encode(module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs) -> Array:
-    return module.apply(variables, ids, mask, method="encode", **inputs)
+def _encode(
+    module: Any,
+    variables: Variables,
+    ids: Array,
+    mask: Array,
+    inputs: Inputs,
+    layer: int | None = None,
+) -> Array:
+    return module.apply(variables, ids, mask, method="encode", layer=layer, **inputs)
 
 
 def _logits(

@@ -7,9 +7,11 @@ global tokens in front. Embeddings of another size than the states (ELECTRA, ALB
 it. Equal layers are scanned: their parameters are stacked, and the layer is compiled once.
 """
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -105,6 +107,10 @@ def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> A
     return jnp.eye(*shape, dtype=dtype)
 
 
+def _first_rows(tree: Any, size: int) -> Any:
+    return jax.tree.map(lambda x: x[:size], tree)
+
+
 def _join_extra(
     first: ExtraKeyValues | None, second: ExtraKeyValues | None
 ) -> ExtraKeyValues | None:
@@ -146,8 +152,8 @@ class Encoder(nn.Module):
         specs = [LayerSpec(name, i in with_memory) for i, name in enumerate(attentions)]
         return layer_groups(specs, stack.shares_layers)
 
-    def _make_layers(self, group: LayerGroup) -> nn.Module:
-        """Makes the layers of a group as one scanned layer."""
+    def _make_layers(self, group: LayerGroup, **module: Any) -> nn.Module:
+        """Makes the layers of a group as one scanned layer; ``module`` as for any Flax module."""
         layer = nn.remat(
             EncoderLayer,
             static_argnums=(4,),  # deterministic
@@ -165,7 +171,32 @@ class Encoder(nn.Module):
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
-        return scanned(stack_of(self.stack, group.spec))
+        return scanned(stack_of(self.stack, group.spec), **module)
+
+    def _apply_first_layers(
+        self,
+        group: LayerGroup,
+        x: AnyArray,
+        layer_inputs: Any,
+        context: Any,
+        deterministic: bool,
+        state: Any,
+        *arguments: Any,
+    ) -> tuple[Any, Any]:
+        """Applies the first ``group.size`` layers of a group, as the group itself is applied.
+
+        The scan over these layers is another module, without random numbers, applied to the first
+        rows of the variables.
+        """
+        variables = {}
+        for name, tree in self.variables.items():
+            if group.name in tree:
+                is_shared = name == "params" and self.stack.shares_layers
+                rows = tree[group.name]
+                variables[name] = rows if is_shared else _first_rows(rows, group.size)
+        layers = self._make_layers(group, parent=None)
+        state = _first_rows(state, group.size)
+        return layers.apply(variables, x, layer_inputs, context, deterministic, state, *arguments)
 
     def _make_embedding_map(self) -> Linear | None:
         """Makes the map from the size of the embeddings to that of the states, if there is one."""
@@ -212,6 +243,7 @@ class Encoder(nn.Module):
         *,
         salient: SalientVectors | None = None,
         embedding_norm: nn.Module | None = None,
+        layer: int | None = None,
         **inputs: Any,
     ) -> tuple[Float[Array, "batch output_length d_model"], StackMemory]:
         """Encodes one segment of a document.
@@ -224,6 +256,8 @@ class Encoder(nn.Module):
             salient: vectors that all layers read as extra keys, for encoders with
                 ``salient_vectors``.
             embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
+            layer: number of layers to apply, None for all; fewer only outside of training, and
+                the memories after the segment are then of no use.
             **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
 
         Returns:
@@ -242,9 +276,13 @@ class Encoder(nn.Module):
         x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
-            layers = getattr(self, group.name)
-            shared, rows = self.attention.for_group(context, layer_inputs, group)
-            x, state = layers(x, rows, shared, deterministic, state, mask, salient)
+            used = group if layer is None else group.below(layer)
+            apply = getattr(self, group.name)
+            if used != group:
+                apply = partial(self._apply_first_layers, used)
+            if used.size:
+                shared, rows = self.attention.for_group(context, layer_inputs, used)
+                x, state = apply(x, rows, shared, deterministic, state, mask, salient)
             next_memory.append(state)
         x = self.attention.finish(x, length)
         if stack.final_norm:

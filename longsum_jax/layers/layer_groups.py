@@ -59,6 +59,10 @@ class LayerGroup(NamedTuple):
         """Returns the rows of these layers in a pytree with one row per layer of the stack."""
         return jax.tree.map(lambda x: x[self.first : self.first + self.size], tree)
 
+    def below(self, layer: int) -> "LayerGroup":
+        """Returns the group of those of these layers whose index is below ``layer``."""
+        return self._replace(size=min(max(layer - self.first, 0), self.size))
+
 
 def layer_groups(specs: Sequence[Hashable], is_shared: bool = False) -> tuple[LayerGroup, ...]:
     """Splits a stack into runs of equal layers.

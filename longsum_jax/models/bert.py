@@ -251,7 +251,11 @@ class Bert(nn.Module):
         token_type_ids: Int[AnyArray, "batch length"] | None = None,
         **inputs: Any,
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the encoder's states; ``token_type_ids`` are zeros by default."""
+        """Returns the encoder's states; ``token_type_ids`` are zeros by default.
+
+        Args:
+            **inputs: keyword arguments of ``layers.encoder.Encoder.with_memory``.
+        """
         mask = jnp.asarray(attention_mask).astype(bool)
         attention = get_encoder_attention(self.config)
         if "global_indices" in attention.inputs and not self.config.has_global_tokens:

@@ -56,11 +56,13 @@ class EncoderDecoder(nn.Module):
         input_ids: Int[AnyArray, "batch length"],
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
+        layer: int | None = None,
         **inputs: Any,
     ) -> Float[Array, "batch states_length d_model"]:
         """Returns the encoder's states, global tokens first.
 
         Args:
+            layer: number of encoder layers to apply; None for all.
             **inputs: further inputs of the encoder attention: ``global_indices`` int
                 [batch, num_globals] for ``longformer``.
 
@@ -72,24 +74,25 @@ class EncoderDecoder(nn.Module):
             if inputs:
                 name = next(iter(inputs))
                 raise InputError(f"{name} is given, but a model that reads pages does not take it")
-            return self._encode_pages(input_ids, mask, deterministic)
+            return self._encode_pages(input_ids, mask, deterministic, layer)
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
-        return self.encoder(x, mask, deterministic, embedding_norm=norm, **inputs)
+        return self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs)
 
     def _encode_pages(
         self,
         ids: Int[AnyArray, "batch length"],
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
+        layer: int | None,
     ) -> Float[Array, "batch length d_model"]:
         """Encodes pages, each as if it were alone; a source of one page as without pages."""
         c = self.config
         if ids.shape[1] <= c.page_length:
-            return self._encode_page(ids, mask, deterministic)
+            return self._encode_page(ids, mask, deterministic, layer)
         pages = make_pages(mask, c.page_length, c.page_context, full_last=not c.page_decoding)
         # A row that ends before others has pages without a token, which nothing reads.
-        states = self._encode_page(pages.split(ids), pages.split(mask), deterministic)
+        states = self._encode_page(pages.split(ids), pages.split(mask), deterministic, layer)
         return pages.join(states)
 
     def _encode_page(
@@ -97,11 +100,12 @@ class EncoderDecoder(nn.Module):
         ids: Int[AnyArray, "batch length"],
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
+        layer: int | None,
     ) -> Float[Array, "batch length d_model"]:
         """Returns the states of tokens, without those of global tokens."""
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
-        states = self.encoder(x, mask, deterministic, embedding_norm=norm)
+        states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer)
         return states[:, states.shape[1] - ids.shape[1] :]
 
     def make_page_scores(self) -> None:
