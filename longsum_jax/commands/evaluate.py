@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     predictions = PredictionsFile(out / "predictions.jsonl")
     _predict(args, model, list(pairs.values()), metrics, predictions)
     rows = [row for row in predictions.rows if row["id"] in pairs]
+    _score_last(rows, pairs, metrics, predictions)
     result = summary_of(rows, [pairs[row["id"]] for row in rows], metrics)
     result["intervals"] = intervals(metrics, [row["scores"] for row in rows], Sampling())
     result["baselines"] = baseline_scores(list(pairs.values()), metrics)
@@ -180,6 +181,27 @@ def _predict(
             seed=args.seed,
             **console.generation_options(args),
         )
+
+
+def _score_last(
+    rows: list[dict[str, Any]],
+    pairs: Mapping[str, "Pair"],
+    metrics: "Metrics",
+    predictions: "PredictionsFile",
+) -> None:
+    """Scores predictions by metrics over models of their own, and writes them again."""
+    from longsum_jax.evaluation.predictions import score_last
+
+    names = [name for name, metric in metrics.items() if metric.scored_last]
+    if not names:
+        return
+    with console.spinner(f"scoring by {', '.join(names)}"):
+        try:
+            changed = score_last(rows, [pairs[row["id"]] for row in rows], metrics)
+        except InputError as error:
+            raise InputError(f"{error} ({predictions.path} holds all predictions)") from error
+    if changed:
+        predictions.write_again()
 
 
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:

@@ -9,7 +9,13 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.predictions import Metrics, Pair, corpus_scores, example_scores
+from longsum_jax.evaluation.predictions import (
+    Metrics,
+    Pair,
+    check_finite,
+    corpus_scores,
+    example_scores,
+)
 from longsum_jax.evaluation.significance import (
     ROUNDS,
     TESTS,
@@ -212,13 +218,10 @@ def score_system(
     """
     texts = [predictions[pair.id].text for pair in pairs]
     scores = example_scores(metrics, texts, pairs)
-    for pair, values in zip(pairs, scores, strict=True):
-        for column, value in values.items():
-            if not np.isfinite(value):
-                raise InputError(
-                    f'{name}: {column} of "{pair.id}" is {value}; leave the document out or mend '
-                    "the metric"
-                )
+    try:
+        check_finite(scores, pairs)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
     values = corpus_scores(metrics, scores, texts, pairs)
     return System(name, texts, scores, values, intervals(metrics, scores, sampling))
 

@@ -20,6 +20,8 @@ class Metric(ABC):
         columns: the names of its values, in the order of tables; no other metric has them. Where
             they depend on options, an instance has its own.
         reads_references, reads_sources: whether the values depend on references and documents.
+        scored_last: whether summaries are scored when all are made, in one call, by metrics that
+            need memory of their own or whose values depend on all references.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Metric(ABC):
     columns: ClassVar[tuple[str, ...]]
     reads_references: ClassVar[bool] = True
     reads_sources: ClassVar[bool] = True
+    scored_last: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
@@ -115,11 +117,12 @@ class PredictionsFile:
     An evaluation that stopped continues after the last row.
 
     Attributes:
+        path: of the file.
         rows: of the file; a line cut short by a crash is dropped.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.rows: list[Row] = []
         if not path.exists():
             return
@@ -143,14 +146,30 @@ class PredictionsFile:
             InputError: the file cannot be written; earlier rows stay in it.
         """
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         except OSError as error:
             raise InputError(
-                f"{self._path}: cannot be written ({error.strerror}); make room and start again, "
+                f"{self.path}: cannot be written ({error.strerror}); make room and start again, "
                 "finished rows are kept"
             ) from error
         self.rows.append(row)
+
+    def write_again(self) -> None:
+        """Writes all rows again, as they are by now.
+
+        Raises:
+            InputError: the file cannot be written; it stays as it was.
+        """
+        try:
+            with atomic.open_text(self.path) as file:
+                for row in self.rows:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written again ({error.strerror}); make room and start "
+                "again, finished rows are kept"
+            ) from error
 
 
 BATCHES_AT_ONCE = 4  # that a killed evaluation loses
@@ -173,11 +192,12 @@ def predict(
     Args:
         model: makes the summaries.
         pairs: documents and references.
-        metrics: by name.
+        metrics: by name; those that are ``scored_last`` are left to ``score_last``.
         batch_size: documents decoded together.
         on_row: called with every row as soon as it is made.
         **options: of ``Model.summaries``.
     """
+    at_once = {name: metric for name, metric in metrics.items() if not metric.scored_last}
     rows = []
     window = batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
     for start in range(0, len(pairs), window):
@@ -185,7 +205,7 @@ def predict(
         began = time.perf_counter()
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
-        scores = example_scores(metrics, [summary.text for summary in summaries], batch)
+        scores = example_scores(at_once, [summary.text for summary in summaries], batch)
         for pair, summary, values in zip(batch, summaries, scores, strict=True):
             row = {
                 "id": pair.id,
@@ -207,6 +227,42 @@ def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequ
     if any(pair.query for pair in pairs):
         options["queries"] = [pair.query for pair in pairs]
     return model.summaries(sources, names=names, **options)
+
+
+def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> bool:
+    """Adds the scores of metrics that are ``scored_last`` to rows of ``predict``.
+
+    Args:
+        rows: all that belong together.
+        pairs: that the rows were made of, in the same order.
+        metrics: by name.
+
+    Returns:
+        Whether a row has changed: none has if all have all scores.
+
+    Raises:
+        InputError: a score that is not finite, and what the metrics raise; the rows stay as they
+            are.
+    """
+    last = {name: metric for name, metric in metrics.items() if metric.scored_last}
+    columns = columns_of(last)
+    if all(column in row["scores"] for row in rows for column in columns):
+        return False
+    found = example_scores(last, [row["prediction"] for row in rows], pairs)
+    check_finite(found, pairs)
+    for row, values in zip(rows, found, strict=True):
+        row["scores"] |= values
+    return True
+
+
+def check_finite(scores: Sequence[Scores], pairs: Sequence[Pair]) -> None:
+    """Raises InputError for scores that are not finite."""
+    for pair, values in zip(pairs, scores, strict=True):
+        for column, value in values.items():
+            if not math.isfinite(value):
+                raise InputError(
+                    f'{column} of "{pair.id}" is {value}; leave the document out or mend the metric'
+                )
 
 
 def columns_of(metrics: Metrics) -> tuple[str, ...]:

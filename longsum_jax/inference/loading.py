@@ -95,7 +95,7 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
         options: ``extractor`` and ``sentence_encoder`` are whatever ``load`` takes.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
-    loaders = {name: functools.partial(_load_shared, path) for name, path in paths.items() if path}
+    loaders = {name: functools.partial(load_shared, path) for name, path in paths.items() if path}
     return AuxiliaryModels(**loaders)
 
 
@@ -127,8 +127,12 @@ def _load_named(directory: Path, name: str, path: str) -> Model:
     )
 
 
-def _load_shared(path: str) -> Model:
-    """Loads a directory or a repository of the hub once, whatever the working directory."""
+def load_shared(path: str) -> Model:
+    """Loads a directory or a repository of the hub once for all callers, in host memory.
+
+    Raises:
+        InputError: as ``load``.
+    """
     return _load_once(Path(path).resolve() if Path(path).is_dir() else path)
 
 

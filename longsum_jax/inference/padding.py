@@ -1,6 +1,6 @@
 """Checks inputs, and pads them to one of a few lengths, so that few programs are compiled."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,40 @@ def padded_length(length: int, limit: int | None, multiple: int) -> int:
     """
     padded = -(-length // multiple) * multiple if multiple else bucket_length(length)
     return padded if limit is None else max(length, min(padded, limit))
+
+
+def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
+    """Yields the indices of rows of about the same length, the longest first.
+
+    Args:
+        lengths: of every row, or tuples of lengths, of which the first counts most.
+        batch_size: rows of a batch; the last may have fewer.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]], batch_size: int, pad_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of ids as one array, and its mask.
+
+    Args:
+        rows: of ids, from 1 to ``batch_size`` of them.
+        batch_size: rows of the array. Copies of the last row fill it up, so that all batches of a
+            length run through the same compiled program.
+        pad_id: after the end of a row.
+
+    Returns:
+        ids int32 and mask bool, True on the ids of the rows, [batch_size, length of the longest].
+    """
+    filled = [*rows, *[rows[-1]] * (batch_size - len(rows))]
+    lengths = np.array([len(row) for row in filled])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad_id, np.int32)
+    ids[mask] = np.concatenate(filled)
+    return ids, mask
 
 
 def pad_inputs(

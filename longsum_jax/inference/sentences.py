@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.padding import bucket_length
+from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
@@ -171,17 +171,8 @@ def _sentence_vectors(
         tokenizer.add_special_tokens(row, max_sentence_length)
         for row in tokenizer.encode_batch(texts)
     ]
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        # Rows of one token fill the last batch up, so that it runs through the same compiled
-        # program.
-        lengths = np.ones(batch_size, np.int64)
-        lengths[: len(batch)] = [len(ids[i]) for i in batch]
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        padded = np.full(mask.shape, model.config.pad_token_id, np.int32)
-        for row, i in enumerate(batch):
-            padded[row, : len(ids[i])] = ids[i]
+    for batch in batches_by_length([len(row) for row in ids], batch_size):
+        padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
         vectors[batch] = mean_state(model.encode(padded, mask), mask)[: len(batch)]
     return vectors

@@ -15,6 +15,7 @@ from longsum_jax.evaluation.predictions import (
     columns_of,
     pair_of,
     predict,
+    score_last,
     summary_of,
 )
 from longsum_jax.evaluation.registry import make_metrics
@@ -117,6 +118,7 @@ class Summarization(Objective):
             **options.generation(),
         )
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
+        score_last(rows, self.pairs, self.metrics)
         summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])
         for baseline, values in self.baselines.items():
