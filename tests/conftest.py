@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import jax
 import pytest
 from beartype import BeartypeConf, beartype
 from jaxtyping import config as jaxtyping_config
@@ -65,9 +66,9 @@ VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
 # Compiling is most of what these tests do: it is done with few optimizations, and once for all
 # processes of a run. Processes that tests start inherit both.
 FAST_COMPILATION = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "jax_disable_most_optimizations": True,
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 # Without fusion emitters code is made in half the time; in pieces it is made on several cores,
 # which the processes of a run fill already.
@@ -79,7 +80,9 @@ def pytest_configure(config):
         return  # the environment is that of the process that started this one
     programs = tempfile.TemporaryDirectory(prefix="compiled_programs")
     config.add_cleanup(programs.cleanup)
-    os.environ.update(FAST_COMPILATION, JAX_COMPILATION_CACHE_DIR=programs.name)
+    for name, value in {**FAST_COMPILATION, "jax_compilation_cache_dir": programs.name}.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
     if _are_known(XLA_FLAGS):
         os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {os.environ.get('XLA_FLAGS', '')}"
 
@@ -154,8 +157,6 @@ GOLDEN = Path(__file__).parent / "golden" / "locost"
 @pytest.fixture(scope="module")
 def optimized_compilation():
     """Compiles as users do, for tests that look into compiled programs or run for long."""
-    import jax
-
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS")
         jax.config.update("jax_disable_most_optimizations", False)
@@ -168,7 +169,6 @@ def draw_params():
     """Random parameters of a module without compiling its ``init``: ``draw_params(init,
     *arguments)``, unboxed."""
     import flax.linen as nn
-    import jax
     import numpy as np
 
     def value(path, leaf, rng):
@@ -252,7 +252,6 @@ def _write_weights(path, state):
 def small_model(tiny_tokenizer, tmp_path_factory):
     """A model directory of one layer each with random weights and `tiny_tokenizer`."""
     import flax.linen as nn
-    import jax
 
     from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import get_family
