@@ -1,3 +1,5 @@
+from .alignment import Support as Support
+from .alignment import align as align
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines
 from .documents import read_text_file as read_text_file

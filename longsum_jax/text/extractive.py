@@ -7,16 +7,15 @@ given.
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.ngrams import ngrams_of, words_of
+from longsum_jax.text.ngrams import Tokenize, ngrams_of, words_of
 
 NUM_SHARES = 10
-Tokenize = Callable[[str], Sequence[Hashable]]
 
 
 class Extractiveness(NamedTuple):

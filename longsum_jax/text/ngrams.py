@@ -10,6 +10,8 @@ import numpy as np
 
 from longsum_jax.text.stemming import stem
 
+Tokenize = Callable[[str], Sequence[Hashable]]
+
 # A table for bytes.translate that replaces all but a-z and 0-9 by spaces, as rouge-score does.
 _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
@@ -69,7 +71,7 @@ class _Spaced(dict[int, str]):
 _SPACED = _Spaced()
 
 # How texts become words, by the name that options have for it.
-TOKENIZERS: Mapping[str, Callable[[str], Sequence[Hashable]]] = {
+TOKENIZERS: Mapping[str, Tokenize] = {
     "default": words_of,
     "unicode": unicode_words,
 }
@@ -105,31 +107,31 @@ class NgramCounts(NamedTuple):
 
 
 def count_ngrams(
-    texts: Sequence[str], others: Sequence[str], n: int, *, stemmer: bool = False
+    texts: Sequence[str], others: Sequence[str], n: int, *, tokenize: Tokenize = words_of
 ) -> tuple[NgramCounts, NgramCounts]:
     """Counts the n-grams of two lists of texts; the vocabulary is that of ``others``.
 
-    N-grams do not cross from one text into the next. See ``words_of`` for ``stemmer``.
+    N-grams do not cross from one text into the next. ``tokenize`` makes words of a text.
     """
     numbers = collections.defaultdict(
         itertools.count().__next__
     )  # numbers words in order of appearance
-    ids, owners = _numbered(others, numbers, stemmer)
+    ids, owners = _numbered(others, numbers, tokenize)
     size = len(numbers)
     # All words that the others lack share one number.
     numbers.default_factory = itertools.repeat(size).__next__
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
-    text_codes, text_owners = _ngrams(*_numbered(texts, numbers, stemmer), n, size + 1)
+    text_codes, text_owners = _ngrams(*_numbered(texts, numbers, tokenize), n, size + 1)
     counts = _counts(text_codes, text_owners, vocabulary, len(texts))
     return counts, _counts(codes, owners, vocabulary, len(others))
 
 
 def _numbered(
-    texts: Sequence[str], numbers: dict[bytes, int], stemmer: bool
+    texts: Sequence[str], numbers: dict[Hashable, int], tokenize: Tokenize
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the number of every word and the number of its text, int64 [words] each."""
-    words = [words_of(text, stemmer=stemmer) for text in texts]
+    words = [tokenize(text) for text in texts]
     ids = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(words)), np.int64)
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 

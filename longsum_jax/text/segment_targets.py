@@ -1,12 +1,13 @@
 """Assigns the sentences of a summary to the segments of its document (AWESOME, appendix A.2)."""
 
+import functools
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.ngrams import count_ngrams
+from longsum_jax.text.ngrams import count_ngrams, words_of
 from longsum_jax.text.sentences import split_sentences
 
 TargetMetric = Literal["precision", "f1"]
@@ -75,7 +76,8 @@ def _rouge_n(
     segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric, stemmer: bool
 ) -> np.ndarray:
     """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
-    segment_counts, sentence_counts = count_ngrams(segments, sentences, n, stemmer=stemmer)
+    tokenize = functools.partial(words_of, stemmer=stemmer)
+    segment_counts, sentence_counts = count_ngrams(segments, sentences, n, tokenize=tokenize)
     # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
     # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
     shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.count)
