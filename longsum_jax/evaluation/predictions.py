@@ -186,8 +186,8 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
-    Rows come in the order of ``pairs``, several batches at a time: among these documents the model
-    finds some of about the same length, which go through together.
+    With batches, the longest documents go first, so that those of a batch are of about the same
+    length; the model reads the next ones while it decodes. Rows are made several batches at a time.
 
     Args:
         model: makes the summaries.
@@ -196,17 +196,24 @@ def predict(
         batch_size: documents decoded together.
         on_row: called with every row as soon as it is made.
         **options: of ``Model.summaries``.
+
+    Returns:
+        The rows in the order of ``pairs``.
     """
     at_once = {name: metric for name, metric in metrics.items() if not metric.scored_last}
-    rows = []
-    window = batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
-    for start in range(0, len(pairs), window):
-        batch = pairs[start : start + window]
+    rows: dict[int, Row] = {}
+    window, order = 1, list(range(len(pairs)))
+    if batch_size > 1:
+        window = batch_size * BATCHES_AT_ONCE
+        order.sort(key=lambda i: -len(pairs[i].source))
+    for start in range(0, len(order), window):
+        places = order[start : start + window]
+        batch = [pairs[i] for i in places]
         began = time.perf_counter()
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
         scores = example_scores(at_once, [summary.text for summary in summaries], batch)
-        for pair, summary, values in zip(batch, summaries, scores, strict=True):
+        for i, pair, summary, values in zip(places, batch, summaries, scores, strict=True):
             row = {
                 "id": pair.id,
                 "prediction": summary.text,
@@ -217,8 +224,8 @@ def predict(
                 "seconds": round(seconds, 4),
             }
             on_row(row)
-            rows.append(row)
-    return rows
+            rows[i] = row
+    return [rows[i] for i in range(len(pairs))]
 
 
 def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequence[ModelSummary]:
@@ -354,6 +361,7 @@ def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> 
         "read_tokens": read_tokens,
         "dropped_tokens": _total(rows, "dropped_tokens"),
         "seconds": round(seconds, 2),
+        "documents_per_second": round(len(rows) / max(seconds, 1e-9), 3),
         "read_tokens_per_second": round(read_tokens / max(seconds, 1e-9), 1),
     }
 
@@ -362,20 +370,26 @@ def _total(rows: Sequence[Row], name: str) -> Any:
     return sum(row[name] for row in rows)
 
 
-def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
-    """Returns the scores of the lead and of random sentences of every document.
+def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, list[str]]:
+    """Returns the lead and random sentences of every document.
 
     They have as many words as references have on average.
     """
     lengths = [len(pair.reference.split()) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
-    predictions: dict[str, list[str]] = {"lead": [], "random": []}
-    for i, pair in enumerate(pairs):
-        predictions["lead"].append(lead(pair.source, num_words=words))
-        random = random_sentences(pair.source, num_words=words, seed=(seed, i))
-        predictions["random"].append(random)
+    return {
+        "lead": [lead(pair.source, num_words=words) for pair in pairs],
+        "random": [
+            random_sentences(pair.source, num_words=words, seed=(seed, i))
+            for i, pair in enumerate(pairs)
+        ],
+    }
+
+
+def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
+    """Returns the scores of ``baseline_predictions``, by name."""
     values = {}
-    for name, texts in predictions.items():
+    for name, texts in baseline_predictions(pairs, seed=seed).items():
         scores = example_scores(metrics, texts, pairs)
         values[name] = corpus_scores(metrics, scores, texts, pairs)
     return values

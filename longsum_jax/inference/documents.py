@@ -1,6 +1,7 @@
 """Summaries of documents that are read in one piece."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -50,12 +51,19 @@ class DocumentSummarizer:
         batch_size: int,
         seed: int,
     ) -> list[Summary]:
-        """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read."""
-        documents = [self._read(request, max_tokens, on_overflow) for request in requests]
+        """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read.
+
+        A thread reads the next documents while a batch is decoded.
+        """
+
+        def read(start: int) -> list[_Document]:
+            batch = requests[start : start + batch_size]
+            return [self._read(request, max_tokens, on_overflow) for request in batch]
+
         results: list[Summary] = []
-        for start in range(0, len(documents), batch_size):
-            batch = documents[start : start + batch_size]
-            results += self._summarize(batch, batch_size, generation, seed)
+        with ThreadPoolExecutor(1, "tokenizer") as reader:
+            for batch in reader.map(read, range(0, len(requests), batch_size)):
+                results += self._summarize(batch, batch_size, generation, seed)
         return results
 
     def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> _Document:

@@ -42,9 +42,9 @@ PAIRS = [
 def test_rows_of_predictions():
     model, seen = Model(), []
     rows = predict(model, PAIRS, ROUGE, batch_size=2, on_row=seen.append, num_beams=2)
-    assert seen == rows
+    assert sorted(seen, key=lambda row: row["id"]) == rows
     options = {"num_beams": 2}
-    names = ['document "a"', 'document "b"', 'document "c"']
+    names = ['document "b"', 'document "a"', 'document "c"']  # the longest first
     assert model.calls == [(3, names, 2, options)]
     assert [row["id"] for row in rows] == ["a", "b", "c"]
     assert [row["prediction"] for row in rows] == ["red fish", "long green", "old man"]
@@ -63,6 +63,15 @@ def test_documents_of_some_batches_go_to_the_model_at_once(batch_size, calls):
     assert [call[0] for call in model.calls] == calls
 
 
+def test_batches_hold_documents_of_about_the_same_length():
+    model = Model()
+    pairs = [Pair(str(i), "word " * length, "a") for i, length in enumerate([1, 9, 2, 8] * 4)]
+    rows = predict(model, pairs, ROUGE, batch_size=2)
+    assert [row["id"] for row in rows] == [pair.id for pair in pairs]
+    longest = [int(name.split('"')[1]) % 4 for name in model.calls[0][1]]
+    assert longest == [1] * 4 + [3] * 4
+
+
 def test_summary_of_rows():
     rows = predict(Model(), PAIRS, ROUGE)
     rows[0] |= {"summary_tokens": 9, "seconds": 0.5}
@@ -74,6 +83,7 @@ def test_summary_of_rows():
     assert (found["examples"], found["ended_by_limit"]) == (3, 1)
     assert (found["document_tokens"], found["read_tokens"], found["dropped_tokens"]) == (30, 24, 6)
     assert (found["seconds"], found["read_tokens_per_second"]) == (1.0, 24.0)
+    assert found["documents_per_second"] == 3.0
 
 
 def test_baselines_have_the_length_of_the_references():

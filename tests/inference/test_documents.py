@@ -1,0 +1,78 @@
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
+from longsum_jax.inference.documents import DocumentSummarizer
+from longsum_jax.inference.summary import Request
+
+
+class Letters:
+    """A tokenizer of letters that remembers who asked."""
+
+    def __init__(self):
+        self.threads = []
+        self.seen = {}
+
+    def encode(self, text):
+        self.threads.append(threading.current_thread())
+        self.seen.setdefault(text[0], threading.Event()).set()
+        return list(map(ord, text))
+
+    def add_special_tokens(self, ids, limit=None):
+        return [*ids[: limit and limit - 1], 1]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+@pytest.fixture
+def summarizer():
+    """Gives the first letter of a document, once the next document has been read."""
+    tokenizer = Letters()
+    config = SimpleNamespace(pad_token_id=0, encoder_attention="full")
+
+    def generate(ids, mask, generation, seed):
+        assert mask.sum(1).max() == ids.shape[1]
+        following = chr(ids[0, 0] + 1)
+        if following <= "c":
+            assert tokenizer.seen.setdefault(following, threading.Event()).wait(20)
+        rows = len(ids)
+        return SimpleNamespace(sequences=ids[:, [0, 0]], lengths=[1] * rows, ended=[True] * rows)
+
+    made = DocumentSummarizer(config, tokenizer, prefix="", generate=generate)
+    return SimpleNamespace(made=made, tokenizer=tokenizer)
+
+
+def requests(*texts):
+    return [Request(text, f"document {i}", None) for i, text in enumerate(texts, 1)]
+
+
+def summaries(summarizer, *texts, **options):
+    options = {"max_tokens": None, "on_overflow": "truncate", "batch_size": 1, "seed": 0} | options
+    generation = GenerationOptions(max_new_tokens=1, decoder_start_token_id=0)
+    return summarizer.made.summaries(requests(*texts), generation, **options)
+
+
+def test_documents_are_read_while_others_are_decoded(summarizer):
+    """A decoder that waits for the next document would wait for ever without a thread."""
+    found = summaries(summarizer, "aaa", "bb", "cccc")
+    assert [summary.text for summary in found] == ["a", "b", "c"]
+    assert [summary.read_tokens for summary in found] == [4, 3, 5]
+    assert threading.main_thread() not in summarizer.tokenizer.threads
+    assert len(set(summarizer.tokenizer.threads)) == 1
+
+
+def test_a_document_that_cannot_be_read_is_named(summarizer):
+    with pytest.raises(InputError, match="document 2 has 3 tokens, more than max_source_length=2"):
+        summaries(summarizer, "a", "bb", max_tokens=2, on_overflow="error")
+    assert not any(thread.is_alive() for thread in summarizer.tokenizer.threads)
+
+
+def test_the_last_batch_is_filled_up(summarizer):
+    found = summaries(summarizer, "aa", "b", "c", batch_size=2)
+    assert [summary.text for summary in found] == ["a", "b", "c"]
+    assert np.sum([summary.dropped_tokens for summary in found]) == 0
