@@ -3,6 +3,7 @@ they are at hand."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,13 @@ def types_are_checked_in_their_rooms(request):
 
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
-VARIABLES = {"shared_data": "LONGSUM_JAX_DATA", "minilm": "LONGSUM_JAX_MINILM"}
+VARIABLES = {
+    "shared_data": "LONGSUM_JAX_DATA",
+    "minilm": "LONGSUM_JAX_MINILM",
+    "browser": "LONGSUM_JAX_BROWSER",
+    "axe": "LONGSUM_JAX_AXE",
+}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # looked for where none is named
 
 
 # Compiling is most of what these tests do: it is done with few optimizations, and once for all
@@ -78,6 +85,9 @@ XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_spli
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return  # the environment is that of the process that started this one
+    installed = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if installed is not None:
+        os.environ.setdefault(VARIABLES["browser"], installed)
     programs = tempfile.TemporaryDirectory(prefix="compiled_programs")
     config.add_cleanup(programs.cleanup)
     for name, value in {**FAST_COMPILATION, "jax_compilation_cache_dir": programs.name}.items():

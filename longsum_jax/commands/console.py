@@ -18,6 +18,7 @@ from longsum_jax.errors import InputError
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.metric import Metric
+    from longsum_jax.evaluation.report import ReportContent
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
@@ -249,6 +250,33 @@ def _parsed(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def add_report_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --report; see ``write_report``."""
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="page to write (HTML): scores, plots, and every document beside its summaries",
+    )
+
+
+def write_report(path: str, content: "ReportContent") -> None:
+    """Writes the page that --report asks for, and says so.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    from longsum_jax.evaluation import report
+
+    try:
+        with spinner(f"writing {path}"):
+            report.write_report(Path(path), content)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); give another --report"
+        ) from error
+    print(f"{path}: the report, to open in a browser")
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

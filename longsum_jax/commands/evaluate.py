@@ -13,7 +13,9 @@ from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
+    from longsum_jax.evaluation.comparison import System
+    from longsum_jax.evaluation.metric import Scores
+    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile, Row
     from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import Document
 
@@ -29,6 +31,10 @@ EXAMPLES = """\
   # other field names, beam search, the first 500 documents
   longsum evaluate --model=locost-base --data='test-*.jsonl.gz' --out=results \\
       --document_key=article --summary_key=abstract --num_beams=4 --examples=500
+
+  # with a page that shows every document beside its summaries
+  longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=results \\
+      --report=report.html
 
 Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/metrics.json at the
 end, with confidence intervals. Started again, it skips the documents whose ids are in
@@ -67,6 +73,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--batch_size", type=int, default=1, help="documents decoded together; default: 1"
     )
+    console.add_report_flag(parser)
     console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
@@ -76,12 +83,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.comparison import Sampling, intervals
-    from longsum_jax.evaluation.predictions import (
-        PredictionsFile,
-        baseline_scores,
-        summary_of,
-    )
+    from longsum_jax.evaluation.predictions import PredictionsFile, summary_of
     from longsum_jax.inference.loading import load
 
     metrics = console.metrics_of(args)
@@ -90,14 +92,53 @@ def _evaluate(args: argparse.Namespace) -> None:
     settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
-    _predict(args, model, list(pairs.values()), metrics, predictions)
-    rows = [row for row in predictions.rows if row["id"] in pairs]
+    documents = list(pairs.values())
+    _predict(args, model, documents, metrics, predictions)
+    found = {row["id"]: row for row in predictions.rows}
+    rows = [found[pair.id] for pair in documents]
     _score_last(rows, pairs, metrics, predictions)
-    result = summary_of(rows, [pairs[row["id"]] for row in rows], metrics)
-    result["intervals"] = intervals(metrics, [row["scores"] for row in rows], Sampling())
-    result["baselines"] = baseline_scores(list(pairs.values()), metrics)
+    result = summary_of(rows, documents, metrics)
+    systems = _systems(rows, result["scores"], documents, metrics)
+    result["intervals"] = systems[0].intervals
+    result["baselines"] = {system.name: system.values for system in systems[1:]}
     _write(out / "metrics.json", result | settings)
     _print(result, metrics, out)
+    if args.report:
+        _report(args.report, documents, systems, metrics)
+
+
+def _systems(
+    rows: list["Row"], values: "Scores", documents: list["Pair"], metrics: "Metrics"
+) -> list["System"]:
+    """Returns the model and the baselines with their scores."""
+    from longsum_jax.evaluation.comparison import (
+        Prediction,
+        Sampling,
+        System,
+        intervals,
+        score_system,
+    )
+    from longsum_jax.evaluation.predictions import baseline_predictions
+
+    scores = [row["scores"] for row in rows]
+    predictions = [row["prediction"] for row in rows]
+    sampling = Sampling()
+    systems = [System("model", predictions, scores, values, intervals(metrics, scores, sampling))]
+    for name, texts in baseline_predictions(documents).items():
+        by_id = {pair.id: Prediction(text) for pair, text in zip(documents, texts, strict=True)}
+        systems.append(score_system(name, by_id, documents, metrics, sampling))
+    return systems
+
+
+def _report(
+    path: str, documents: list["Pair"], systems: list["System"], metrics: "Metrics"
+) -> None:
+    from longsum_jax.evaluation.comparison import Sampling, compare
+    from longsum_jax.evaluation.report import ReportContent
+
+    differences = compare(systems[0], systems[1:], metrics, Sampling())
+    content = ReportContent(documents, systems, metrics, differences, Sampling())
+    console.write_report(path, content)
 
 
 def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
@@ -262,7 +303,8 @@ def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:
     rows = {name: [values[key] for key in columns] for name, values in scores.items()}
     print(score_table(columns, rows))
     print(
-        f"{result['examples']} documents, {result['read_tokens_per_second']} tokens/s, "
+        f"{result['examples']} documents, {result['documents_per_second']} documents/s, "
+        f"{result['read_tokens_per_second']} tokens/s, "
         f"{result['dropped_tokens']} of {result['document_tokens']} tokens not read, "
         f"{result['ended_by_limit']} summaries cut at the limit; details in {out}"
     )

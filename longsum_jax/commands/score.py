@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.commands import console
@@ -14,7 +14,7 @@ from longsum_jax.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
     from longsum_jax.evaluation.predictions import Metrics, Pair
-    from longsum_jax.evaluation.scrolls import ScrollsTask
+    from longsum_jax.evaluation.scrolls import ScrollsTask, Tasks
 
 EXAMPLES = """\
   # ROUGE of a file of {"id": ..., "prediction": ...} against the summaries of a data set
@@ -23,12 +23,18 @@ EXAMPLES = """\
   # what longsum evaluate wrote holds its references; another system on the same documents
   longsum score runs/a/predictions.jsonl --against=runs/b/predictions.jsonl
 
+  # a page with every document, its reference and the summaries of both side by side
+  longsum score lead.jsonl --against=random.jsonl --references=test.jsonl --report=report.html
+
   # a data set of SCROLLS as released, with its own metric
   longsum score qmsum.json --scrolls=qmsum --references=qmsum.zip --split=validation
 
   # all of SCROLLS and its mean, from TASK.json and TASK.zip of every task; then the submission
   longsum score validation --scrolls=all --references=releases
   longsum score test --scrolls=all --references=releases --split=test --submission=scrolls.csv
+
+  # the same of ZeroSCROLLS
+  longsum score validation --zero_scrolls=all --references=releases
 
   # more metrics, all types of ROUGE, the words of any script, and every document's scores
   longsum score predictions.jsonl --references=test.jsonl --metrics=rouge,novelty,length \\
@@ -51,14 +57,57 @@ def main(argv: Sequence[str]) -> None:
     """
     args = _parser().parse_args(argv)
     console.check_positive(args, "rounds")
-    if args.submission is not None and args.scrolls != "all":
-        raise InputError(f"--submission={args.submission} needs --scrolls=all")
-    if args.scrolls != "all":
-        _score(args)
+    suite = _suite(args)
+    is_all = suite is not None and suite.task == "all"
+    if args.submission is not None and not is_all:
+        raise InputError(
+            f"--submission={args.submission} needs --scrolls=all or --zero_scrolls=all"
+        )
+    if not is_all:
+        _score(args, suite)
     elif args.submission is not None:
-        _submit(args)
+        _submit(args, suite)
     else:
-        _score_scrolls(args)
+        _score_all(args, suite)
+
+
+class _Suite(NamedTuple):
+    """What --scrolls or --zero_scrolls asks for.
+
+    Attributes:
+        name: of the flag.
+        task: a name in ``tasks``, or "all".
+        tasks: how each is scored.
+    """
+
+    name: str
+    task: str
+    tasks: "Tasks"
+
+    @property
+    def flag(self) -> str:
+        """As it was given."""
+        return f"--{self.name}={self.task}"
+
+    @property
+    def scoring(self) -> "ScrollsTask":
+        """How the task is scored."""
+        return self.tasks[self.task]
+
+
+def _suite(args: argparse.Namespace) -> _Suite | None:
+    from longsum_jax.evaluation.scrolls import SUITES
+
+    given = console.flags_set(args, SUITES)
+    if not given:
+        return None
+    if len(given) > 1:
+        raise InputError("--scrolls and --zero_scrolls are two suites; give one of them")
+    [(name, task)] = given.items()
+    suite = _Suite(name, task, SUITES[name])
+    if task != "all" and task not in suite.tasks:
+        raise InputError(f"{suite.flag} is unknown; {did_you_mean(task, suite.tasks)}")
+    return suite
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,12 +137,17 @@ def _parser() -> argparse.ArgumentParser:
         "task and the mean, of directories with TASK.json and TASK.zip",
     )
     parser.add_argument(
+        "--zero_scrolls", metavar="TASK", help="the same for the data sets of ZeroSCROLLS"
+    )
+    parser.add_argument(
         "--submission",
         metavar="FILE",
-        help="with --scrolls=all: write the CSV of a submission instead of scoring; ids are "
-        "checked where --references are given",
+        help="with --scrolls=all or --zero_scrolls=all: write the CSV of a submission instead of "
+        "scoring; ids are checked where --references are given",
     )
-    parser.add_argument("--split", default="validation", help="of --scrolls; default: validation")
+    parser.add_argument(
+        "--split", default="validation", help="of SCROLLS or ZeroSCROLLS; default: validation"
+    )
     console.add_metric_flags(parser)
     parser.add_argument(
         "--test",
@@ -109,10 +163,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
     parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
+    console.add_report_flag(parser)
     return parser
 
 
-def _score(args: argparse.Namespace) -> None:
+def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     from longsum_jax.evaluation.comparison import (
         Sampling,
         common_documents,
@@ -120,9 +175,9 @@ def _score(args: argparse.Namespace) -> None:
         read_predictions,
         score_system,
     )
+    from longsum_jax.evaluation.report import ReportContent
 
-    task = _scrolls_task(args)
-    metrics = _metrics(args, task)
+    metrics = _metrics(args, suite)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
@@ -131,7 +186,7 @@ def _score(args: argparse.Namespace) -> None:
         name: read_predictions(path, prediction_key=args.prediction_key)
         for name, path in zip(names, paths, strict=True)
     }
-    references = _references(args, metrics, files[names[0]])
+    references = _references(args, suite, metrics, files[names[0]])
     pairs = common_documents(references, files, args.on_missing)
     sampling = Sampling(args.test, args.rounds, args.level, args.seed)
     systems = []
@@ -142,18 +197,21 @@ def _score(args: argparse.Namespace) -> None:
     result = _result(systems, differences, metrics, sampling)
     if len(pairs) < len(references):
         result["left_out"] = len(references) - len(pairs)
-    if task:
-        result["scrolls"] = {"task": args.scrolls, "column": task.column}
+    if suite:
+        result[suite.name] = {"task": suite.task, "column": suite.scoring.column}
     if args.out:
         _write(Path(args.out), result, systems, pairs)
     _print(result, systems, differences, metrics)
+    if args.report:
+        column = suite.scoring.column if suite else None
+        content = ReportContent(pairs, systems, metrics, differences, sampling, column)
+        console.write_report(args.report, content)
 
 
-def _score_scrolls(args: argparse.Namespace) -> None:
-    """Scores every task of SCROLLS by its own metric."""
+def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
+    """Scores every task of a suite by its own metric."""
     from longsum_jax import __version__
     from longsum_jax.evaluation.scrolls import (
-        SCROLLS_TASKS,
         read_all_predictions,
         read_scrolls,
         release_of,
@@ -162,42 +220,47 @@ def _score_scrolls(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.tables import score_table
 
     if args.references is None:
-        raise InputError("--scrolls=all needs --references=DIR with TASK.zip of every task")
-    _refuse_with_all_of_scrolls(args)
-    predictions = read_all_predictions(args.predictions, prediction_key=args.prediction_key)
-    releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
+        raise InputError(f"{suite.flag} needs --references=DIR with TASK.zip of every task")
+    _refuse_with_all(args, suite)
+    predictions = read_all_predictions(
+        args.predictions, suite.tasks, prediction_key=args.prediction_key
+    )
+    releases = {task: release_of(args.references, task) for task in suite.tasks}
     scores = {}
     for task, release in releases.items():
         with console.spinner(f"scoring {task}"):
             pairs = read_scrolls(release, args.split)
-            scores[task] = score_task(task, predictions[task], pairs, args.on_missing)
+            scores[task] = score_task(
+                task, predictions[task], pairs, args.on_missing, tasks=suite.tasks
+            )
     mean = sum(scores.values()) / len(scores)
     if args.out:
-        columns = {task: SCROLLS_TASKS[task].column for task in scores}
+        columns = {task: suite.tasks[task].column for task in scores}
         values = {"tasks": scores, "columns": columns, "mean": mean, "split": args.split}
         _write_json(Path(args.out), values | {"longsum_jax": __version__})
-    rows = {f"{task} ({SCROLLS_TASKS[task].column})": [value] for task, value in scores.items()}
+    rows = {f"{task} ({suite.tasks[task].column})": [value] for task, value in scores.items()}
     print(score_table([args.split], rows | {"mean": [mean]}))
 
 
-def _submit(args: argparse.Namespace) -> None:
-    """Writes the CSV of a submission to SCROLLS."""
+def _submit(args: argparse.Namespace, suite: _Suite) -> None:
+    """Writes the CSV of a submission."""
     from longsum_jax.evaluation.scrolls import (
-        SCROLLS_TASKS,
         read_all_predictions,
         read_ids,
         release_of,
         write_submission,
     )
 
-    _refuse_with_all_of_scrolls(args)
-    predictions = read_all_predictions(args.predictions, prediction_key=args.prediction_key)
+    _refuse_with_all(args, suite)
+    predictions = read_all_predictions(
+        args.predictions, suite.tasks, prediction_key=args.prediction_key
+    )
     ids = None
     if args.references is not None:
-        releases = {task: release_of(args.references, task) for task in SCROLLS_TASKS}
+        releases = {task: release_of(args.references, task) for task in suite.tasks}
         ids = {task: read_ids(release, args.split) for task, release in releases.items()}
     try:
-        count = write_submission(Path(args.submission), predictions, ids)
+        count = write_submission(Path(args.submission), predictions, ids, tasks=suite.tasks)
     except OSError as error:
         raise InputError(
             f"{args.submission}: cannot be written ({error.strerror}); give another --submission"
@@ -206,69 +269,59 @@ def _submit(args: argparse.Namespace) -> None:
     print(f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}")
 
 
-def _refuse_with_all_of_scrolls(args: argparse.Namespace) -> None:
+def _refuse_with_all(args: argparse.Namespace, suite: _Suite) -> None:
     """Raises InputError for flags that would have no effect."""
-    idle = ["against", "metrics", "metric_option", "stemmer"]
+    idle = ["against", "metrics", "metric_option", "stemmer", "report"]
     if args.submission is not None:
         idle += ["out"]
     for name in idle:
         if getattr(args, name):
-            raise InputError(f"--{name} does not go with --scrolls=all; score one task instead")
+            raise InputError(f"--{name} does not go with {suite.flag}; score one task instead")
     if args.submission is not None and args.on_missing == "skip":
         raise InputError("--on_missing=skip does not go with --submission, which needs all ids")
 
 
-def _scrolls_task(args: argparse.Namespace) -> "ScrollsTask | None":
-    from longsum_jax.evaluation.scrolls import SCROLLS_TASKS
-
-    if args.scrolls is None:
-        return None
-    if args.scrolls not in SCROLLS_TASKS:
-        raise InputError(
-            f"--scrolls={args.scrolls} is unknown; {did_you_mean(args.scrolls, SCROLLS_TASKS)}"
-        )
-    if args.references is None:
-        raise InputError(f"--scrolls={args.scrolls} needs --references={args.scrolls}.zip")
-    return SCROLLS_TASKS[args.scrolls]
-
-
-def _metrics(args: argparse.Namespace, task: "ScrollsTask | None") -> "Metrics":
-    """Returns the metrics that are asked for, with that of the data set of SCROLLS."""
-    if task is None:
+def _metrics(args: argparse.Namespace, suite: _Suite | None) -> "Metrics":
+    """Returns the metrics that are asked for, with that of the data set of a suite."""
+    if suite is None:
         return console.metrics_of(args)
-    if args.metrics is not None and task.metric not in args.metrics.split(","):
-        raise InputError(f"--metrics={args.metrics} must name {task.metric} with --scrolls")
-    metrics = console.metrics_of(args, (task.metric,), {task.metric: task.options})
-    if task.column not in metrics[task.metric].columns:
+    if args.references is None:
+        raise InputError(f"{suite.flag} needs --references={suite.task}.zip")
+    name, column, options = suite.scoring
+    if args.metrics is not None and name not in args.metrics.split(","):
+        raise InputError(f"--metrics={args.metrics} must name {name} with --{suite.name}")
+    metrics = console.metrics_of(args, (name,), {name: options})
+    if column not in metrics[name].columns:
         raise InputError(
-            f"--scrolls={args.scrolls} is scored by {task.column}; leave out "
-            f"--metric_option={task.metric}.types"
+            f"{suite.flag} is scored by {column}; leave out --metric_option={name}.types"
         )
     return metrics
 
 
 def _references(
-    args: argparse.Namespace, metrics: "Metrics", predictions: Mapping[str, "Prediction"]
+    args: argparse.Namespace,
+    suite: _Suite | None,
+    metrics: "Metrics",
+    predictions: Mapping[str, "Prediction"],
 ) -> dict[str, "Pair"]:
     """Returns the documents with their references by id."""
     from longsum_jax.evaluation.comparison import own_references
     from longsum_jax.evaluation.predictions import read_pairs
     from longsum_jax.evaluation.scrolls import read_scrolls
 
-    if args.scrolls is not None:
+    if suite is not None:
         return read_scrolls(args.references, args.split)
     reading = [name for name, metric in metrics.items() if metric.reads_sources]
     if args.references is None:
-        if reading:
-            raise InputError(
-                f"--metrics={','.join(reading)} needs the documents; give --references=FILE"
-            )
+        if reading or args.report:
+            flag = f"--metrics={','.join(reading)}" if reading else f"--report={args.report}"
+            raise InputError(f"{flag} needs the documents; give --references=FILE")
         return own_references(predictions, args.predictions)
     return read_pairs(
         args.references,
         document_key=args.document_key,
         summary_key=args.summary_key,
-        require_document=bool(reading),
+        require_document=bool(reading or args.report),
     )
 
 
@@ -353,8 +406,9 @@ def _print(
             f"* differs from {systems[0].name} at p < {SIGNIFICANT} ({sampling['test']}, "
             f"{sampling['rounds']} rounds, Holm over {len(differences)})"
         )
-    if "scrolls" in result:
-        print(f"the score of {result['scrolls']['task']} is {result['scrolls']['column']}")
+    for name in ("scrolls", "zero_scrolls"):
+        if name in result:
+            print(f"the score of {result[name]['task']} is {result[name]['column']}")
     for name, found in result["systems"].items():
         if found["empty_predictions"]:
             print(f"{name}: {found['empty_predictions']} empty predictions, scored as they are")

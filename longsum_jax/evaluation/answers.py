@@ -1,8 +1,10 @@
 """Exact matches and F1 of short answers, as SQuAD and SCROLLS count them."""
 
 import collections
+import dataclasses
 import re
 import string
+import unicodedata
 from collections.abc import Sequence
 
 from longsum_jax.evaluation.metric import Metric, Scores
@@ -19,20 +21,34 @@ class Answers(Metric):
     answers the best counts.
     """
 
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Attributes: strip_accents: whether "é" counts as "e", as in ZeroSCROLLS."""
+
+        strip_accents: bool = False
+
     columns = ("exact_match", "answer_f1")
     reads_sources = False
+    options: Options
 
     def score(
         self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)
-        return [
-            _values(answer_words(prediction), answer_words(right)) for prediction, right in pairs
-        ]
+        return [_values(self._words(prediction), self._words(right)) for prediction, right in pairs]
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         return {name: max(score[name] for score in scores) for name in self.columns}
+
+    def _words(self, text: str) -> list[str]:
+        return answer_words(without_accents(text) if self.options.strip_accents else text)
+
+
+def without_accents(text: str) -> str:
+    """Returns a text with letters in place of those with marks on them, and of ligatures (NFKD)."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in parts if not unicodedata.combining(char))
 
 
 def answer_words(text: str) -> list[str]:

@@ -27,7 +27,11 @@ from longsum_jax.evaluation.significance import (
     smallest_difference,
 )
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import read_json_objects, read_text_file
+from longsum_jax.text.documents import (
+    read_json_objects,
+    read_text_file,
+    replace_half_characters,
+)
 
 OnMissing = Literal["error", "skip"]
 
@@ -93,7 +97,7 @@ class Sampling(NamedTuple):
 def read_predictions(
     path: str | Path, *, prediction_key: str = "prediction"
 ) -> dict[str, Prediction]:
-    """Reads predictions, which may be empty, by id.
+    """Reads predictions, which may be empty, by id; U+FFFD stands for halves of characters.
 
     Files are JSON lines with an id and a prediction. References are read from "references", a list,
     or "reference", where a row has them. A file named .json is one object of predictions by id, as
@@ -114,10 +118,11 @@ def read_predictions(
                     f'{where}: no text under "{key}", only {known or "nothing"}; write rows '
                     f'{{"id": ..., "{prediction_key}": ...}} or give --prediction_key'
                 )
-        name = str(row["id"])
+        name = replace_half_characters(str(row["id"]))
         if name in predictions:
             raise InputError(f'{where}: the id "{name}" is there twice; keep one of the rows')
-        predictions[name] = Prediction(str(row[prediction_key]), _references(row, where))
+        text = replace_half_characters(str(row[prediction_key]))
+        predictions[name] = Prediction(text, _references(row, where))
     return predictions
 
 
@@ -130,7 +135,10 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
         raise InputError(f"{path}: not valid JSON ({error}); give an object of texts") from None
     if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
         raise InputError(f'{path}: give an object of texts, {{"id": "prediction", ...}}')
-    return {name: Prediction(text) for name, text in values.items()}
+    return {
+        replace_half_characters(name): Prediction(replace_half_characters(text))
+        for name, text in values.items()
+    }
 
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
@@ -139,7 +147,7 @@ def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
         found = [row["reference"]] if "reference" in row else []
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise InputError(f'{where}: "references" must be a list of texts')
-    return tuple(found)
+    return tuple(map(replace_half_characters, found))
 
 
 def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> dict[str, Pair]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.choice import Choice
 from longsum_jax.evaluation.entities import EntityPrecision
 from longsum_jax.evaluation.entity_graph import EntityGraph
 from longsum_jax.evaluation.extractiveness import Extractiveness
@@ -13,6 +14,8 @@ from longsum_jax.evaluation.length import Length
 from longsum_jax.evaluation.meteor import Meteor
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.novelty import Novelty
+from longsum_jax.evaluation.ordering import Ordering
+from longsum_jax.evaluation.percentage import Percentage
 from longsum_jax.evaluation.repetition import Repetition
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.salience import Salience
@@ -29,6 +32,9 @@ METRICS: dict[str, type[Metric]] = {
     "entities": EntityPrecision,
     "entity_graph": EntityGraph,
     "answers": Answers,
+    "choice": Choice,
+    "percentage": Percentage,
+    "ordering": Ordering,
 }
 
 DEFAULT = ("rouge",)

@@ -1,7 +1,8 @@
-"""The data sets of SCROLLS (Shaham et al., 2022) as they are released, and their metrics.
+"""The data sets of SCROLLS and ZeroSCROLLS as they are released, and their metrics.
 
-A release is TASK.zip with TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same
-id are one example with several right outputs. A submission is one CSV of predictions for all tasks.
+Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is TASK.zip with
+TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same id are one example with
+several right outputs. A submission is one CSV of predictions for all tasks.
 """
 
 import csv
@@ -24,7 +25,7 @@ from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scor
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import read_json_objects
+from longsum_jax.text.documents import read_json_objects, replace_half_characters
 
 Row = dict[str, Any]
 
@@ -55,6 +56,22 @@ SCROLLS_TASKS = {
     "quality": _EXACT,
     "contract_nli": _EXACT,
 }
+_ASCII_F1 = ScrollsTask("answers", "answer_f1", {"strip_accents": True})
+ZERO_SCROLLS_TASKS = {
+    "gov_report": _ROUGE,
+    "summ_screen_fd": _ROUGE,
+    "qmsum": _ROUGE,
+    "squality": _ROUGE,
+    "qasper": _ASCII_F1,
+    "narrative_qa": _ASCII_F1,
+    "quality": ScrollsTask("choice", "choice_accuracy", {}),
+    "musique": _ASCII_F1,
+    "space_digest": ScrollsTask("percentage", "exp_similarity", {}),
+    "book_sum_sort": ScrollsTask("ordering", "concordance_index", {}),
+}
+Tasks = Mapping[str, ScrollsTask]
+SUITES: Mapping[str, Tasks] = {"scrolls": SCROLLS_TASKS, "zero_scrolls": ZERO_SCROLLS_TASKS}
+_TEXTS = ("id", "input", "output")
 SUBMISSION_COLUMNS = ("Task", "ID", "Prediction")
 
 
@@ -71,16 +88,16 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
     """
     pairs: dict[str, Pair] = {}
     for where, row in _rows(Path(path), split):
-        for key in ("id", "input", "output"):
+        for key in _TEXTS:
             if not isinstance(row.get(key), str):
                 hint = "; test sets have none" if key == "output" else ""
                 raise InputError(f'{where}: no text under "{key}"{hint}; give another --split')
-        name = row["id"]
+        name, source, output = (replace_half_characters(row[key]) for key in _TEXTS)
         if name in pairs:
-            others = (*pairs[name].other_references, row["output"])
+            others = (*pairs[name].other_references, output)
             pairs[name] = pairs[name]._replace(other_references=others)
         else:
-            pairs[name] = Pair(name, row["input"], row["output"])
+            pairs[name] = Pair(name, source, output)
     return pairs
 
 
@@ -98,24 +115,25 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
     for where, row in _rows(Path(path), split):
         if not isinstance(row.get("id"), str):
             raise InputError(f'{where}: no text under "id"; fetch the file again')
-        ids[row["id"]] = None
+        ids[replace_half_characters(row["id"])] = None
     return list(ids)
 
 
 def read_all_predictions(
-    directory: str | Path, *, prediction_key: str = "prediction"
+    directory: str | Path, tasks: Tasks = SCROLLS_TASKS, *, prediction_key: str = "prediction"
 ) -> dict[str, dict[str, Prediction]]:
     """Reads TASK.json or TASK.jsonl of every task from a directory, by task and id.
 
     Args:
         directory: with one file for each task.
+        tasks: of a suite.
         prediction_key: field of the prediction in JSON lines.
 
     Raises:
         InputError: a task has no file or two, or a file is not what ``read_predictions`` reads.
     """
     found = {}
-    for task in SCROLLS_TASKS:
+    for task in tasks:
         path = _task_file(Path(directory), task, (".json", ".jsonl"))
         found[task] = read_predictions(path, prediction_key=prediction_key)
     return found
@@ -135,19 +153,22 @@ def score_task(
     predictions: Mapping[str, Prediction],
     pairs: Mapping[str, Pair],
     on_missing: OnMissing = "error",
+    *,
+    tasks: Tasks = SCROLLS_TASKS,
 ) -> float:
     """Returns the one number of a data set, from 0 to 100.
 
     Args:
-        task: a name in ``SCROLLS_TASKS``.
+        task: a name in ``tasks``.
         predictions: by id.
         pairs: inputs and outputs by id.
         on_missing: whether ids without predictions are an error, or left out.
+        tasks: of a suite.
 
     Raises:
         InputError: ids differ.
     """
-    name, column, options = SCROLLS_TASKS[task]
+    name, column, options = tasks[task]
     metrics = make_metrics([name], {name: options})
     chosen = common_documents(pairs, {task: predictions}, on_missing)
     texts = [predictions[pair.id].text for pair in chosen]
@@ -159,13 +180,16 @@ def write_submission(
     path: Path,
     predictions: Mapping[str, Mapping[str, Prediction]],
     ids: Mapping[str, list[str]] | None = None,
+    *,
+    tasks: Tasks = SCROLLS_TASKS,
 ) -> int:
-    """Writes the CSV that SCROLLS takes, Task, ID and Prediction, and reads it back to compare.
+    """Writes the CSV that both suites take, Task, ID and Prediction, and reads it back to compare.
 
     Args:
         path: of the CSV.
         predictions: by task and id; all tasks.
         ids: of the split that is submitted, by task; None leaves them unchecked.
+        tasks: of a suite.
 
     Returns:
         The number of rows.
@@ -174,14 +198,14 @@ def write_submission(
         InputError: a task is absent, ids differ from ``ids``, or a text does not survive CSV.
         OSError: the file cannot be written.
     """
-    absent = [task for task in SCROLLS_TASKS if task not in predictions]
+    absent = [task for task in tasks if task not in predictions]
     if absent:
         raise InputError(f"no predictions of {first_names(absent)}; a submission needs all tasks")
     for task, wanted in (ids or {}).items():
         _check_ids(task, predictions[task], wanted)
     rows = [
         (task, name, prediction.text)
-        for task in SCROLLS_TASKS
+        for task in tasks
         for name, prediction in predictions[task].items()
     ]
     text = io.StringIO(newline="")
@@ -226,7 +250,7 @@ def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:
         number = "no" if not found else "both"
         raise InputError(
             f"{directory}: {number} {' or '.join(path.name for path in paths)}; give one for each "
-            "task, or score one task with --scrolls=TASK"
+            "task, or score one task by its name"
         )
     return found[0]
 

@@ -2,15 +2,14 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.judging import Item, Key, Question
+from longsum_jax.evaluation.pages import fill, read_part, script_json
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_text_file
@@ -121,10 +120,7 @@ def _page(
             {"text": _shown(pairs[name]), "summaries": found} for name, found in summaries.items()
         ],
     }
-    # A text with "</script>" must not end the element that holds it.
-    content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    template = resources.files("longsum_jax.evaluation").joinpath("sheet.html")
-    return template.read_text(encoding="utf-8").replace("{{data}}", content)
+    return fill(read_part("sheet.html"), data=script_json(data))
 
 
 def _rows(path: str | Path, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from longsum_jax.errors import InputError, did_you_mean
 MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
 MAX_LINE_BYTES = 2**30  # largest size of a line, which must fit in memory
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several labels
@@ -127,6 +129,14 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     return text
 
 
+def replace_half_characters(text: str) -> str:
+    """Returns a text with U+FFFD in place of every half of a character (a lone surrogate).
+
+    JSON can write such halves, UTF-8 cannot, so that no file could hold the text.
+    """
+    return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
+
+
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Returns the files of paths and glob patterns.
 
@@ -234,8 +244,7 @@ def _document(
     if name is None:
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
-    if not isinstance(name, str):
-        name = json.dumps(name)
+    name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
     return Document(name, document, summary, query, label)
 
 

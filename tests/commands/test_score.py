@@ -4,10 +4,10 @@ import re
 import numpy as np
 import pytest
 
-from longsum_jax.commands import score
+from longsum_jax.commands import judge, score
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.rouge import rouge
-from longsum_jax.evaluation.scrolls import SCROLLS_TASKS
+from longsum_jax.evaluation.scrolls import SCROLLS_TASKS, ZERO_SCROLLS_TASKS
 
 ROWS = [
     {"id": name, "document": f"The cat {name} sat on a mat.", "summary": f"the cat {name} sat"}
@@ -162,6 +162,32 @@ def test_all_of_scrolls_and_its_mean(scrolls, tmp_path, capsys):
     assert lines[:2] == ["Task,ID,Prediction", "gov_report,gov_report1,red cat"]
 
 
+def test_all_of_zero_scrolls_and_its_submission(write, tmp_path, capsys):
+    right = {"quality": "(C)", "space_digest": "40%", "book_sum_sort": "2, 1, 3"}
+    answers = {"quality": "B or C", "space_digest": "60%", "book_sum_sort": "1, 2, 3"}
+    scores = {"quality": 0, "space_digest": 25, "book_sum_sort": 100 * 2 / 3}
+    (tmp_path / "predictions").mkdir()
+    for task in ZERO_SCROLLS_TASKS:
+        row = {"id": "1", "pid": "1_0", "input": "Who?", "output": right.get(task, "red cat dog")}
+        (tmp_path / "releases" / task).mkdir(parents=True)
+        write(f"releases/{task}/validation.jsonl", [row])
+        write(f"predictions/{task}.jsonl", predictions({"1": answers.get(task, "red cat dog")}))
+    flags = ["--zero_scrolls=all", "--references=releases"]
+    score.main(["predictions", *flags, "--out=scores"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    expected = [scores.get(task, 100) for task in ZERO_SCROLLS_TASKS]
+    assert [float(line.split()[-1]) for line in lines[:-1]] == pytest.approx(expected, abs=0.005)
+    assert lines[-1].split() == ["mean", f"{np.mean(expected):.2f}"]
+    score.main(["predictions", *flags, "--submission=zero.csv"])
+    assert "10 predictions of 10 tasks" in capsys.readouterr().out
+    assert (tmp_path / "zero.csv").read_text().splitlines()[-1] == 'book_sum_sort,1,"1, 2, 3"'
+    one = ["predictions/quality.jsonl", "--zero_scrolls=quality", "--references=releases/quality"]
+    score.main(one)
+    assert "the score of quality is choice_accuracy" in capsys.readouterr().out
+    with pytest.raises(InputError, match="--scrolls and --zero_scrolls are two suites; give one"):
+        score.main([*one, "--scrolls=quality"])
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
@@ -176,7 +202,10 @@ def test_all_of_scrolls_and_its_mean(scrolls, tmp_path, capsys):
             ("--scrolls=all", "--submission=x.csv", "--on_missing=skip"),
             "--on_missing=skip does not go with --submission, which needs all ids",
         ),
-        (("--submission=x.csv",), "--submission=x.csv needs --scrolls=all"),
+        (
+            ("--submission=x.csv",),
+            "--submission=x.csv needs --scrolls=all or --zero_scrolls=all",
+        ),
         (
             ("--scrolls=all", "--submission=no/x.csv"),
             "no/x.csv: cannot be written (No such file or directory); give another --submission",
@@ -195,9 +224,38 @@ def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
     assert "1 documents, intervals of 95 %, 7 documents left out" in capsys.readouterr().out
 
 
+def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, capsys):
+    """JSON can hold them, UTF-8 cannot, so that they must not end what writes files."""
+    texts = {"a\ud800": "the cat \udc00 sat", "b": "red \ud83d"}
+    write("test.jsonl", [{"id": name, "document": "a cat", "summary": "x"} for name in texts])
+    write("some.jsonl", predictions(texts))
+    flags = ["--references=test.jsonl", "--out=scores", "--report=report.html"]
+    score.main(["some.jsonl", *flags])
+    lines = (tmp_path / "scores" / "scores.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a\ufffd", "b"]
+    (tmp_path / "all").mkdir()
+    for task in SCROLLS_TASKS:
+        write(f"all/{task}.jsonl", predictions(texts))
+    score.main(["all", "--scrolls=all", "--submission=scrolls.csv"])
+    assert "gov_report,b,red \ufffd" in (tmp_path / "scrolls.csv").read_text().splitlines()
+    both = ["some.jsonl", "--references=test.jsonl", "--documents=2"]
+    judge.main(["sheets", *both, "--out=people"])
+    judge.main(["prompts", *both, "--model=x", "--out=chat"])
+    assert "the cat \ufffd sat" in (tmp_path / "people/sheets/judge-1.csv").read_text()
+    assert "the cat \ufffd sat" in (tmp_path / "chat/requests.jsonl").read_text()
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
+        (
+            ("good.jsonl", "--report=x.html"),
+            "--report=x.html needs the documents; give --references=FILE",
+        ),
+        (
+            ("good.jsonl", "--references=test.jsonl", "--report=no/x.html", "--rounds=10"),
+            "no/x.html: cannot be written (No such file or directory); give another --report",
+        ),
         (("good.jsonl",), 'the prediction of "a" has no "reference" beside it; give --references'),
         (
             ("good.jsonl", "--metrics=rouge,novelty"),

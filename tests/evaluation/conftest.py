@@ -1,4 +1,8 @@
-"""Small models for metrics over a model, as transformers writes them."""
+"""Small models for metrics over a model, as transformers writes them; a browser for pages."""
+
+import importlib.util
+import os
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +53,16 @@ def tiny_bert(tmp_path_factory):
     vocabulary.write_text("\n".join(pieces) + "\n")
     transformers.BertTokenizer(str(vocabulary), model_max_length=40).save_pretrained(directory)
     return directory
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A browser, for tests marked `browser`."""
+    path = Path(__file__).with_name("browser.py")
+    spec = importlib.util.spec_from_file_location("evaluation_browser", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = os.environ["LONGSUM_JAX_BROWSER"]
+    started = module.Browser(program, tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()

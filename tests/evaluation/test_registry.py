@@ -10,16 +10,19 @@ from longsum_jax.evaluation.registry import METRICS, make_metrics
 
 SOURCES = ["A cat sat on the mat. It slept.", "Rain fell all day. The river rose. A boat sank."]
 REFERENCES = ["A cat slept.", "A boat sank in the rain."]
+# What metrics of answers read in the right one.
+RIGHT = {"percentage": ["40% are", "about 7.5%"], "ordering": ["2, 1", "Order: 3, 1, 2"]}
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_scores_have_the_columns(name):
     (metric,) = make_metrics([name]).values()
     predictions = ["The cat slept.", ""]
-    scores = metric.score(predictions, REFERENCES, SOURCES)
+    references = RIGHT.get(name, REFERENCES)
+    scores = metric.score(predictions, references, SOURCES)
     assert [tuple(score) for score in scores] == [metric.columns] * 2
     assert np.isfinite([list(score.values()) for score in scores]).all()
-    values = metric.corpus_values(scores, predictions, REFERENCES, SOURCES)
+    values = metric.corpus_values(scores, predictions, references, SOURCES)
     assert tuple(values) == metric.columns == METRICS[name].columns
     assert metric.is_function_of_means
     assert isinstance(metric.describe(), dict)

@@ -14,6 +14,8 @@ from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.registry import METRICS, make_metrics
 from longsum_jax.evaluation.scrolls import (
     SCROLLS_TASKS,
+    SUITES,
+    ZERO_SCROLLS_TASKS,
     read_all_predictions,
     read_ids,
     read_scrolls,
@@ -68,10 +70,91 @@ def test_scores_are_the_published_ones(release, task):
     assert round(score_task(task, predictions, pairs), 4) == PUBLISHED[task]
 
 
-def test_every_task_has_a_metric_with_its_column():
-    for name, column, options in SCROLLS_TASKS.values():
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_task_has_a_metric_with_its_column(suite):
+    for name, column, options in SUITES[suite].values():
         assert name in METRICS
         assert column in make_metrics([name], {name: options})[name].columns
+
+
+# Answers, the right ones, and the score: of the formulas in section 3.3 of Shaham et al. (2023).
+ZERO_SCROLLS = {
+    # The first letter from A to D that is a word of its own.
+    "quality": [
+        ("The answer is (B), not C.", "(B) a cat", 100),
+        ("A cat.", "(B) a cat", 0),
+        ("none of them; BC, b", "(B) a cat", 0),
+    ],
+    # Halved for every 10 points; the example is the paper's.
+    "space_digest": [
+        (
+            "Out of 50 reviews, 20 are positive and 30 are negative, so 40% of the reviews are "
+            "positive 60% are negative.",
+            "40%",
+            100,
+        ),
+        ("50%", "40%", 50),
+        ("37.5%", "40%", 100 * 2 ** (-10 * 0.025)),
+        ("0%", "100%", 100 / 1024),
+        ("forty percent, or 40", "40%", 0),
+    ],
+    # Pairs in the right order over all pairs; not a permutation: 0.
+    "book_sum_sort": [
+        ("Order: 2, 1,3", "2, 1, 3", 100),
+        ("3, 1, 2", "2, 1, 3", 0),
+        ("1, 2, 3, 4", "2, 1, 3, 4", 100 * 5 / 6),
+        ("4, 1, 2, 3.", "1, 2, 3, 4", 50),
+        ("1, 2, 2", "2, 1, 3", 0),
+        ("1, 2", "2, 1, 3", 0),
+        ("1 2, 3", "2, 1, 3", 0),
+        ("no order", "2, 1, 3", 0),
+        ("", "2, 1, 3", 0),
+    ],
+    "musique": [("The café in Orléans", "cafe, Orleans", 200 * 2 / 5), ("Łódź", "Lodz", 0)],
+}
+
+
+@pytest.mark.parametrize("task", ZERO_SCROLLS)
+def test_scores_of_zero_scrolls(task):
+    rows = ZERO_SCROLLS[task]
+    pairs = {str(i): Pair(str(i), "x", right) for i, (_, right, _) in enumerate(rows)}
+    for i, (answer, _, score) in enumerate(rows):
+        pair = {str(i): pairs[str(i)]}
+        given = {str(i): Prediction(answer)}
+        assert score_task(task, given, pair, tasks=ZERO_SCROLLS_TASKS) == pytest.approx(score)
+    given = {str(i): Prediction(answer) for i, (answer, _, _) in enumerate(rows)}
+    mean = sum(score for _, _, score in rows) / len(rows)
+    assert score_task(task, given, pairs, tasks=ZERO_SCROLLS_TASKS) == pytest.approx(mean)
+
+
+def test_squality_takes_the_best_of_several_references_for_each_type():
+    pairs = {"a": Pair("a", "x", "red cat", other_references=("cat red blue dog", "sun"))}
+    given = {"a": Prediction("red cat blue dog")}
+    # ROUGE-1 of the second is 100; ROUGE-2 and -L of the second are 1/3 and 3/4, of the first 1/2
+    # and 2/3.
+    best = 100 * (1 * 1 / 2 * 3 / 4) ** (1 / 3)
+    assert score_task("squality", given, pairs, tasks=ZERO_SCROLLS_TASKS) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        ("quality", 'right answer "a cat" names none of A, B, C and D'),
+        ("space_digest", 'right answer "a cat" has no percentage, such as 40%'),
+        ("book_sum_sort", 'right answer "a cat" is no list of numbers, such as 2, 1, 3'),
+    ],
+)
+def test_right_answers_that_are_none(task, problem):
+    pairs = {"a": Pair("a", "x", "a cat")}
+    with pytest.raises(InputError, match=re.escape(problem)):
+        score_task(task, {"a": Prediction("B")}, pairs, tasks=ZERO_SCROLLS_TASKS)
+
+
+def test_halves_of_characters_are_replaced(release, tmp_path):
+    row = {"id": "a\ud800", "input": "Who\udfff?", "output": "x\ud83d"}
+    pairs = read_scrolls(release(lines([row])))
+    assert pairs == {"a\ufffd": Pair("a\ufffd", "Who\ufffd?", "x\ufffd")}
+    assert read_ids(release(lines([row])), "validation") == ["a\ufffd"]
 
 
 def test_words_of_answers():

@@ -1,0 +1,43 @@
+"""Letters of multiple choice, as ZeroSCROLLS reads them."""
+
+import re
+from collections.abc import Sequence
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric, Scores
+
+_LETTER = re.compile(r"\b[A-D]\b")
+
+
+class Choice(Metric):
+    """Percentage of answers with the right letter (Shaham et al., 2023, section 3.3).
+
+    The first A, B, C or D of an answer that is a word of its own counts; an answer without one is
+    wrong. Of several right answers each is right.
+    """
+
+    columns = ("choice_accuracy",)
+    reads_sources = False
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        scores = []
+        for prediction, reference in zip(predictions, references, strict=True):
+            right = _letter(reference)
+            if right is None:
+                raise InputError(
+                    f'the right answer "{reference[:40]}" names none of A, B, C and D; score it by '
+                    "another metric"
+                )
+            scores.append({"choice_accuracy": 100.0 * (_letter(prediction) == right)})
+        return scores
+
+    def over_references(self, scores: Sequence[Scores]) -> Scores:
+        return {name: max(score[name] for score in scores) for name in self.columns}
+
+
+def _letter(answer: str) -> str | None:
+    found = _LETTER.search(answer)
+    return found and found[0]

@@ -1,0 +1,50 @@
+"""How much of an order is right, as ZeroSCROLLS measures it."""
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric, Scores
+
+_OTHERS = re.compile(r"[^0-9,\s]")
+
+
+class Ordering(Metric):
+    """Concordance index of lists of numbers, from 0 to 100 (Shaham et al., 2023, section 3.3).
+
+    The percentage of all pairs of numbers that stand in the order of the reference: 50 of a random
+    permutation. All but digits, commas and white space is left out of an answer; one that is then
+    no permutation of the reference has 0.
+    """
+
+    columns = ("concordance_index",)
+    reads_sources = False
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        pairs = zip(predictions, references, strict=True)
+        return [{"concordance_index": _concordance(*pair)} for pair in pairs]
+
+
+def _concordance(prediction: str, reference: str) -> float:
+    right = _numbers(reference)
+    if len(set(right)) < max(len(right), 2):
+        raise InputError(
+            f'the right answer "{reference[:40]}" is no list of numbers, such as 2, 1, 3; score it '
+            "by another metric"
+        )
+    given = _numbers(prediction)
+    if sorted(given) != sorted(right):
+        return 0.0
+    places = {number: place for place, number in enumerate(given)}
+    pairs = list(itertools.combinations(right, 2))
+    return 100 * sum(places[first] < places[second] for first, second in pairs) / len(pairs)
+
+
+def _numbers(answer: str) -> list[int]:
+    """Returns the numbers between commas; none where something else stands there."""
+    parts = [part.strip() for part in _OTHERS.sub("", answer).split(",")]
+    return [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []

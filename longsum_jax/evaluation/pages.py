@@ -1,0 +1,29 @@
+"""Pages for browsers that hold all they need and ask no network."""
+
+import json
+from importlib import resources
+from typing import Any
+
+
+def read_part(name: str) -> str:
+    """Returns a file of this directory: a template, a style sheet or a script."""
+    return resources.files("longsum_jax.evaluation").joinpath(name).read_text(encoding="utf-8")
+
+
+def fill(template: str, **parts: str) -> str:
+    """Returns a template with every ``{{name}}`` of ``parts`` replaced.
+
+    What a part holds is not looked through again.
+    """
+    pieces = template.split("{{")
+    filled = [pieces[0]]
+    for piece in pieces[1:]:
+        name, end, rest = piece.partition("}}")
+        known = end and name in parts
+        filled.append(parts[name] + rest if known else "{{" + piece)
+    return "".join(filled)
+
+
+def script_json(data: Any) -> str:
+    """Returns data as JSON inside of a script element, which no text in it can end."""
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

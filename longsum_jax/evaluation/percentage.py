@@ -1,0 +1,44 @@
+"""How near a percentage is to the right one, as ZeroSCROLLS measures it."""
+
+import re
+from collections.abc import Sequence
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Metric, Scores
+
+_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)%")
+HALVING = 10.0  # percentage points by which the score halves
+
+
+class Percentage(Metric):
+    """Exponential similarity, from 0 to 100 (Shaham et al., 2023, section 3.3).
+
+    100 * 2 ** (-10 * |p - q|) for the shares p and q that the first percentages in answer and
+    reference stand for: half for every 10 points. An answer without a percentage has 0.
+    """
+
+    columns = ("exp_similarity",)
+    reads_sources = False
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+    ) -> list[Scores]:
+        del sources
+        pairs = zip(predictions, references, strict=True)
+        return [{"exp_similarity": _similarity(*pair)} for pair in pairs]
+
+
+def _similarity(prediction: str, reference: str) -> float:
+    right = _percentage(reference)
+    if right is None:
+        raise InputError(
+            f'the right answer "{reference[:40]}" has no percentage, such as 40%; score it by '
+            "another metric"
+        )
+    given = _percentage(prediction)
+    return 0.0 if given is None else 100 * 0.5 ** (abs(given - right) / HALVING)
+
+
+def _percentage(answer: str) -> float | None:
+    found = _PERCENTAGE.search(answer)
+    return float(found[1]) if found else None

@@ -1,0 +1,272 @@
+"""A page that shows how systems score, and every document with its summaries.
+
+The page is one file. Documents lie in it in compressed pieces, which a browser opens as it shows
+them, so that thousands fit.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from longsum_jax import atomic
+from longsum_jax.evaluation.comparison import Difference, Sampling, System
+from longsum_jax.evaluation.pages import fill, read_part
+from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
+from longsum_jax.text.alignment import MAX_SOURCES, SUPPORTED, Support, align
+from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.sentences import sentence_ends, split_sentences
+
+CHUNK_CHARACTERS = 1 << 19  # of the JSON of documents that are compressed together
+BINS = 20  # of every histogram
+OPENING = 120  # characters of a document that the table shows
+MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # of which the page tells first
+
+
+class ReportContent(NamedTuple):
+    """What a report shows.
+
+    Attributes:
+        pairs: documents with references.
+        systems: scored on them; the first one is compared with the others.
+        metrics: by which they were scored.
+        differences: of the first system and each other one, as ``comparison.compare`` gives them.
+        sampling: of intervals and tests.
+        main_column: of which the page tells first; by default a mean of ROUGE, else the first one.
+    """
+
+    pairs: Sequence[Pair]
+    systems: Sequence[System]
+    metrics: Metrics
+    differences: Mapping[str, Mapping[str, Difference]]
+    sampling: Sampling
+    main_column: str | None = None
+
+
+def write_report(path: Path, content: ReportContent) -> None:
+    """Writes a page of scores, plots, and documents with all of their summaries.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    parts = {"style": read_part("report.css"), "script": read_part("report.js")}
+    head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
+    statistics = _Statistics(len(content.systems))
+    with atomic.open_text(path) as file:
+        file.write(head)
+        chunks = _Chunks(file)
+        for number, pair in enumerate(content.pairs):
+            summaries = [system.predictions[number] for system in content.systems]
+            document = _read(pair, summaries)
+            statistics.add(document)
+            chunks.add(_document_json(document))
+        chunks.close()
+        _write_data(file, "index", _index(content, statistics) | {"chunks": chunks.starts})
+        file.write(tail)
+
+
+class _Text(NamedTuple):
+    """A text cut into its sentences, each with the white space before it.
+
+    Attributes:
+        pieces: of which the text is made.
+        support: what each of them rests on; () for the document itself.
+    """
+
+    pieces: Sequence[str]
+    support: Sequence[Support] = ()
+
+
+class _Document(NamedTuple):
+    """A document with its references and the summaries of all systems."""
+
+    pair: Pair
+    source: _Text
+    references: list[_Text]
+    summaries: list[_Text]
+
+
+def _read(pair: Pair, summaries: Sequence[str]) -> _Document:
+    """Aligns all texts of a document, which is read once for all of them."""
+    sentences = split_sentences(pair.source)
+    texts = [*pair.references, *summaries]
+    written = [split_sentences(text) for text in texts]
+    support = iter(align([sentence for each in written for sentence in each], sentences))
+    aligned = [
+        _Text(_pieces(text, each), [next(support) for _ in each])
+        for text, each in zip(texts, written, strict=True)
+    ]
+    count = len(pair.references)
+    source = _Text(_pieces(pair.source, sentences))
+    return _Document(pair, source, aligned[:count], aligned[count:])
+
+
+def _pieces(text: str, sentences: Sequence[str]) -> list[str]:
+    ends = sentence_ends(text, sentences).tolist()
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _document_json(document: _Document) -> dict[str, Any]:
+    return {
+        "query": document.pair.query,
+        "source": document.source.pieces,
+        "references": [_text_json(text) for text in document.references],
+        "summaries": [_text_json(text) for text in document.summaries],
+    }
+
+
+def _text_json(text: _Text) -> dict[str, Any]:
+    support = [
+        [[index, round(score, 3)] for index, score in zip(*each, strict=True)]
+        for each in text.support
+    ]
+    return {"pieces": text.pieces, "support": support}
+
+
+class _Statistics:
+    """What the page plots, over all documents; the reference comes before the systems.
+
+    Args:
+        systems: their number.
+    """
+
+    def __init__(self, systems: int) -> None:
+        self.documents: dict[str, list[Any]] = {"id": [], "opening": [], "words": []}
+        self.documents["reference_words"] = []
+        self.words: list[list[int]] = [[] for _ in range(systems)]
+        self.unsupported: list[list[int]] = [[] for _ in range(systems)]
+        self.sentences = np.zeros((1 + systems, BINS), np.int64)  # by the share that is held
+        self._used = np.zeros((1 + systems, BINS))  # means over documents, by place
+        self._used_by = np.zeros((1 + systems, 1), np.int64)
+
+    def add(self, document: _Document) -> None:
+        """Counts a document."""
+        pair = document.pair
+        values = {
+            "id": pair.id,
+            "opening": " ".join(pair.source[: 2 * OPENING].split())[:OPENING],
+            "words": len(unicode_words(pair.source)),
+            "reference_words": len(unicode_words(pair.reference)),
+        }
+        for name, value in values.items():
+            self.documents[name].append(value)
+        places = _places(document.source.pieces)
+        for series, text in enumerate([document.references[0], *document.summaries]):
+            self._add_text(series, text, places)
+        for system, text in enumerate(document.summaries):
+            self.words[system].append(len(unicode_words("".join(text.pieces))))
+            missing = sum(not support.is_supported for support in text.support)
+            self.unsupported[system].append(missing)
+
+    def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
+        totals = [support.total for support in text.support]
+        self.sentences[series] += _histogram(np.array(totals))
+        indices = [index for support in text.support for index in support.indices]
+        scores = [score for support in text.support for score in support.scores]
+        if indices:
+            used = _histogram(places[indices], np.array(scores))
+            self._used[series] += used / used.sum()
+            self._used_by[series] += 1
+
+    def used(self) -> np.ndarray:
+        """Returns which share of what is used stands where in its document, [series, BINS]."""
+        return self._used / np.maximum(self._used_by, 1)
+
+
+def _places(pieces: Sequence[str]) -> np.ndarray:
+    """Returns the middle of every sentence as a share of its document."""
+    lengths = np.array([len(piece) for piece in pieces])
+    return (lengths.cumsum() - lengths / 2) / max(lengths.sum(), 1)
+
+
+def _histogram(shares: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    bins = np.minimum((shares * BINS + 1e-9).astype(int), BINS - 1)
+    return np.bincount(bins, weights, minlength=BINS)
+
+
+def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
+    """Returns all that the page shows but the documents themselves."""
+    from longsum_jax import __version__
+
+    columns = columns_of(content.metrics)
+    main = [content.main_column, *MAIN_COLUMNS, columns[0]]
+    described = [metric.describe() for metric in content.metrics.values()]
+    return {
+        "version": __version__,
+        "columns": columns,
+        "main_column": next(name for name in main if name in columns),
+        "signatures": [each["signature"] for each in described if "signature" in each],
+        "sampling": content.sampling._asdict(),
+        "supported": SUPPORTED,
+        "max_sources": MAX_SOURCES,
+        "systems": [_system_json(system, content.differences) for system in content.systems],
+        "documents": statistics.documents,
+        "words": statistics.words,
+        "unsupported": statistics.unsupported,
+        "scores": {
+            column: [
+                [round(scores[column], 4) for scores in system.scores] for system in content.systems
+            ]
+            for column in columns
+        },
+        "sentences": statistics.sentences.tolist(),
+        "used": statistics.used().round(5).tolist(),
+    }
+
+
+def _system_json(
+    system: System, differences: Mapping[str, Mapping[str, Difference]]
+) -> dict[str, Any]:
+    found = differences.get(system.name, {})
+    return {
+        "name": system.name,
+        "values": system.values,
+        "intervals": system.intervals,
+        "against": {column: difference._asdict() for column, difference in found.items()},
+        "empty": sum(not text.strip() for text in system.predictions),
+    }
+
+
+class _Chunks:
+    """Writes documents into a page, several compressed together.
+
+    Attributes:
+        starts: the number of the first document of every chunk.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self.starts: list[int] = []
+        self._file = file
+        self._waiting: list[str] = []
+        self._written = 0
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Adds a document; those that are enough for a chunk are written."""
+        self._waiting.append(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+        if sum(map(len, self._waiting)) >= CHUNK_CHARACTERS:
+            self.close()
+
+    def close(self) -> None:
+        """Writes what waits."""
+        if not self._waiting:
+            return
+        _write_packed(self._file, f"chunk-{len(self.starts)}", f"[{','.join(self._waiting)}]")
+        self.starts.append(self._written)
+        self._written += len(self._waiting)
+        self._waiting = []
+
+
+def _write_data(file: TextIO, name: str, data: dict[str, Any]) -> None:
+    _write_packed(file, name, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def _write_packed(file: TextIO, name: str, text: str) -> None:
+    """Writes a text into an element of the page, gzipped, in letters that end no element."""
+    # Half a character, which no UTF-8 can hold, is shown as what replaces it.
+    packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
+    encoded = base64.b64encode(packed).decode()
+    file.write(f'<script type="text/plain" id="{name}">{encoded}</script>\n')

@@ -1,0 +1,321 @@
+"""The page of scores and documents: what is in it, and how it behaves in a browser."""
+
+import base64
+import gzip
+import html.parser
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longsum_jax.evaluation import report
+from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
+from longsum_jax.evaluation.pages import fill, read_part, script_json
+from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.registry import make_metrics
+from longsum_jax.evaluation.report import BINS, ReportContent, write_report
+from longsum_jax.text.alignment import SUPPORTED, align
+from longsum_jax.text.sentences import split_sentences
+
+ANIMALS = "Cats sleep all day. Dogs bark at night.\n\nHorses run far. </script> Birds sing early."
+INVENTED = "Zebras graze in Kenya."
+
+
+def document(number):
+    source = f"Report {number} is short. {ANIMALS} " + "It goes on. " * (number % 7)
+    return Pair(f"report-{number}", source, "Cats sleep. Birds sing at night.")
+
+
+@pytest.fixture(scope="module")
+def content():
+    """Two systems on 60 documents: one copies, the other invents and leaves one empty."""
+    pairs = [document(number) for number in range(60)]
+    pairs[3] = pairs[3]._replace(query="Who sleeps?", other_references=("Horses run.",))
+    copied = {pair.id: Prediction("Cats sleep all day.\n Birds sing early.") for pair in pairs}
+    invented = {pair.id: Prediction(f"Dogs bark at night. {INVENTED}") for pair in pairs}
+    invented["report-5"] = Prediction("")
+    metrics, sampling = make_metrics(["rouge", "length"]), Sampling(rounds=200)
+    systems = [
+        score_system(name, predictions, pairs, metrics, sampling)
+        for name, predictions in {"copied": copied, "invented": invented}.items()
+    ]
+    differences = compare(systems[0], systems[1:], metrics, sampling)
+    return ReportContent(pairs, systems, metrics, differences, sampling)
+
+
+@pytest.fixture(scope="module")
+def path(content, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "CHUNK_CHARACTERS", 10_000)
+        write_report(path, content)
+    return path
+
+
+class Elements(html.parser.HTMLParser):
+    """Everything of a page: tags with attributes, and the texts of scripts by id."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags = []
+        self.scripts = {}
+        self._inside = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._inside = dict(attributes).get("id") if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.scripts[self._inside] = data
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+
+LABELS = {"for", "aria-labelledby"}
+
+
+@pytest.fixture(scope="module")
+def page(path):
+    return Elements(path.read_text(encoding="utf-8"))
+
+
+def unpacked(page, name):
+    return json.loads(gzip.decompress(base64.b64decode(page.scripts[name])))
+
+
+def test_a_page_holds_all_it_needs(page):
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "img", "iframe")
+        assert not {"src", "srcset", "onclick"} & attributes.keys()
+        assert not attributes.get("href", "#").startswith("http")
+    policies = [each.get("content", "") for tag, each in page.tags if tag == "meta"]
+    assert any("default-src 'none'" in policy for policy in policies)
+
+
+def test_what_is_labelled_exists(page):
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    named = [attributes[key] for _, attributes in page.tags for key in LABELS & attributes.keys()]
+    assert {"metric", "search", "order"} <= set(named) <= set(ids)
+
+
+def test_scores_of_the_page(page, content):
+    index = unpacked(page, "index")
+    assert index["columns"][:4] == ["rouge1", "rouge2", "rougeLsum", "mean_rouge"]
+    assert index["main_column"] == "mean_rouge"
+    for shown, system in zip(index["systems"], content.systems, strict=True):
+        assert shown["values"] == system.values
+        assert shown["intervals"]["rouge1"] == list(system.intervals["rouge1"])
+    assert [shown["empty"] for shown in index["systems"]] == [0, 1]
+    against = index["systems"][1]["against"]["rouge1"]
+    assert against == content.differences["invented"]["rouge1"]._asdict()
+    scores = [values["rouge1"] for values in content.systems[1].scores]
+    assert index["scores"]["rouge1"][1] == pytest.approx(scores, abs=1e-4)
+    assert index["signatures"][0].startswith("rouge|")
+    assert index["supported"] == SUPPORTED
+
+
+def test_documents_lie_in_the_page_as_they_are(page, content):
+    index = unpacked(page, "index")
+    chunks = [unpacked(page, f"chunk-{number}") for number in range(len(index["chunks"]))]
+    assert len(chunks) > 2
+    assert index["chunks"] == np.cumsum([0, *map(len, chunks)])[:-1].tolist()
+    documents = [each for chunk in chunks for each in chunk]
+    assert index["documents"]["id"] == [pair.id for pair in content.pairs]
+    for number, (found, pair) in enumerate(zip(documents, content.pairs, strict=True)):
+        assert "".join(found["source"]) == pair.source
+        texts = ["".join(each["pieces"]) for each in found["references"]]
+        assert texts == list(pair.references)
+        for system, summary in zip(content.systems, found["summaries"], strict=True):
+            assert "".join(summary["pieces"]) == system.predictions[number]
+            assert len(summary["pieces"]) == len(summary["support"])
+    assert documents[3]["query"] == "Who sleeps?"
+
+
+def test_sentences_name_what_they_rest_on(page, content):
+    found, pair = unpacked(page, "chunk-0")[2], content.pairs[2]
+    sentences = split_sentences(pair.source)
+    expected = align(["Dogs bark at night.", INVENTED], sentences)
+    for support, each in zip(found["summaries"][1]["support"], expected, strict=True):
+        assert [index for index, _ in support] == each.indices
+        assert [score for _, score in support] == pytest.approx(each.scores, abs=1e-3)
+    [[index, score]] = found["summaries"][1]["support"][0]
+    assert (found["source"][index].strip(), score) == ("Dogs bark at night.", 1)
+    index = unpacked(page, "index")
+    assert index["unsupported"][0] == [0] * 60
+    assert index["unsupported"][1] == [int(number != 5) for number in range(60)]
+
+
+def test_what_the_page_plots(page, content):
+    index = unpacked(page, "index")
+    assert index["words"][0] == [7] * 60
+    assert index["documents"]["reference_words"] == [6] * 60
+    reference, copied, invented = map(np.array, index["sentences"])
+    assert len(reference) == BINS
+    assert (reference.sum(), copied.sum(), invented.sum()) == (120, 120, 118)
+    assert copied[-1] == 120
+    assert invented[: int(SUPPORTED * BINS)].sum() == 59
+    for used in index["used"]:
+        assert sum(used) == pytest.approx(1, abs=1e-4)
+    places = np.flatnonzero(np.array(index["used"][1]) > 0.01)
+    assert places.min() < BINS / 2 < places.max()
+
+
+def test_the_main_column_may_be_given(content, tmp_path):
+    few = content._replace(pairs=content.pairs[:1], main_column="length_ratio")
+    write_report(tmp_path / "few.html", few)
+    page = Elements((tmp_path / "few.html").read_text(encoding="utf-8"))
+    assert unpacked(page, "index")["main_column"] == "length_ratio"
+
+
+def test_halves_of_characters_do_not_end_the_report(content, tmp_path):
+    pairs = [Pair("\ud800", "A cat \udc00 sat.", "A cat.")]
+    systems = [content.systems[0]._replace(predictions=["A cat \ud83d."])]
+    write_report(tmp_path / "half.html", content._replace(pairs=pairs, systems=systems))
+    assert (tmp_path / "half.html").read_text(encoding="utf-8")
+
+
+def luminance(color):
+    """Relative luminance (WCAG 2, definitions)."""
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+    parts = np.array([int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def test_contrasts_of_both_themes():
+    themes = re.findall(r":root \{(.*?)\}", read_part("report.css"), re.DOTALL)
+    assert len(themes) == 2
+    for theme in themes:
+        colors = dict(re.findall(r"--(\w+): (#\w+);", theme))
+        pairs = [(ink, paper) for ink in ("ink", "soft", "accent") for paper in ("paper", "tint")]
+        for ink, paper in [*pairs, ("ink", "mark"), ("accent", "mark")]:
+            dark, light = sorted(luminance(colors[name]) for name in (ink, paper))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, paper)
+
+
+def test_templates():
+    assert fill("{{a}} {{b}} {{c}", a="{{b}}", b="1") == "{{b}} 1 {{c}"
+    assert json.loads(script_json({"a": "</script>"})) == {"a": "</script>"}
+    assert "<" not in script_json({"a": "</script>"})
+
+
+# In a browser
+
+
+@pytest.fixture
+def shown(browser, path):
+    """The page on a wide screen, with its table filled."""
+    browser.set_theme("light")
+    browser.resize(1400, 900)
+    browser.open(path.as_uri())
+    browser.wait("document.querySelectorAll('#table .row').length > 2")
+    return browser
+
+
+ROWS = "[...document.querySelectorAll('#table .row a')].map((link) => link.textContent)"
+
+
+def text(browser, selector):
+    return browser.run(f"document.querySelector({json.dumps(selector)}).innerText")
+
+
+def open_document(browser, number):
+    browser.run(f"location.hash = '#document={number}'")
+    browser.wait(f"document.getElementById('name').textContent === 'report-{number - 1}'")
+
+
+@pytest.mark.browser
+def test_the_first_screen_tells_which_system_is_better(shown, content):
+    difference = content.differences["invented"]["mean_rouge"].difference
+    verdict = f"copied scores {difference:.2f} higher than invented in mean_rouge."
+    assert text(shown, "#verdict") == verdict
+    assert "The difference is significant (p = 0.005)" in text(shown, "#reason")
+    assert len(shown.run("[...document.querySelectorAll('#plots svg')]")) == 5
+    top = shown.run("document.getElementById('board').getBoundingClientRect().bottom")
+    assert top < 900
+    shown.run(
+        "metric.value = 'length_ratio'; metric.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    assert "length_ratio" in text(shown, "#verdict")
+
+
+@pytest.mark.browser
+def test_the_worst_come_first_and_rows_exist_in_view_only(shown, content):
+    values = [scores["mean_rouge"] for scores in content.systems[0].scores]
+    worst = np.argsort(values, kind="stable")
+    rows = shown.run(ROWS)
+    assert rows == [content.pairs[i].id for i in worst[: len(rows)]]
+    assert len(rows) < 40
+    shown.run("document.querySelectorAll('#table th button')[1].click()")
+    assert shown.run(ROWS)[0] == "report-5"  # the empty one
+    assert shown.run("document.querySelectorAll('[aria-sort]').length") == 1
+    shown.run("document.querySelector('#table .row a').focus()")
+    shown.press("End", 35)
+    shown.wait("document.activeElement.dataset.place === '59'")
+    shown.press("ArrowUp", 38)
+    assert shown.run("document.activeElement.dataset.place") == "58"
+    assert "report-5" not in shown.run(ROWS)
+
+
+@pytest.mark.browser
+def test_search_finds_texts_of_all_documents(shown):
+    for wanted, found in (("Who sleeps?", "1"), ("KENYA", "59"), ("no such words", "0")):
+        shown.run(
+            f"search_box = document.getElementById('search'); search_box.value = '{wanted}';"
+            "search_box.dispatchEvent(new Event('input'))"
+        )
+        shown.wait(f"document.getElementById('found').textContent === '{found} of 60 documents'")
+
+
+@pytest.mark.browser
+def test_a_sentence_shows_what_it_rests_on(shown):
+    open_document(shown, 3)
+    assert shown.run("document.activeElement.id") == "name"
+    sentences = "document.querySelectorAll('#summaries article:last-child .sentence')"
+    shown.run(f"{sentences}[0].focus()")
+    shown.press("Enter", 13)
+    assert text(shown, "mark").startswith("Dogs bark at night.")
+    assert text(shown, "#support") == "Rests on one sentence, which holds 100 % of it."
+    shown.press("ArrowRight", 39)
+    assert shown.run("document.activeElement.textContent") == f"{INVENTED} (unsupported)"
+    shown.press(" ", 32)
+    assert shown.run("document.querySelectorAll('mark').length") <= 3
+    assert text(shown, "#support").startswith(("Unsupported", "Shares no words"))
+    source = shown.run("document.getElementById('source').textContent")
+    assert "</script>" in source
+    shown.press("Escape", 27)
+    shown.wait("!document.getElementById('overview').hidden")
+    assert shown.run("document.activeElement.textContent") == "report-2"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_screen(shown, width):
+    shown.resize(width, 800)
+    for number in (None, 4):
+        if number:
+            open_document(shown, number)
+        assert shown.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.axe
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_rules_of_axe(shown, theme, width):
+    shown.set_theme(theme)
+    shown.resize(width, 800)
+    shown.run(Path(os.environ["LONGSUM_JAX_AXE"]).read_text(encoding="utf-8") + ";0")
+    for number in (None, 4):
+        if number:
+            open_document(shown, number)
+            shown.run("document.querySelector('.sentence').click()")
+        found = shown.run("axe.run().then((result) => result.violations.map((each) => each.id))")
+        assert found == []
