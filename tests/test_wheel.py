@@ -110,7 +110,8 @@ def test_wheel_holds_package_configs_and_type_marker(wheel):
     configs = {f"longsum_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     assert configs <= names
     assert {"longsum_jax/py.typed", "longsum_jax/__main__.py"} <= names
-    pages = ("sheet.html", "report.html", "report.css", "report.js")
+    scripts = {path.name for path in (ROOT / "longsum_jax/evaluation").glob("*.js")}
+    pages = {"sheet.html", "report.html", "report.css", *scripts}
     assert {f"longsum_jax/evaluation/{page}" for page in pages} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "longsum_jax").rglob("*.py")}
     assert modules <= names

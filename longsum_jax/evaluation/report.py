@@ -24,6 +24,13 @@ from longsum_jax.text.sentences import sentence_ends, split_sentences
 CHUNK_CHARACTERS = 1 << 19  # of the JSON of documents that are compressed together
 BINS = 20  # of every histogram
 OPENING = 120  # characters of a document that the table shows
+SCRIPTS = (
+    "report.js",
+    "report_scores.js",
+    "report_plots.js",
+    "report_documents.js",
+    "report_start.js",
+)
 MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # of which the page tells first
 
 
@@ -53,7 +60,7 @@ def write_report(path: Path, content: ReportContent) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    parts = {"style": read_part("report.css"), "script": read_part("report.js")}
+    parts = {"style": read_part("report.css"), "script": "\n".join(map(read_part, SCRIPTS))}
     head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
     statistics = _Statistics(len(content.systems))
     with atomic.open_text(path) as file:

@@ -1,11 +1,13 @@
 """The commands as a shell sees them: exit code, standard output, standard error, and what they
 leave on disk."""
 
+import base64
 import dataclasses
 import gzip
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -328,8 +330,14 @@ def evaluated(run, small_model, data, tmp_path):
 
 @pytest.mark.slow
 def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
-    code, out, _ = evaluated("--batch_size=3", "--stemmer", "--max_source_length=20")
+    report = tmp_path / "report.html"
+    flags = ("--batch_size=3", "--stemmer", "--max_source_length=20", f"--report={report}")
+    code, out, _ = evaluated(*flags)
     assert code == 0
+    assert out.endswith(f"{report}: the report, to open in a browser\n")
+    packed = re.search(r'id="index">(.*?)</script>', report.read_text())[1]
+    index = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert [system["name"] for system in index["systems"]] == ["model", "lead", "random"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "metrics.json",
         "predictions.jsonl",
@@ -349,6 +357,11 @@ def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
     assert metrics["longsum_jax"] == longsum_jax.__version__
     assert metrics["generation"]["max_new_tokens"] == 6
     assert metrics["baselines"].keys() == {"lead", "random"}
+    assert [system["values"] for system in index["systems"]] == [
+        metrics["scores"],
+        *metrics["baselines"].values(),
+    ]
+    assert f"{metrics['documents_per_second']} documents/s" in out
     assert f"{metrics['dropped_tokens']} of {metrics['document_tokens']} tokens not read" in out
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["model", "lead", "random"]
 

@@ -200,6 +200,11 @@ def test_contrasts_of_both_themes():
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, paper)
 
 
+def test_all_scripts_are_in_the_page():
+    directory = Path(report.__file__).parent
+    assert {path.name for path in directory.glob("*.js")} == set(report.SCRIPTS)
+
+
 def test_templates():
     assert fill("{{a}} {{b}} {{c}", a="{{b}}", b="1") == "{{b}} 1 {{c}"
     assert json.loads(script_json({"a": "</script>"})) == {"a": "</script>"}
@@ -283,6 +288,7 @@ def test_a_sentence_shows_what_it_rests_on(shown):
     shown.press("Enter", 13)
     assert text(shown, "mark").startswith("Dogs bark at night.")
     assert text(shown, "#support") == "Rests on one sentence, which holds 100 % of it."
+    assert text(shown, "mark sup") == "100 %"
     shown.press("ArrowRight", 39)
     assert shown.run("document.activeElement.textContent") == f"{INVENTED} (unsupported)"
     shown.press(" ", 32)

@@ -1,0 +1,348 @@
+// The table of documents, the search in them, and one document beside its summaries.
+
+const ROW_HEIGHT = 56; // pixels, as in the style sheet
+const SPARE_ROWS = 8; // outside of the view
+
+// What documents may be ordered by: name, values of all documents.
+function keys() {
+  const scores = index.scores[chosen.metric];
+  const found = {};
+  index.systems.forEach((system, number) => {
+    found[`score ${number}`] = [`${chosen.metric} of ${system.name}`, scores[number]];
+  });
+  index.systems.slice(1).forEach((system, number) => {
+    const values = scores[0].map((value, i) => value - scores[number + 1][i]);
+    found[`difference ${number + 1}`] = [`${index.systems[0].name} less ${system.name}`, values];
+  });
+  index.systems.forEach((system, number) => {
+    found[`unsupported ${number}`] = [
+      `unsupported sentences of ${system.name}`,
+      index.unsupported[number],
+    ];
+  });
+  found.words = ["words of the document", index.documents.words];
+  found.place = ["place in the file", index.documents.id.map((_, number) => number)];
+  return found;
+}
+
+function arrange() {
+  const [, values] = keys()[chosen.key];
+  const sign = chosen.descending ? -1 : 1;
+  const numbers = matching ? [...matching] : index.documents.id.map((_, number) => number);
+  order = numbers.sort((a, b) => sign * (values[a] - values[b]) || a - b);
+}
+
+function showOrder() {
+  const options = Object.entries(keys()).map(
+    ([value, [text]]) => new Option(text, value, false, value === chosen.key),
+  );
+  at("order").replaceChildren(...options);
+  at("direction").textContent = chosen.descending ? "Highest first" : "Lowest first";
+  at("direction").setAttribute("aria-label", `${at("direction").textContent}; turn around`);
+}
+
+function columnsOfTable() {
+  const scores = index.systems.map((system, number) => [`score ${number}`, system.name]);
+  const difference = index.systems.length === 2 ? [["difference 1", "Difference"]] : [];
+  return [...scores, ...difference, ["words", "Words"]];
+}
+
+function showHead() {
+  const cells = columnsOfTable().map(([key, name]) => {
+    const isSorted = key === chosen.key;
+    const arrow = isSorted ? (chosen.descending ? "\u00a0\u2193" : "\u00a0\u2191") : "";
+    const button = element("button", { type: "button", textContent: name + arrow });
+    button.addEventListener("click", () => orderBy(key, isSorted ? !chosen.descending : false));
+    const cell = element("th", { scope: "col" }, button);
+    if (isSorted) cell.setAttribute("aria-sort", chosen.descending ? "descending" : "ascending");
+    return cell;
+  });
+  const row = element(
+    "tr",
+    {},
+    element("th", { scope: "col", textContent: `Document, ${chosen.metric} of` }),
+    ...cells,
+  );
+  row.setAttribute("aria-rowindex", 1);
+  at("table").tHead.replaceChildren(row);
+}
+
+function orderBy(key, descending) {
+  const focused = [...at("table").tHead.querySelectorAll("button")].indexOf(document.activeElement);
+  Object.assign(chosen, { key, descending });
+  showTable();
+  if (focused >= 0) at("table").tHead.querySelectorAll("button")[focused].focus();
+}
+
+function showTable() {
+  arrange();
+  showOrder();
+  showHead();
+  const count = order.length;
+  at("found").textContent = matching
+    ? `${whole(count)} of ${whole(size())} documents`
+    : `${whole(count)} documents`;
+  at("table").setAttribute("aria-rowcount", count + 1);
+  at("rows").scrollTop = 0;
+  showRows();
+}
+
+const FORMATS = { score: fixed, difference: signed, words: whole };
+
+function tableRow(place, columns) {
+  const number = order[place];
+  const values = columns.map(([key, list]) => FORMATS[key.split(" ")[0]](list[number]));
+  const link = element("a", {
+    href: `#document=${number + 1}`,
+    textContent: index.documents.id[number],
+  });
+  link.dataset.place = place;
+  const opening = element("span", {
+    textContent: `${index.documents.opening[number]} \u2026`,
+    dir: "auto",
+  });
+  const row = element(
+    "tr",
+    { className: "row" },
+    element("td", { className: "document" }, link, opening),
+  );
+  row.append(...values.map((textContent) => element("td", { textContent })));
+  row.setAttribute("aria-rowindex", place + 2);
+  return row;
+}
+
+function spacer(rows) {
+  const made = element(
+    "tr",
+    { ariaHidden: "true" },
+    element("td", { colSpan: columnsOfTable().length + 1 }),
+  );
+  made.style.height = `${rows * ROW_HEIGHT}px`;
+  return made;
+}
+
+// Only the rows in view exist, between two empty ones as high as the others.
+function showRows() {
+  const known = keys();
+  const columns = columnsOfTable().map(([key]) => [key, known[key][1]]);
+  const view = at("rows");
+  const start = Math.max(0, Math.floor(view.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
+  const stop = Math.min(
+    order.length,
+    Math.ceil((view.scrollTop + view.clientHeight) / ROW_HEIGHT) + SPARE_ROWS,
+  );
+  const focused = document.activeElement?.dataset?.place;
+  const rows = [];
+  if (start) rows.push(spacer(start));
+  for (let place = start; place < stop; place++) rows.push(tableRow(place, columns));
+  if (stop < order.length) rows.push(spacer(order.length - stop));
+  at("table").tBodies[0].replaceChildren(...rows);
+  if (focused !== undefined)
+    at("table").querySelector(`[data-place="${focused}"]`)?.focus({ preventScroll: true });
+}
+
+function focusRow(place) {
+  const wanted = Math.max(0, Math.min(place, order.length - 1));
+  const view = at("rows");
+  const head = at("table").tHead.offsetHeight;
+  const top = wanted * ROW_HEIGHT;
+  if (top < view.scrollTop) view.scrollTop = top;
+  if (top + ROW_HEIGHT + head > view.scrollTop + view.clientHeight)
+    view.scrollTop = top + ROW_HEIGHT + head - view.clientHeight;
+  showRows();
+  at("table").querySelector(`[data-place="${wanted}"]`)?.focus({ preventScroll: true });
+}
+
+function onRowKey(event) {
+  const place = Number(event.target.dataset.place ?? NaN);
+  const page = Math.floor(at("rows").clientHeight / ROW_HEIGHT) - 1;
+  const steps = {
+    ArrowDown: 1,
+    ArrowUp: -1,
+    PageDown: page,
+    PageUp: -page,
+    Home: -Infinity,
+    End: Infinity,
+  };
+  if (Number.isNaN(place) || !(event.key in steps)) return;
+  event.preventDefault();
+  focusRow(place + steps[event.key]);
+}
+
+// Search
+
+let searching = 0; // changes with every search, so that an older one ends
+
+async function search() {
+  const mine = ++searching;
+  const wanted = at("search").value.trim().toLowerCase();
+  if (!wanted) {
+    matching = null;
+    return showTable();
+  }
+  matching = new Set();
+  for (let chunk = 0; chunk < index.chunks.length; chunk++) {
+    const start = index.chunks[chunk];
+    const documents = await (chunks.get(chunk) ?? unpack(`chunk-${chunk}`));
+    if (mine !== searching) return;
+    documents.forEach((each, i) => {
+      const texts = [...each.references, ...each.summaries].flatMap((text) => text.pieces);
+      const all = [
+        index.documents.id[start + i],
+        each.query ?? "",
+        each.source.join(""),
+        texts.join("\n"),
+      ];
+      if (all.some((text) => text.toLowerCase().includes(wanted))) matching.add(start + i);
+    });
+    at("found").textContent =
+      `${whole(matching.size)} found, ${percent((chunk + 1) / index.chunks.length)} searched`;
+  }
+  showTable();
+}
+
+// One document
+
+let shown = null; // number of the document
+let selected = null; // a sentence of a summary
+
+function scoresOf(system, number) {
+  const count = index.unsupported[system][number];
+  const parts = [
+    `${chosen.metric} ${fixed(index.scores[chosen.metric][system][number])}`,
+    `${whole(index.words[system][number])} words`,
+  ];
+  if (count) parts.push(`${count} unsupported ${count > 1 ? "sentences" : "sentence"}`);
+  return parts.join(" \u00b7 ");
+}
+
+const held = (support) => total(support.map(([, score]) => score));
+
+const PIECE = /^(\s*)([^]*)$/; // white space, and a sentence
+
+function sentence(piece, support, first) {
+  const [, space, text] = piece.match(PIECE);
+  const made = element("span", {
+    className: "sentence",
+    textContent: text,
+    tabIndex: first ? 0 : -1,
+  });
+  made.setAttribute("role", "button");
+  made.setAttribute("aria-pressed", "false");
+  if (held(support) < index.supported) {
+    made.classList.add("unsupported");
+    made.append(element("span", { className: "hidden", textContent: " (unsupported)" }));
+  }
+  made.support = support;
+  return [space, made];
+}
+
+function card(title, facts, text, className) {
+  const sentences = text.pieces.flatMap((piece, i) => sentence(piece, text.support[i], i === 0));
+  const body = element(
+    "div",
+    { className: "text", dir: "auto" },
+    ...(sentences.length ? sentences : ["(empty)"]),
+  );
+  return element(
+    "article",
+    { className },
+    element("h3", { textContent: title }),
+    element("p", { className: "facts", textContent: facts }),
+    body,
+  );
+}
+
+async function open(number) {
+  const found = await documentOf(number);
+  if (numberInAddress() !== number) return; // another one was asked for meanwhile
+  shown = number;
+  selected = null;
+  const position = order.indexOf(number);
+  at("name").textContent = index.documents.id[number];
+  at("query").hidden = !found.query;
+  at("query").textContent = found.query ?? "";
+  at("place").textContent = position < 0 ? "" : `${whole(position + 1)} of ${whole(order.length)}`;
+  at("previous").disabled = position <= 0;
+  at("next").disabled = position < 0 || position === order.length - 1;
+  const references = found.references.map((text, i) => {
+    const name = found.references.length > 1 ? `Reference ${i + 1}` : "Reference";
+    const facts = i ? "" : `${whole(index.documents.reference_words[number])} words`;
+    return card(name, facts, text, "");
+  });
+  const summaries = found.summaries.map((text, i) =>
+    card(index.systems[i].name, scoresOf(i, number), text, i ? "" : "first"),
+  );
+  at("summaries").replaceChildren(...references, ...summaries);
+  at("source").replaceChildren(
+    ...found.source.map((piece) => element("span", { textContent: piece })),
+  );
+  at("source").scrollTop = 0;
+  at("support").textContent = `${whole(index.documents.words[number])} words`;
+  at("overview").hidden = true;
+  at("reader").hidden = false;
+  scrollTo(0, 0);
+  at("name").focus({ preventScroll: true });
+}
+
+function clearMarks() {
+  for (const mark of at("source").querySelectorAll("mark")) {
+    mark.querySelector("sup").remove();
+    mark.replaceWith(element("span", { textContent: mark.textContent }));
+  }
+}
+
+function choose(sentence) {
+  clearMarks();
+  selected?.setAttribute("aria-pressed", "false");
+  selected = selected === sentence ? null : sentence;
+  if (!selected) {
+    at("support").textContent = `${whole(index.documents.words[shown])} words`;
+    return;
+  }
+  selected.setAttribute("aria-pressed", "true");
+  const pieces = [...at("source").children];
+  const marks = selected.support.map(([i, score]) => {
+    const [, space, text] = pieces[i].textContent.match(PIECE);
+    const mark = element("mark", {}, text, element("sup", { textContent: percent(score) }));
+    pieces[i].replaceChildren(space, mark);
+    return mark;
+  });
+  at("support").textContent = told(selected.support);
+  if (marks.length) {
+    const view = at("source");
+    const top = marks[0].getBoundingClientRect().top - view.getBoundingClientRect().top;
+    view.scrollTop += top - view.clientHeight / 3;
+  }
+}
+
+function told(support) {
+  if (!support.length) return "Unsupported: it shares no words with the document.";
+  const holds =
+    support.length === 1 ? "one sentence, which holds" : `${support.length} sentences, which hold`;
+  const isSupported = held(support) >= index.supported;
+  const start = isSupported
+    ? "Rests on"
+    : support.length === 1
+      ? "Unsupported: nearest is"
+      : "Unsupported: nearest are";
+  return `${start} ${holds} ${percent(held(support))} of it.`;
+}
+
+function onSentenceKey(event) {
+  const current = event.target;
+  if (!current.classList.contains("sentence")) return;
+  if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    choose(current);
+  }
+  const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  if (!(event.key in steps)) return;
+  const all = [...current.parentElement.querySelectorAll(".sentence")];
+  const next = all[all.indexOf(current) + steps[event.key]];
+  if (!next) return;
+  event.preventDefault();
+  current.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+}

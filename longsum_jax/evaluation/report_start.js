@@ -1,0 +1,94 @@
+// Starts the page. Its address says what is shown: all, or #document=7.
+
+function close() {
+  if (shown === null) return;
+  const position = order.indexOf(shown);
+  shown = null;
+  at("reader").hidden = true;
+  at("overview").hidden = false;
+  drawPlots();
+  at("documents").scrollIntoView();
+  focusRow(position);
+}
+
+function numberInAddress() {
+  const number = Number(location.hash.match(/^#document=(\d+)$/)?.[1] ?? NaN) - 1;
+  return number >= 0 && number < size() ? number : null;
+}
+
+function follow() {
+  const number = numberInAddress();
+  return number === null ? close() : open(number);
+}
+
+function step(by) {
+  location.hash = `#document=${order[order.indexOf(shown) + by] + 1}`;
+}
+
+function chooseMetric(name) {
+  chosen.metric = name;
+  showBoard();
+  drawPlots();
+  showTable();
+}
+
+function listen() {
+  at("metric").addEventListener("change", () => chooseMetric(at("metric").value));
+  at("order").addEventListener("change", () => orderBy(at("order").value, chosen.descending));
+  at("direction").addEventListener("click", () => orderBy(chosen.key, !chosen.descending));
+  let waiting;
+  at("search").addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(search, 250);
+  });
+  at("controls").addEventListener("submit", (event) => event.preventDefault());
+  at("rows").addEventListener("scroll", showRows, { passive: true });
+  at("table").addEventListener("keydown", onRowKey);
+  at("table").tBodies[0].addEventListener("click", (event) => {
+    if (!event.target.closest("a")) event.target.closest("tr")?.querySelector("a")?.click();
+  });
+  at("summaries").addEventListener("click", (event) => {
+    const clicked = event.target.closest(".sentence");
+    if (clicked) choose(clicked);
+  });
+  at("summaries").addEventListener("keydown", onSentenceKey);
+  at("previous").addEventListener("click", () => step(-1));
+  at("next").addEventListener("click", () => step(1));
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && shown !== null) location.hash = "#documents";
+  });
+  addEventListener("hashchange", follow);
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth !== width && shown === null) drawPlots();
+    width = innerWidth;
+  });
+}
+
+async function start() {
+  if (!("DecompressionStream" in window))
+    throw new Error("this browser is too old; Chrome 97, Firefox 113 and Safari 16.4 can");
+  index = await unpack("index");
+  chosen.metric = index.main_column;
+  const count = index.systems.length;
+  const systems = count > 1 ? `${count} systems` : "one system";
+  at("facts").textContent = `${systems}, ${whole(size())} documents, longsum_jax ${index.version}`;
+  at("metric").append(
+    ...index.columns.map((name) => new Option(name, name, false, name === chosen.metric)),
+  );
+  at("reader-note").textContent =
+    "Choose a sentence to see which sentences of the document it rests on. Dotted ones are " +
+    `unsupported: no ${index.max_sources} sentences were found that hold ` +
+    `${percent(index.supported)} of its words and pairs of words, where rare ones count more.`;
+  at("overview").hidden = false;
+  makePlots();
+  showScores();
+  chooseMetric(chosen.metric);
+  listen();
+  await follow();
+}
+
+start().catch((error) => {
+  at("problem").textContent = `The report cannot be shown: ${error.message}.`;
+  at("problem").hidden = false;
+});
