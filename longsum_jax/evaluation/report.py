@@ -77,22 +77,17 @@ def write_report(path: Path, content: ReportContent) -> None:
 
 
 class _Text(NamedTuple):
-    """A text cut into its sentences, each with the white space before it.
+    """A summary cut into pieces: its sentences, each with the white space before it."""
 
-    Attributes:
-        pieces: of which the text is made.
-        support: what each of them rests on; () for the document itself.
-    """
-
-    pieces: Sequence[str]
-    support: Sequence[Support] = ()
+    pieces: list[str]
+    support: list[Support]
 
 
 class _Document(NamedTuple):
-    """A document with its references and the summaries of all systems."""
+    """A document, cut into pieces, with its references and the summaries of all systems."""
 
     pair: Pair
-    source: _Text
+    pieces: list[str]
     references: list[_Text]
     summaries: list[_Text]
 
@@ -108,8 +103,8 @@ def _read(pair: Pair, summaries: Sequence[str]) -> _Document:
         for text, each in zip(texts, written, strict=True)
     ]
     count = len(pair.references)
-    source = _Text(_pieces(pair.source, sentences))
-    return _Document(pair, source, aligned[:count], aligned[count:])
+    pieces = _pieces(pair.source, sentences)
+    return _Document(pair, pieces, aligned[:count], aligned[count:])
 
 
 def _pieces(text: str, sentences: Sequence[str]) -> list[str]:
@@ -120,7 +115,7 @@ def _pieces(text: str, sentences: Sequence[str]) -> list[str]:
 def _document_json(document: _Document) -> dict[str, Any]:
     return {
         "query": document.pair.query,
-        "source": document.source.pieces,
+        "source": document.pieces,
         "references": [_text_json(text) for text in document.references],
         "summaries": [_text_json(text) for text in document.summaries],
     }
@@ -142,8 +137,8 @@ class _Statistics:
     """
 
     def __init__(self, systems: int) -> None:
-        self.documents: dict[str, list[Any]] = {"id": [], "opening": [], "words": []}
-        self.documents["reference_words"] = []
+        names = ("id", "opening", "words", "reference_words")
+        self.documents: dict[str, list[Any]] = {name: [] for name in names}
         self.words: list[list[int]] = [[] for _ in range(systems)]
         self.unsupported: list[list[int]] = [[] for _ in range(systems)]
         self.sentences = np.zeros((1 + systems, BINS), np.int64)  # by the share that is held
@@ -161,7 +156,7 @@ class _Statistics:
         }
         for name, value in values.items():
             self.documents[name].append(value)
-        places = _places(document.source.pieces)
+        places = _places(document.pieces)
         for series, text in enumerate([document.references[0], *document.summaries]):
             self._add_text(series, text, places)
         for system, text in enumerate(document.summaries):
