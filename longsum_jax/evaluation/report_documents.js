@@ -1,6 +1,6 @@
 // The table of documents, the search in them, and one document beside its summaries.
 
-const ROW_HEIGHT = 56; // pixels, as in the style sheet
+const ROW_HEIGHT = 3.5; // in the size of letters, as in the style sheet
 const SPARE_ROWS = 8; // outside of the view
 
 // What documents may be ordered by: name, values of all documents.
@@ -111,13 +111,17 @@ function tableRow(place, columns) {
   return row;
 }
 
+function rowHeight() {
+  return ROW_HEIGHT * parseFloat(getComputedStyle(document.documentElement).fontSize);
+}
+
 function spacer(rows) {
   const made = element(
     "tr",
     { ariaHidden: "true" },
     element("td", { colSpan: columnsOfTable().length + 1 }),
   );
-  made.style.height = `${rows * ROW_HEIGHT}px`;
+  made.style.height = `${rows * ROW_HEIGHT}rem`;
   return made;
 }
 
@@ -126,11 +130,11 @@ function showRows() {
   const known = keys();
   const columns = columnsOfTable().map(([key]) => [key, known[key][1]]);
   const view = at("rows");
-  const start = Math.max(0, Math.floor(view.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
-  const stop = Math.min(
-    order.length,
-    Math.ceil((view.scrollTop + view.clientHeight) / ROW_HEIGHT) + SPARE_ROWS,
+  const [first, last] = [view.scrollTop, view.scrollTop + view.clientHeight].map(
+    (place) => place / rowHeight(),
   );
+  const start = Math.max(0, Math.floor(first) - SPARE_ROWS);
+  const stop = Math.min(order.length, Math.ceil(last) + SPARE_ROWS);
   const focused = document.activeElement?.dataset?.place;
   const rows = [];
   if (start) rows.push(spacer(start));
@@ -144,18 +148,17 @@ function showRows() {
 function focusRow(place) {
   const wanted = Math.max(0, Math.min(place, order.length - 1));
   const view = at("rows");
-  const head = at("table").tHead.offsetHeight;
-  const top = wanted * ROW_HEIGHT;
+  const top = wanted * rowHeight();
+  const bottom = top + rowHeight() + at("table").tHead.offsetHeight;
   if (top < view.scrollTop) view.scrollTop = top;
-  if (top + ROW_HEIGHT + head > view.scrollTop + view.clientHeight)
-    view.scrollTop = top + ROW_HEIGHT + head - view.clientHeight;
+  if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight;
   showRows();
   at("table").querySelector(`[data-place="${wanted}"]`)?.focus({ preventScroll: true });
 }
 
 function onRowKey(event) {
   const place = Number(event.target.dataset.place ?? NaN);
-  const page = Math.floor(at("rows").clientHeight / ROW_HEIGHT) - 1;
+  const page = Math.floor(at("rows").clientHeight / rowHeight()) - 1;
   const steps = {
     ArrowDown: 1,
     ArrowUp: -1,
@@ -176,29 +179,26 @@ let searching = 0; // changes with every search, so that an older one ends
 async function search() {
   const mine = ++searching;
   const wanted = at("search").value.trim().toLowerCase();
-  if (!wanted) {
-    matching = null;
-    return showTable();
-  }
-  matching = new Set();
-  for (let chunk = 0; chunk < index.chunks.length; chunk++) {
-    const start = index.chunks[chunk];
+  matching = wanted ? new Set() : null;
+  for (let chunk = 0; wanted && chunk < index.chunks.length; chunk++) {
     const documents = await (chunks.get(chunk) ?? unpack(`chunk-${chunk}`));
     if (mine !== searching) return;
     documents.forEach((each, i) => {
-      const texts = [...each.references, ...each.summaries].flatMap((text) => text.pieces);
-      const all = [
-        index.documents.id[start + i],
-        each.query ?? "",
-        each.source.join(""),
-        texts.join("\n"),
-      ];
-      if (all.some((text) => text.toLowerCase().includes(wanted))) matching.add(start + i);
+      const number = index.chunks[chunk] + i;
+      if (textsOf(number, each).some((text) => text.includes(wanted))) matching.add(number);
     });
-    at("found").textContent =
-      `${whole(matching.size)} found, ${percent((chunk + 1) / index.chunks.length)} searched`;
+    const tenths = Math.floor((10 * (chunk + 1)) / index.chunks.length);
+    at("found").textContent = `${whole(matching.size)} found, ${10 * tenths} % searched`;
   }
   showTable();
+}
+
+// All that is searched of a document, in small letters.
+function textsOf(number, found) {
+  const written = [...found.references, ...found.summaries].map((text) => text.pieces);
+  const texts = [found.source, ...written].map((pieces) => pieces.join(""));
+  const all = [index.documents.id[number], found.query ?? "", ...texts];
+  return all.map((text) => text.toLowerCase());
 }
 
 // One document
