@@ -25,6 +25,8 @@ from .predictions import predict as predict
 from .predictions import read_pairs as read_pairs
 from .registry import METRICS as METRICS
 from .registry import make_metrics as make_metrics
+from .report import ReportContent as ReportContent
+from .report import write_report as write_report
 from .rouge import Rouge as Rouge
 from .rouge import corpus_rouge as corpus_rouge
 from .sheets import read_sheets as read_sheets

@@ -72,6 +72,7 @@ async function start() {
   chosen.metric = index.main_column;
   const count = index.systems.length;
   const systems = count > 1 ? `${count} systems` : "one system";
+  document.title = `Summaries of ${joined(index.systems.map((system) => system.name))}`;
   at("facts").textContent = `${systems}, ${whole(size())} documents, longsum_jax ${index.version}`;
   at("metric").append(
     ...index.columns.map((name) => new Option(name, name, false, name === chosen.metric)),
