@@ -48,6 +48,19 @@ def write(tmp_path):
     return write_rows
 
 
+def test_halves_of_characters_in_predictions(tmp_path):
+    expected = {"a\ufffd": Prediction("x \ufffd y"), "b": Prediction("\U0001f600")}
+    texts = {"a\ud800": "x \udfff y", "b": "\U0001f600"}
+    (tmp_path / "object.json").write_text(json.dumps(texts))
+    rows = [json.dumps({"id": name, "prediction": text}) for name, text in texts.items()]
+    (tmp_path / "lines.jsonl").write_text("\n".join(rows))
+    assert read_predictions(tmp_path / "object.json") == expected
+    assert read_predictions(tmp_path / "lines.jsonl") == expected
+    row = {"id": "a", "prediction": "x", "references": ["y \ud83d"]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    assert read_predictions(tmp_path / "own.jsonl")["a"].references == ("y \ufffd",)
+
+
 def test_files_of_predictions(write):
     path = write(
         {"id": "a", "prediction": "One.", "reference": "A."},
