@@ -372,7 +372,8 @@ class Decoder(nn.Module):
         empty = jnp.zeros(shape, stack.dtype)
         layers = (KeyValueCache.of(empty, empty),) * stack.num_layers
         sources = jnp.zeros((batch, beams, length), jnp.int32)
-        return DecoderCache(jnp.zeros((), jnp.int32), layers, sources)
+        positions = jnp.zeros(batch, jnp.int32)
+        return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
 
     def step(
         self,
@@ -395,8 +396,8 @@ class Decoder(nn.Module):
         """
         beams = x.shape[1]
         cache = cache.started()
-        mask, column = cache.mask(), cache.position * beams
-        bias = self._bias(cache.position[None], jnp.arange(cache.length))
+        mask, column = cache.mask(), cache.place * beams
+        bias = self._bias(cache.place[None], cache.place - cache.ages)
         bias = None if bias is None else jnp.repeat(bias, beams, -1)
         layers = self._unstacked() if layers is None else layers
         rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
@@ -415,8 +416,7 @@ class Decoder(nn.Module):
                 method="step",
             )
             kept.append(self_kv)
-        cache = cache._replace(position=cache.position + 1, layers=tuple(kept))
-        return self._normalize(x), cache
+        return self._normalize(x), cache.advanced(tuple(kept))
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:

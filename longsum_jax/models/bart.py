@@ -149,7 +149,7 @@ class Bart(EncoderDecoder):
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the target at ``positions`` (one for each column, or one)."""
+        """Returns the embeddings of the target at ``positions``, one for each column or row."""
         x = self._embed(ids, positions, "decoder")
         return self.target_norm(x) if self.config.normalize_embedding else x
 

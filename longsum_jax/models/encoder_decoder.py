@@ -261,7 +261,8 @@ class EncoderDecoder(nn.Module):
         Args:
             layers: parameters of every layer of the decoder, see ``layers.decoder.Decoder.step``.
         """
-        x = self.embed_target(ids, cache.position)
+        positions = cache.positions.reshape(len(ids), -1)[:, :1]
+        x = self.embed_target(ids, positions)
         if not self.config.page_decoding:
             x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache
@@ -299,7 +300,7 @@ class EncoderDecoder(nn.Module):
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: int [length], or one position for all columns of ``ids``.
+            positions: int [length], or [batch, 1] for all columns of each row.
         """
         raise NotImplementedError
 
