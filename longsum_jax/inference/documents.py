@@ -1,6 +1,7 @@
 """Summaries of documents that are read in one piece."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -10,12 +11,15 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
+from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.padding import check_kernel_length
 from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (ids, mask, options, seed) -> sequences
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
+# (batch_size=, options=, seed=) -> slots
+MakeSlots = Callable[..., ContinuousBatch]
 
 
 class _Document(NamedTuple):
@@ -31,15 +35,23 @@ class DocumentSummarizer:
         tokenizer: of the model.
         prefix: text before every document.
         generate: decodes a batch.
+        make_slots: makes slots to decode in.
     """
 
     def __init__(
-        self, config: Any, tokenizer: Tokenizer, *, prefix: str, generate: Generate
+        self,
+        config: Any,
+        tokenizer: Tokenizer,
+        *,
+        prefix: str,
+        generate: Generate,
+        make_slots: MakeSlots,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._prefix = prefix
         self._generate = generate
+        self._make_slots = make_slots
 
     def summaries(
         self,
@@ -53,18 +65,19 @@ class DocumentSummarizer:
     ) -> list[Summary]:
         """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read.
 
-        A thread reads the next documents while a batch is decoded.
+        A thread reads the next documents while others are decoded.
         """
 
-        def read(start: int) -> list[_Document]:
-            batch = requests[start : start + batch_size]
-            return [self._read(request, max_tokens, on_overflow) for request in batch]
+        def read(request: Request) -> _Document:
+            return self._read(request, max_tokens, on_overflow)
 
-        results: list[Summary] = []
+        sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
+        # The rows of a mesh begin and end together: each device has its own.
+        together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+        decode = self._in_batches if together else self._in_slots
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            for batch in reader.map(read, range(0, len(requests), batch_size)):
-                results += self._summarize(batch, batch_size, generation, seed)
-        return results
+            found = dict(decode(reader.map(read, requests), **sizes))
+        return [found[i] for i in range(len(requests))]
 
     def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> _Document:
         if not request.text.strip():
@@ -88,24 +101,39 @@ class DocumentSummarizer:
         )
         return _Document(read, total)
 
-    def _summarize(
+    def _in_slots(
+        self, documents: Iterable[_Document], **sizes: Any
+    ) -> Iterator[tuple[int, Summary]]:
+        documents = list(documents)
+        order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
+        slots = self._make_slots(**sizes)
+        for place, out in slots.decode([documents[i].ids for i in order]):
+            yield order[place], self._summary(documents[order[place]], out, 0)
+
+    def _in_batches(
         self,
-        documents: list[_Document],
+        documents: Iterable[_Document],
+        *,
         batch_size: int,
-        generation: GenerationOptions,
+        options: GenerationOptions,
         seed: int,
-    ) -> list[Summary]:
-        # The last batch is filled up with copies, so that it runs through the same compiled
-        # program.
-        filled = documents + documents[-1:] * (batch_size - len(documents))
-        longest = max(len(document.ids) for document in filled)
-        ids = np.full((batch_size, longest), self._config.pad_token_id, np.int32)
-        mask = np.zeros(ids.shape, bool)
-        for row, document in enumerate(filled):
-            ids[row, : len(document.ids)] = document.ids
-            mask[row, : len(document.ids)] = True
-        out = jax.device_get(self._generate(ids, mask, generation, seed))
-        return [self._summary(document, out, row) for row, document in enumerate(documents)]
+    ) -> Iterator[tuple[int, Summary]]:
+        remaining = iter(documents)
+        start = 0
+        while batch := list(itertools.islice(remaining, batch_size)):
+            # The last batch is filled up with copies, so that it runs through the same compiled
+            # program.
+            filled = batch + batch[-1:] * (batch_size - len(batch))
+            longest = max(len(document.ids) for document in filled)
+            ids = np.full((batch_size, longest), self._config.pad_token_id, np.int32)
+            mask = np.zeros(ids.shape, bool)
+            for row, document in enumerate(filled):
+                ids[row, : len(document.ids)] = document.ids
+                mask[row, : len(document.ids)] = True
+            out = jax.device_get(self._generate(ids, mask, options, seed))
+            for row, document in enumerate(batch):
+                yield start + row, self._summary(document, out, row)
+            start += len(batch)
 
     def _summary(self, document: _Document, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])

@@ -20,6 +20,7 @@ from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.documents import DocumentSummarizer
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
@@ -588,6 +589,16 @@ class Model:
             self.tokenizer,
             prefix=self.summarization.get("prefix", ""),
             generate=self._generated,
+            make_slots=self._slots,
+        )
+
+    def _slots(self, **sizes: Any) -> ContinuousBatch:
+        return ContinuousBatch(
+            self._programs,
+            self.params,
+            pad=partial(self.padded, inputs={}),
+            variables=self._variables,
+            **sizes,
         )
 
     @cached_property

@@ -328,6 +328,7 @@ class Decoder(nn.Module):
         encoder_states: Float[AnyArray, "batch length d_model"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory | None = None,
+        stores_states: bool | None = None,
     ) -> DecoderSource:
         """Returns what decoding reads of a document.
 
@@ -335,6 +336,8 @@ class Decoder(nn.Module):
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
             memory: memories after the segment before, shared by all beams.
+            stores_states: whether to store the states in place of keys and values; None for where
+                those would be too large.
         """
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
@@ -342,7 +345,8 @@ class Decoder(nn.Module):
         size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
         is_large = size * jnp.dtype(stack.dtype).itemsize > MAX_CROSS_CACHE_BYTES
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
-        to_project, to_store = (None, encoder_states) if is_large else (encoder_states, None)
+        stores_states = is_large if stores_states is None else stores_states
+        to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)
         memory = self.empty_memory(batch, 0) if memory is None else memory
         rows = zip(self._single_layers, self._unstacked(), self._by_layer(memory), strict=True)
         layers = tuple(

@@ -229,16 +229,19 @@ class EncoderDecoder(nn.Module):
         encoder_states: Float[AnyArray, "batch states_length d_model"],
         attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory | None = None,
+        stores_states: bool | None = None,
     ) -> DecoderSource:
         """Returns what decoding reads of a document.
 
         Args:
             memory: read by the decoder and not changed.
+            stores_states: see ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        return self.decoder.read_source(encoder_states, mask, memory and memory.decoder)
+        memory = memory and memory.decoder
+        return self.decoder.read_source(encoder_states, mask, memory, stores_states)
 
     def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
         """Returns an empty cache for ``decode_step``.
