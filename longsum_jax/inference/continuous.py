@@ -24,11 +24,31 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.layers.decoder import MAX_CROSS_CACHE_BYTES
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> the same at a length that is compiled once
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
+
+
+# More slots make a step no faster per document: it then reads their keys for longer than weights.
+MAX_SLOTS = 16
+
+
+def num_slots(config: Any, lengths: Sequence[int]) -> int:
+    """Returns how many documents to decode together, a power of two.
+
+    Args:
+        config: of the model.
+        lengths: tokens of each document; keys and values of the longest are to be stored for all
+            slots.
+    """
+    stack = config.decoder_stack
+    width = stack.num_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
+    bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
+    count = min(MAX_SLOTS, len(lengths), MAX_CROSS_CACHE_BYTES // bytes_of_longest)
+    return 1 << max(count, 1).bit_length() - 1
 
 
 class ContinuousBatch:

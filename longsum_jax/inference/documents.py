@@ -11,9 +11,9 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
-from longsum_jax.inference.continuous import ContinuousBatch
+from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.padding import check_kernel_length
-from longsum_jax.inference.summary import Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (ids, mask, options, seed) -> sequences
@@ -60,23 +60,27 @@ class DocumentSummarizer:
         *,
         max_tokens: int | None,
         on_overflow: Overflow,
-        batch_size: int,
+        batch_size: BatchSize,
         seed: int,
     ) -> list[Summary]:
         """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read.
 
-        A thread reads the next documents while others are decoded.
+        A thread reads the next documents while a batch is decoded; slots begin with the longest, so
+        all are read before.
         """
 
         def read(request: Request) -> _Document:
             return self._read(request, max_tokens, on_overflow)
 
-        sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
-        # The rows of a mesh begin and end together: each device has its own.
-        together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
-        decode = self._in_batches if together else self._in_slots
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            found = dict(decode(reader.map(read, requests), **sizes))
+            documents = reader.map(read, requests)
+            if batch_size == "auto":
+                documents = list(documents)
+                batch_size = num_slots(self._config, [len(document.ids) for document in documents])
+            # The rows of a mesh begin and end together: each device has its own.
+            together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+            decode = self._in_batches if together else self._in_slots
+            found = dict(decode(documents, batch_size=batch_size, options=generation, seed=seed))
         return [found[i] for i in range(len(requests))]
 
     def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> _Document:

@@ -35,7 +35,7 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.summary import Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
@@ -312,13 +312,16 @@ class Model:
         *,
         max_source_length: int | None = None,
         on_overflow: Overflow = "truncate",
-        batch_size: int = 1,
+        batch_size: BatchSize = 1,
         seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         **options: Any,
     ) -> list[Summary]:
         """Summarizes documents, ``batch_size`` at a time: those of about the same length together.
+
+        A document that is done makes room for the next one (``inference.continuous``); segment by
+        segment and on a mesh, the documents of a batch begin and end together.
 
         The checkpoint's own settings (``summarization``) are followed: a prefix is put before every
         document, and its options count where none are given here. With "segments" among them,
@@ -331,6 +334,8 @@ class Model:
                 ends after a complete segment.
             on_overflow: what to do with longer documents: read their beginning, or raise.
             batch_size: documents decoded together; it changes speed and memory, not results.
+                "auto" takes as many as are fastest on CPUs, at most 16, and fewer where their keys
+                and values would take more than 2 GiB; segment by segment one.
             seed: of sampling.
             names: of the documents in error messages; by default they are counted.
             queries: what to look for in each document, or None; a query stands before its document
@@ -347,8 +352,8 @@ class Model:
         """
         if self.tokenizer is None:
             raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} must be at least 1")
+        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
         if max_source_length is not None and max_source_length < 2:
             raise InputError(
                 f"max_source_length={max_source_length} must be at least 2, the end of sequence "
@@ -360,11 +365,12 @@ class Model:
         queries = queries or [None] * len(texts)
         requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
         order = list(range(len(requests)))
-        if batch_size > 1:  # the longest first: should memory run out, then at once
+        if batch_size != 1:  # the longest first: should memory run out, then at once
             order.sort(key=lambda i: -len(requests[i].text))
         requests = [requests[i] for i in order]
         limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
         if "segments" in self.summarization:
+            limits["batch_size"] = 1 if batch_size == "auto" else batch_size
             summaries = self._by_segments.summaries(
                 self.params,
                 requests,
