@@ -214,6 +214,35 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             )
         ],
     ),
+    "many_documents": Page(
+        "Many documents",
+        "Documents of mixed lengths, from a news article to a book, base models with random "
+        "weights, greedy search, summaries of varied lengths: `Model.summarize` with "
+        '`batch_size="auto"`. The peer is the `generate` of transformers over batches of '
+        "documents sorted by length, at its best batch size. *Warm* leaves out the time of "
+        "compiling. *Equal* is the share of equal summaries.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    Column("documents", "documents", count),
+                    Column("tokens read of each", "our_tokens_per_document", digits(0)),
+                    Column("tokens of a summary", "our_tokens_per_summary", digits(0)),
+                    Column("documents/s", "our_documents_per_second", digits(3)),
+                    Column("s of compiling", "our_compile_seconds", digits(0)),
+                    Column("peer (PyTorch)", "by"),
+                    Column("its batch", "batch_size", count),
+                    Column("documents/s", "documents_per_second", digits(3)),
+                    Column("times as fast", "ratio", digits(2)),
+                    Column("warm", "warm_ratio", digits(2)),
+                    Column("processor seconds", "cpu_ratio", digits(2)),
+                    Column("equal", "equal", digits(2)),
+                ],
+                with_peers,
+            )
+        ],
+    ),
     "peers": Page(
         "Beside PyTorch, machine by machine",
         "How many times as fast this library is as transformers under PyTorch, base models, one "

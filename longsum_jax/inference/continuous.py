@@ -115,7 +115,8 @@ class ContinuousBatch:
             longest = min([*inside.values(), *itertools.islice(waiting, 1)])
             if rooms[longest] < room:
                 room = rooms[longest]
-                source = slots.shrink(source, batch_size=batch_size, shapes=self._shapes_of(room))
+                shapes = self._shapes_of(room)
+                source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()

@@ -161,7 +161,7 @@ class Slots:
         begin: (params, source, batch_size=, options=) -> the state of a search, all slots free.
         enter: (source, state, row, slot, options=) -> source and state with one more document, of
             which ``row`` was read.
-        shrink: (source, batch_size=, shapes=) -> the same documents with smaller ``shapes``.
+        shrink: (source, state, batch_size=, shapes=) -> both, ``source`` with smaller ``shapes``.
         advance: (params, layers, source, state, keys, num_done, options=) -> the state when
             ``num_done`` slots are done or free, and the sequences of all.
     """
@@ -304,14 +304,21 @@ def _enter(
     return jax.tree.map(write, source, row), state
 
 
-def _shrink(source: DecoderSource, *, batch_size: int, shapes: DecoderSource) -> DecoderSource:
-    def cut(whole: Array, like: jax.ShapeDtypeStruct) -> Array:
-        pages = like.shape[0] // batch_size
-        whole = whole.reshape(batch_size, -1, *whole.shape[1:])
-        whole = _fit(whole, (batch_size, pages, *like.shape[1:]))
-        return whole.reshape(like.shape)
+def _shrink(
+    source: DecoderSource, state: SearchState, *, batch_size: int, shapes: DecoderSource
+) -> tuple[DecoderSource, SearchState]:
+    def cut(x: Array, shape: tuple[int, ...]) -> Array:
+        rows = x.reshape(batch_size, -1, *x.shape[1:])
+        rows = _fit(rows, (batch_size, shape[0] // batch_size, *shape[1:]))
+        return rows.reshape(shape)
 
-    return jax.tree.map(cut, source, shapes)
+    source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
+    num_rows = len(source.mask)  # of documents, or of their pages: then the cache has as many
+
+    def cut_rows(x: Array) -> Array:
+        return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
+
+    return source, state._replace(cache=jax.tree.map(cut_rows, state.cache))
 
 
 def _fit(x: Array, shape: tuple[int, ...]) -> Array:
