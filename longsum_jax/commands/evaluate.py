@@ -89,7 +89,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _batch_size(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    """Reads the flag --batch_size."""
+    if text == "auto" or text.removeprefix("-").isdecimal():
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor "auto"')
 
 
 def _evaluate(args: argparse.Namespace) -> None:

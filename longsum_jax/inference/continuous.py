@@ -30,9 +30,7 @@ from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> the same at a length that is compiled once
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
-
-
-# More slots make a step no faster per document: it then reads their keys for longer than weights.
+# On CPUs a product with 32 rows takes twice as long as with 16.
 MAX_SLOTS = 16
 
 
