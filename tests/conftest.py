@@ -22,8 +22,8 @@ _LAYERS = (
     "attention.base attention.bigbird attention.cross attention.full attention.global_tokens "
     "attention.hybrid attention.linear attention.linformer attention.local attention.longformer "
     "attention.lsg attention.lsh attention.multi_head attention.patterns attention.performer "
-    "attention.sinkhorn attention.staggered attention.state_space chunking decoder decoder_cache dense encoder layer layer_groups memory "
-    "partitioning s4d"
+    "attention.sinkhorn attention.staggered attention.state_space chunking decoder decoder_cache "
+    "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert encoder_decoder extraction_head heads salient_vectors t5"
 CHECKED_MODULES = (

@@ -1,7 +1,7 @@
 """Attention whose weights are products of features, in time and memory linear in the length.
 
     linear      weights f(q) f(k) over their sum, f = elu + 1    Katharopoulos et al. 2020, eq. 5, 7
-    efficient   softmax(q over features) (softmax(k over positions) v)    Shen et al. 2021, section 3
+    efficient   softmax(q over features) (softmax(k over positions) v)   Shen et al. 2021, section 3
 
 The product of keys and values comes first, [features, head_dim] for each head whatever the length:
 
