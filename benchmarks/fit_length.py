@@ -1,15 +1,18 @@
 """The longest document that models train on within a device's memory, and what a step over one
-takes (AWESOME, table 14, figure 3).
+takes (AWESOME, table 14, figure 3; the longest inputs of Hepos, table 4).
 
     python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large] \
         [--lengths=1024,16384] [--run]
+    python benchmarks/fit_length.py --out=hepos_lengths.json --budget_gib=48 --batch=2 \
+        --models=full/full,full/hepos,lsh/full,lsh/hepos
 
-One document a step, no gradient checkpointing, AdamW, float32. Models are of equal width and depth:
-BART with as many positions as it needs, LED, LongT5, BART with the block attention of PEGASUS-X,
-BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by segment: without a
-memory ("se3"), with one in the last three layers ("compressive", "attentive") or in all of them
-("attentive all"), with important sentences as vectors ("kv"). Sentences as text stand in the same
-segments of 1,024 tokens: "se3" and "attentive" are the rows of these, too.
+One document a step (--batch), no gradient checkpointing, AdamW, float32. Models are of equal width
+and depth: BART with as many positions as it needs, LED, LongT5, BART with the block attention of
+PEGASUS-X, BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by
+segment: without a memory ("se3"), with one in the last three layers ("compressive", "attentive") or
+in all of them ("attentive all"), with important sentences as vectors ("kv"). Sentences as text
+stand in the same segments of 1,024 tokens: "se3" and "attentive" are the rows of these, too. Rows
+of Hepos are those of configs/hepos.py, encoder/cross, with its options.
 
 Memory comes from compiled programs alone: nothing is run and no array is made. XLA on a CPU plans
 other temporary arrays than on a GPU, so that numbers for a device have to be taken on one; how they
@@ -31,6 +34,7 @@ from common import GIB, compiled, fastest, numbers, print_table, rows_before, wr
 from flax.core import meta
 
 from longsum_jax.analysis.device_memory import fit_length, step_bytes
+from longsum_jax.configs import hepos
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
@@ -86,6 +90,7 @@ SEGMENTED: dict[str, Callable[[Size], dict[str, Any]]] = {
     },
     "kv": lambda size: {"salient_vectors": size.padded},
 }
+HEPOS = tuple("/".join(row) for row in hepos.SOURCES)
 MODELS = (*WHOLE, "led", "longt5", *SEGMENTED)
 
 
@@ -148,8 +153,8 @@ def longt5_config(size: Size) -> Any:
     return get_family("longt5").config(sizes | {"encoder_attention": "transient_global"})
 
 
-def whole_step(family: str, config: Any, size: Size, length: int) -> Step:
-    """A step over a document that is read in one piece."""
+def whole_step(family: str, config: Any, size: Size, length: int, batch: int) -> Step:
+    """A step over documents that are read in one piece."""
     module = get_family(family).module_class(config)
 
     def loss_fn(params: Any, batch: Any, rng: Any) -> LossOutput:
@@ -162,35 +167,39 @@ def whole_step(family: str, config: Any, size: Size, length: int) -> Step:
         )
         return LossOutput(*token_cross_entropy(logits, batch["labels"]))
 
-    batch = {"input_ids": _ints(1, length), "labels": _ints(1, size.target)}
-    batch["attention_mask"] = jax.ShapeDtypeStruct((1, length), jnp.bool_)
-    return Step(loss_fn, get_family(family).init_params(config), batch, size.vocabulary)
+    arrays = {"input_ids": _ints(batch, length), "labels": _ints(batch, size.target)}
+    arrays["attention_mask"] = jax.ShapeDtypeStruct((batch, length), jnp.bool_)
+    return Step(loss_fn, get_family(family).init_params(config), arrays, size.vocabulary)
 
 
-def segmented_step(config: Any, size: Size, length: int) -> Step:
-    """A step over a document that is read segment by segment."""
+def segmented_step(config: Any, size: Size, length: int, batch: int) -> Step:
+    """A step over documents that are read segment by segment."""
     loss = segment_loss_fn(get_family("bart").module_class(config), config, label_smoothing=0.1)
     segments = -(-length // size.segment)
-    shape = (1, segments, size.padded)
-    batch = {"input_ids": _ints(*shape), "labels": _ints(1, segments, size.segment_target)}
-    batch["attention_mask"] = jax.ShapeDtypeStruct(shape, jnp.bool_)
+    shape = (batch, segments, size.padded)
+    arrays = {"input_ids": _ints(*shape), "labels": _ints(batch, segments, size.segment_target)}
+    arrays["attention_mask"] = jax.ShapeDtypeStruct(shape, jnp.bool_)
     if config.salient_vectors:
-        batch |= {"slots": _ints(*shape), "reads": _ints(1, segments, config.salient_vectors)}
-    return Step(loss, get_family("bart").init_params(config), batch, size.vocabulary)
+        arrays |= {"slots": _ints(*shape), "reads": _ints(batch, segments, config.salient_vectors)}
+    return Step(loss, get_family("bart").init_params(config), arrays, size.vocabulary)
 
 
-def step_of(name: str, size: Size, length: int) -> Step:
-    """A step of the model of this name over a document of ``length`` tokens."""
+def step_of(name: str, size: Size, length: int, batch: int = 1) -> Step:
+    """A step of the model of this name over ``batch`` documents of ``length`` tokens."""
     if name in SEGMENTED:
         config = bart_config(size, "bart", size.padded, **SEGMENTED[name](size))
-        return segmented_step(config, size, length)
+        return segmented_step(config, size, length, batch)
     if name == "longt5":
-        return whole_step("longt5", longt5_config(size), size, length)
+        return whole_step("longt5", longt5_config(size), size, length, batch)
     if name == "led":
-        return whole_step("led", bart_config(size, "led", length), size, length)
-    options = WHOLE[name](size)
+        return whole_step("led", bart_config(size, "led", length), size, length, batch)
+    if name in HEPOS:
+        options = hepos.attention_options(*name.split("/"), length)
+    else:
+        options = WHOLE[name](size)
     positions = options.get("page_length", length)
-    return whole_step("bart", bart_config(size, "bart", positions, **options), size, length)
+    config = bart_config(size, "bart", positions, **options)
+    return whole_step("bart", config, size, length, batch)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:
@@ -203,10 +212,11 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     if not args.lengths:
         budget = int(args.budget_gib * GIB)
         options = {"longest": args.longest, "multiple": size.padded}
-        return {"tokens": fit_length(lambda n: step_of(name, size, n).bytes, budget, **options)}
+        bytes_of = lambda length: step_of(name, size, length, args.batch).bytes  # noqa: E731
+        return {"tokens": fit_length(bytes_of, budget, **options)}
     row: dict[str, Any] = {}
     for length in numbers(args.lengths):
-        step = step_of(name, size, length)
+        step = step_of(name, size, length, args.batch)
         row[f"{length:,}"] = round(step.bytes / GIB, 3)
         if args.run:
             row[f"batches/s at {length:,}"] = 1 / step.seconds(args.repeats)
@@ -221,17 +231,23 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="large")
     parser.add_argument("--budget_gib", type=float, default=27.0)
     parser.add_argument("--longest", type=int, default=2**17)
+    parser.add_argument("--batch", type=int, default=1, help="documents of a step; default: 1")
     parser.add_argument(
         "--lengths", help="comma-separated; asks for bytes instead of the longest length"
     )
     parser.add_argument("--run", action="store_true", help="makes steps over --lengths")
     parser.add_argument("--repeats", type=int, default=3, help="steps that are timed; default: 3")
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated; default: all")
+    parser.add_argument(
+        "--models",
+        default=",".join(MODELS),
+        help=f"comma-separated, of {', '.join(MODELS + HEPOS)}; default: all but those of Hepos",
+    )
     args = parser.parse_args()
     if args.run and not args.lengths:
         parser.error("--run makes steps over --lengths; give them")
 
-    settings = {"size": args.size, "budget_gib": args.budget_gib, "lengths": args.lengths}
+    settings = {"size": args.size, "budget_gib": args.budget_gib}
+    settings |= {"lengths": args.lengths, "batch": args.batch}
     rows = rows_before(args.out, **settings)
     done = {row["model"] for row in rows}
     for name in args.models.split(","):

@@ -43,7 +43,7 @@ class Table(NamedTuple):
         title: what it is in its paper.
         script: of this folder, without ".py".
         flags: of all scales.
-        scales: further flags by scale.
+        scales: further flags by scale; some tables have but that of the paper.
         curves: its picture, None for a table alone.
     """
 
@@ -54,12 +54,22 @@ class Table(NamedTuple):
     curves: Curves | None = None
 
     def command(self, scale: str) -> list[str]:
-        """Script and flags."""
+        """Script and flags.
+
+        Raises:
+            SystemExit: a scale that the table does not have.
+        """
+        if scale not in self.scales:
+            raise SystemExit(f"{self.title}: --scale={', '.join(self.scales)} alone")
         return [f"{self.script}.py", *shlex.split(f"{self.flags} {self.scales[scale]}")]
 
 
 _TINY_SWEEP = "--size=tiny --lengths=64 --repeats=1 --peers=none"
 _LENGTHS = "1024,2048,4096,8192,16384,32768,65536,131072,262144,524288"
+_ONE_STEP = "--config.training.steps=1 --config.evaluation.examples=2"
+_AWESOME = (
+    "'configs/awesome.py:{},variant={{variant}},decoder_memory={{decoder_memory}},data={{data}}'"
+)
 TABLES: dict[str, Table] = {
     "locost_figure_1": Table(
         "LOCOST, figures 1 and 4: memory of encoders from 1K to 512K tokens",
@@ -105,6 +115,17 @@ TABLES: dict[str, Table] = {
         },
         Curves("length", "tokens_per_second", "model"),
     ),
+    "locost_figure_5": Table(
+        "LOCOST, figure 5: tokens read in training, tested on whole books",
+        "study",
+        "",
+        {
+            "paper": "--workdir=runs/paper/locost_figure_5 "
+            "--cells=1024,2048,4096,8192,16384,32768 "
+            "--config='configs/locost_finetune.py:booksum_book,length={tokens}' "
+            "--config.init_from=locost"
+        },
+    ),
     "lsg_table_1": Table(
         "LSG, table 1: masked language models after conversion, at 512 and 4,096 tokens",
         "lsg_study",
@@ -149,6 +170,39 @@ TABLES: dict[str, Table] = {
         },
         Curves("length", "forward_seconds", "kind"),
     ),
+    "hepos_table_3": Table(
+        "Hepos, table 3: encoder attentions and cross-attentions at equal cost, trained",
+        "study",
+        "--workdir=runs/paper/hepos_table_3 --data='reports/{split}.jsonl'",
+        {
+            "here": "--cells=full/full,full/hepos,lsh/hepos --length=256",
+            "paper": "--model=bart-large",
+            "tiny": f"--cells=full/hepos --length=64 {_ONE_STEP}",
+        },
+    ),
+    "hepos_table_4": Table(
+        "Hepos, table 4: the longest inputs, by memory of training steps",
+        "fit_length",
+        "--batch=2 --models=full/full,full/hepos,stride/full,linformer/full,lsh/full,lsh/hepos,"
+        "sinkhorn/full,sinkhorn/hepos",
+        {
+            "here": "--size=small --lengths=1024,4096",
+            "paper": "--size=large --budget_gib=48",
+            "tiny": "--size=tiny --lengths=256 --models=full/full,lsh/hepos",
+        },
+    ),
+    "awesome_table_10": Table(
+        "AWESOME, table 10: with the decoder's memory, without it, and without any",
+        "study",
+        "--data='reports/{split}.jsonl' --cells=attentive/true,attentive/false,se3/false",
+        {
+            "here": f"--workdir=runs/paper/awesome_table_10 --config={_AWESOME.format('small')}",
+            "paper": "--workdir=runs/paper/awesome_table_10_large "
+            f"--config={_AWESOME.format('json')} --config.init_from=bart-large",
+            "tiny": "--workdir=runs/paper/awesome_table_10_tiny --cells=attentive/false "
+            f"--config={_AWESOME.format('small')} {_ONE_STEP}",
+        },
+    ),
     "awesome_table_14": Table(
         "AWESOME, table 14: memory of training steps by length",
         "fit_length",
@@ -178,6 +232,9 @@ def measure(command: Sequence[str], out: Path) -> None:
     sys.argv = [str(FOLDER / command[0]), *command[1:], f"--out={out}"]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
     finally:
         sys.argv = before
 

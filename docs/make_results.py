@@ -420,6 +420,25 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "sparsity factor and selection.",
         [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES])],
     ),
+    "lsg_classifier": Page(
+        "LSG classifiers beside their peers",
+        "A training step of a whole RoBERTa that tells two classes, with each attention, with and"
+        " without dropout of attention weights. Linear, efficient and Performer attention have no"
+        " weights to drop.",
+        [
+            Table(
+                "",
+                [
+                    KIND,
+                    TOKENS,
+                    Column("dropout of attention", "attention_dropout", digits(1)),
+                    Column("GiB held", "gib", digits(2)),
+                    Column("of these at work", "work_gib", digits(2)),
+                    Column("s", "seconds", digits(2)),
+                ],
+            )
+        ],
+    ),
     "lsg_lengths": Page(
         "LSG by length",
         "One layer of each attention by length, forward pass; the slope of time and memory is "
@@ -455,7 +474,9 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("variant", "variant"),
                     TOKENS,
                     Column("bits", "bits", digits(3)),
+                    Column("guessed", "accuracy", digits(3)),
                     Column("bits after training", "bits_fine_tuned", digits(3)),
+                    Column("guessed after training", "accuracy_fine_tuned", digits(3)),
                 ],
             )
         ],

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from longsum_jax.experiment.config_files import read_config
+
 
 @pytest.fixture(scope="module")
 def paper(scripts):
@@ -17,10 +19,25 @@ def test_every_command_has_flags_that_its_script_knows(paper):
         if "sweep.add_flags" in script:
             script += (paper.FOLDER / "sweep.py").read_text()
         known = set(re.findall(r'"--(\w+)"', script))
-        for scale in paper.SCALES:
+        for scale in table.scales:
             command = table.command(scale)
-            given = {flag[2:].partition("=")[0] for flag in command if flag.startswith("--")}
+            flags = [flag for flag in command if re.match(r"--(?!config\.)", flag)]
+            given = {flag[2:].partition("=")[0] for flag in flags}
             assert given <= known, (name, scale)
+
+
+def test_every_cell_of_a_study_is_a_config(scripts, paper):
+    study = scripts("study")
+    for table in paper.TABLES.values():
+        for scale in table.scales if table.script == "study" else ():
+            flags = table.command(scale)[1:]
+            given = dict(flag[2:].split("=", 1) for flag in flags)
+            config = given.get("config", study.CONFIG)
+            [cell, *_] = study.cells(config, given.get("cells"), "0")
+            values = {"model": "", "length": "64", **given, "data": "a.jsonl", **cell.values}
+            for name, value in values.items():
+                config = config.replace(f"{{{name}}}", value)
+            assert read_config(config, {})["task"]["name"]
 
 
 def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys):
@@ -48,6 +65,8 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
     paper.main(["hepos_table_1", "--scale=paper", "--dry_run"])
     assert len(commands) == 1
     assert capsys.readouterr().out.count("\n") == 1
+    with pytest.raises(SystemExit, match="figure 5: .* --scale=paper alone"):
+        paper.main(["locost_figure_5"])
 
 
 @pytest.mark.slow
