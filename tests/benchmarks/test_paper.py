@@ -65,7 +65,7 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
     paper.main(["hepos_table_1", "--scale=paper", "--dry_run"])
     assert len(commands) == 1
     assert capsys.readouterr().out.count("\n") == 1
-    with pytest.raises(SystemExit, match="figure 5: .* --scale=paper alone"):
+    with pytest.raises(SystemExit, match=r"figure 5: .* --scale=paper alone"):
         paper.main(["locost_figure_5"])
 
 
