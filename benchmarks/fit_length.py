@@ -58,7 +58,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "tiny": Size(3, 16, 2, 99, segment=24, padded=32, segment_target=8, target=16),
+    "tiny": Size(3, 16, 4, 99, segment=24, padded=32, segment_target=8, target=16),
     "small": Size(4, 256, 4),
     "base": Size(6, 768, 12),
     "large": Size(12, 1024, 16),

@@ -3,9 +3,13 @@
 import json
 import re
 
+import flax.linen as nn
+import jax
 import pytest
 
 from longsum_jax.experiment.config_files import read_config
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,7 @@ def test_every_command_has_flags_that_its_script_knows(paper):
             assert given <= known, (name, scale)
 
 
+@pytest.mark.slow
 def test_every_cell_of_a_study_is_a_config(scripts, paper):
     study = scripts("study")
     for table in paper.TABLES.values():
@@ -34,7 +39,7 @@ def test_every_cell_of_a_study_is_a_config(scripts, paper):
             given = dict(flag[2:].split("=", 1) for flag in flags)
             config = given.get("config", study.CONFIG)
             [cell, *_] = study.cells(config, given.get("cells"), "0")
-            values = {"model": "", "length": "64", **given, "data": "a.jsonl", **cell.values}
+            values = {"length": "64", **given, "model": "", "data": "a.jsonl", **cell.values}
             for name, value in values.items():
                 config = config.replace(f"{{{name}}}", value)
             assert read_config(config, {})["task"]["name"]
@@ -55,7 +60,7 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(paper, "measure", measured)
     paper.main(["lsg_figure_5", "--scale=tiny", f"--workdir={tmp_path}", "--", "--repeats=2"])
     printed = capsys.readouterr().out
-    assert printed.startswith("python benchmarks/lsg.py --kinds=")
+    assert printed.startswith("python benchmarks/lsg.py '--kinds=128/4 norm,")
     [command] = commands
     assert command[-1] == "--repeats=2"
     table = (tmp_path / "tiny" / "lsg_figure_5.md").read_text()
@@ -88,6 +93,18 @@ def test_steps_over_segments_and_pages(report):
     assert min(row["batches/s at 128"] for row in (pages, segments)) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["unlimiformer", "block_attention", "lsh/hepos", "linformer/full"])
+def test_models_read_what_their_rows_say(scripts, name):
+    """Traced, not compiled: two documents of 256 tokens."""
+    fit = scripts("fit_length")
+    step = fit.step_of(name, fit.SIZES["tiny"], 256, batch=2)
+    params = nn.meta.unbox(jax.eval_shape(step.init_params, jax.random.key(0)))
+    out = jax.eval_shape(step.loss_fn, params, step.batch, jax.random.key(0))
+    assert step.batch["input_ids"].shape == (2, 256)
+    assert out.loss_sum.shape == out.weight.shape == ()
+
+
 def test_reports_of_other_settings_are_not_gone_on_with(scripts, tmp_path):
     common = scripts("common")
     path = tmp_path / "rows.json"
@@ -100,12 +117,6 @@ def test_reports_of_other_settings_are_not_gone_on_with(scripts, tmp_path):
 
 def test_peers_of_a_converted_model_have_its_weights(scripts):
     study = scripts("lsg_study")
-    import flax.linen as nn
-    import jax
-
-    from longsum_jax.inference.model import Model
-    from longsum_jax.models.registry import get_family
-
     family = get_family("bert")
     config = family.config(
         {
