@@ -25,21 +25,32 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import GIB, compiled, fastest, numbers, print_table, rows_before, write_report
+from common import (
+    GIB,
+    Program,
+    compiled,
+    fastest,
+    numbers,
+    print_table,
+    rows_before,
+    write_report,
+)
 from flax.core import meta
 
-from longsum_jax.analysis.device_memory import fit_length, step_bytes
+from longsum_jax.analysis.device_memory import fit_length
 from longsum_jax.configs import hepos
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.state import init_state
+from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
 
 
@@ -94,7 +105,8 @@ HEPOS = tuple("/".join(row) for row in hepos.SOURCES)
 MODELS = (*WHOLE, "led", "longt5", *SEGMENTED)
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """A model's loss, and the shapes of its parameters and of a batch."""
 
     loss_fn: LossFn | SegmentedLoss
@@ -102,25 +114,26 @@ class Step(NamedTuple):
     batch: dict[str, jax.ShapeDtypeStruct]
     vocabulary: int
 
-    @property
-    def bytes(self) -> int:
-        """What it holds."""
-        params = meta.unbox(jax.eval_shape(self.init_params, jax.random.key(0)))
-        return step_bytes(self.loss_fn, make_optimizer(OptimizerOptions()), params, self.batch)
+    @cached_property
+    def program(self) -> Program:
+        """The step, compiled for shapes; ``held_bytes`` is what it holds."""
+        step = make_train_step(self.loss_fn, make_optimizer(OptimizerOptions()))
+        return compiled(step, jax.eval_shape(self._state, jax.random.key(0)), self.batch)
 
     def seconds(self, repeats: int) -> float:
         """The fastest of some steps."""
-        optimizer = make_optimizer(OptimizerOptions())
-        state = init_state(meta.unbox(jax.jit(self.init_params)(jax.random.key(0))), optimizer)
+        state = jax.jit(self._state)(jax.random.key(0))
         batch = {name: jnp.asarray(self._array(name, x)) for name, x in self.batch.items()}
-        program = compiled(make_train_step(self.loss_fn, optimizer), state, batch).compiled
 
         def step() -> None:
             nonlocal state
-            state, metrics = program(state, batch)
+            state, metrics = self.program.compiled(state, batch)
             jax.block_until_ready((state, metrics))
 
         return fastest({"": step}, repeats)[""].wall
+
+    def _state(self, rng: Any) -> TrainState:
+        return init_state(meta.unbox(self.init_params(rng)), make_optimizer(OptimizerOptions()))
 
     def _array(self, name: str, x: jax.ShapeDtypeStruct) -> np.ndarray:
         if x.dtype == jnp.bool_:
@@ -212,12 +225,15 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     if not args.lengths:
         budget = int(args.budget_gib * GIB)
         options = {"longest": args.longest, "multiple": size.padded}
-        bytes_of = lambda length: step_of(name, size, length, args.batch).bytes  # noqa: E731
+
+        def bytes_of(length: int) -> int:
+            return step_of(name, size, length, args.batch).program.held_bytes
+
         return {"tokens": fit_length(bytes_of, budget, **options)}
     row: dict[str, Any] = {}
     for length in numbers(args.lengths):
         step = step_of(name, size, length, args.batch)
-        row[f"{length:,}"] = round(step.bytes / GIB, 3)
+        row[f"{length:,}"] = round(step.program.held_bytes / GIB, 3)
         if args.run:
             row[f"batches/s at {length:,}"] = 1 / step.seconds(args.repeats)
     return row

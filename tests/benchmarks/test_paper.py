@@ -87,10 +87,11 @@ def test_classifiers_with_and_without_dropout_of_attention(report):
 
 @pytest.mark.slow
 def test_steps_over_segments_and_pages(report):
-    flags = ("--size=tiny", "--lengths=64,128", "--models=pagesum,se3")
-    pages, segments = report("fit_length", *flags, "--run", "--repeats=1")["rows"]
-    assert segments["64"] == segments["128"]
-    assert min(row["batches/s at 128"] for row in (pages, segments)) > 0
+    flags = ("--size=tiny", "--lengths=64", "--models=pagesum,se3")
+    rows = report("fit_length", *flags, "--run", "--repeats=1")["rows"]
+    assert [row["model"] for row in rows] == ["pagesum", "se3"]
+    assert min(row["batches/s at 64"] for row in rows) > 0
+    assert min(row["64"] for row in rows) > 0
 
 
 @pytest.mark.slow
