@@ -92,6 +92,7 @@ def test_rows_are_orthogonal_in_groups_and_as_long_as_normal_vectors():
     assert np.abs(rows.mean(0)).max() < 0.1  # directions are as often one way as the other
 
 
+@pytest.mark.slow
 def test_more_features_come_closer_to_softmax_attention():
     q, k, v = arrays(0.5)
     wanted = dot_product_attention(q, k, v, mask=MASK[:, None, None], scale=SCALE)
