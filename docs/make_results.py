@@ -405,6 +405,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 [
                     KIND,
                     Column("complexity", "complexity"),
+                    Column("new parameters", "new_parameters", count),
                     Column("forward slope", "forward_slope", digits(2)),
                     Column("expected", "forward_expected", digits(2)),
                     Column("training slope", "training_slope", digits(2)),
