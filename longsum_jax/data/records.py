@@ -26,7 +26,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
         summary=_text(record, task.summary_key) if task.needs_summary else None,
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
-        choices=tuple(_lines(record[task.choices_key])) if task.objective == "choose" else (),
+        choices=tuple(_lines(record[task.choices_key])) if task.objective == "choose" else None,
     )
 
 

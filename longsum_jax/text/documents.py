@@ -35,7 +35,7 @@ class Document(NamedTuple):
     summary: str | tuple[str, ...] | None
     query: str | None
     label: Label | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | None = None
 
 
 def read_json_lines(
@@ -252,7 +252,7 @@ def _document(
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
     name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
-    choices = _choices(row, keys["choices"], where) if keys["choices"] else ()
+    choices = _choices(row, keys["choices"], where) if keys["choices"] else None
     return Document(name, document, summary, query, label, choices)
 
 

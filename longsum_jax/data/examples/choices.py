@@ -29,7 +29,8 @@ def choice_examples(
             them.
     """
     del seed, auxiliary
-    count = len(document.choices)
+    choices = document.choices or ()
+    count = len(choices)
     if not 2 <= count <= task.max_parts:
         raise InputError(
             f'document "{document.id}" has {count} choices; give 2 to task.max_parts='
@@ -37,7 +38,7 @@ def choice_examples(
         )
     text = tokenizer.encode(task.prefix + document.document)
     query = f"{document.query} " if document.query else ""
-    options = tokenizer.encode_batch([query + choice for choice in document.choices])
+    options = tokenizer.encode_batch([query + choice for choice in choices])
     pairs = [tokenizer.join_pair(text, option, task.max_source_length) for option in options]
     labels = np.zeros(count, np.int32)
     labels[right_choice(document)] = 1
@@ -59,7 +60,7 @@ def right_choice(document: Document) -> int:
     Raises:
         InputError: a label that is neither a number nor the text of a choice.
     """
-    label, choices = document.label, document.choices
+    label, choices = document.label, document.choices or ()
     if isinstance(label, int) and label < len(choices):
         return label
     if isinstance(label, str) and label in choices:

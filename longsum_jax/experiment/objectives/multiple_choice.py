@@ -98,10 +98,10 @@ class MultipleChoice(Objective):
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
-        documents = [document for document, _ in self.documents_with_examples]
+        documents, examples = zip(*self.documents_with_examples, strict=True)
         rows = [_row(*pair) for pair in zip(documents, logits, strict=False)]
         right = [row["prediction"] == row["label"] for row in rows]
-        chance = [1 / len(document.choices) for document in documents]
+        chance = [1 / len(example["segment_lengths"]) for example in examples]
         scores = {
             "accuracy": 100 * float(np.mean(right)),
             "negative_loss": -float(loss_sum / weight),
@@ -144,7 +144,7 @@ def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " bat
 
 
 def _row(document: Document, logits: Float[AnyArray, " choices"]) -> Row:
-    found = logits[: len(document.choices)]
+    found = logits[: len(document.choices or ())]
     return {
         "id": document.id,
         "prediction": int(found.argmax()),
