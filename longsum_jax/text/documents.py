@@ -293,7 +293,7 @@ def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a list of texts to choose from, '
             "or name another key with task.choices_key"
         )
-    return tuple(value)
+    return _texts(value, key, where)
 
 
 def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
