@@ -134,7 +134,7 @@ TABLES: dict[str, Table] = {
         {
             "here": "--count=6",
             "paper": "--count=100 --fine_tuning_steps=2000",
-            "tiny": "--count=1 --steps=1 --fine_tuning_steps=1",
+            "tiny": "--count=1 --steps=21 --fine_tuning_steps=6",
         },
     ),
     "lsg_table_8": Table(
