@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.sequence_sharding import SequenceSharding
 from longsum_jax.typing import AnyArray
 
@@ -76,7 +77,7 @@ def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyAr
 
 def is_on_one_cpu() -> bool:
     """Returns whether the computation runs on a CPU without a mesh of several devices."""
-    return jax.default_backend() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
+    return target_platform() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
 
 
 def _auto_axes(

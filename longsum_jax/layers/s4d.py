@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.convolution import (
     Backend,
@@ -149,7 +150,7 @@ class S4D(nn.Module):
 
     def _stored_spectrum(self, length: int) -> Array | None:
         """Returns the kernel's spectrum from KERNELS; computes it where KERNELS is mutable."""
-        if self.is_initializing() or not keeps_spectrum(jax.default_backend(), self.backend):
+        if self.is_initializing() or not keeps_spectrum(target_platform(), self.backend):
             return None
         if self.is_mutable_collection(KERNELS):
             spectrum = ssm_spectrum(self.ssm(), self.D, length, discretization=self.discretization)

@@ -52,6 +52,7 @@ from longsum_jax.ops.attention.key_sets import (
     sliced_bias,
     softmax_of_values,
 )
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
@@ -63,12 +64,12 @@ FULL_BLOCK = 256  # queries of a block in ``full_attention``
 
 
 def max_score_bytes() -> int:
-    """Returns the size above which scores are computed in pieces on this machine."""
+    """Returns the size above which scores are computed in pieces on the target's devices."""
     return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if _on_cpu() else MAX_SCORE_BYTES
 
 
 def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
+    return target_platform() == "cpu"
 
 
 # What other modules call

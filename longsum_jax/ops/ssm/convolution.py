@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Complex, Float
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
     Discretization,
@@ -77,7 +78,7 @@ def ssm_convolution(
         ssm = first_direction(ssm)
     modes = discretize(ssm, discretization)
     if backend == "auto":
-        backend = choose_backend(jax.default_backend(), u.shape[1], u.shape[0])
+        backend = choose_backend(target_platform(), u.shape[1], u.shape[0])
     if block is None:
         block = _channels_per_block(u.shape, modes, backend)
     plan = _Plan(backend, block, operands)
@@ -183,7 +184,7 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
 
 
 def _channels_within(per_channel: int | float, shape: tuple[int, ...]) -> int:
-    least = MIN_BLOCK_BYTES.get(jax.default_backend(), _MIN_BLOCK_BYTES_ELSEWHERE)
+    least = MIN_BLOCK_BYTES.get(target_platform(), _MIN_BLOCK_BYTES_ELSEWHERE)
     budget = max(least, math.prod(shape) // 2)
     return max(1, min(shape[2], int(budget // per_channel)))
 
