@@ -1,7 +1,8 @@
 """Device memory of a training step, and the longest document that fits, by compiling alone."""
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -30,7 +31,16 @@ def step_bytes(
         batch: arrays.
     """
     state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
-    analysis = make_train_step(loss_fn, optimizer).lower(state, batch).compile().memory_analysis()
+    compiled = make_train_step(loss_fn, optimizer).lower(state, batch).compile()
+    return held_bytes(compiled.memory_analysis())
+
+
+def held_bytes(analysis: Any) -> int:
+    """Returns the bytes that a program holds: arguments, results and temporary values.
+
+    Args:
+        analysis: ``jax.stages.Compiled.memory_analysis()``.
+    """
     # Donated arguments share their memory with outputs and are counted once.
     inputs_and_outputs = (
         analysis.argument_size_in_bytes
@@ -65,21 +75,45 @@ def fit_length(
             "0, and longest not below multiple"
         )
 
-    def fits(count: int) -> bool:
-        return bytes_of(count * multiple) <= budget
+    def bytes_at(count: int) -> int:
+        return bytes_of(count * multiple)
 
     most = longest // multiple
-    fitting, candidate = 0, 1  # in multiples
-    while fits(candidate):
-        if candidate == most:
-            return candidate * multiple
-        fitting, candidate = candidate, min(2 * candidate, most)
-    # Bisection: ``fitting`` fits, ``too_long`` does not.
-    too_long = candidate
-    while too_long - fitting > 1:
-        middle = (fitting + too_long) // 2
-        if fits(middle):
-            fitting = middle
+    fitting, candidate = Point(0, 0), Point(1, bytes_at(1))  # in multiples
+    while candidate.num_bytes <= budget:
+        if candidate.count == most:
+            return most * multiple
+        # As far as the line through both points says, at least twice as far.
+        guess = max(_crossing(fitting, candidate, budget), 2 * candidate.count)
+        fitting, guess = candidate, min(guess, most)
+        candidate = Point(guess, bytes_at(guess))
+    # ``fitting`` fits, ``too_long`` does not. Bytes grow about in proportion, so that the line
+    # between both finds the place soon; every other step is a bisection, which bounds their number.
+    too_long, bisects = candidate, False
+    while too_long.count - fitting.count > 1:
+        middle = (fitting.count + too_long.count) // 2
+        if not bisects:
+            guess = _crossing(fitting, too_long, budget)
+            middle = min(max(guess, fitting.count + 1), too_long.count - 1)
+        bisects = not bisects
+        found = Point(middle, bytes_at(middle))
+        if found.num_bytes <= budget:
+            fitting = found
         else:
-            too_long = middle
-    return fitting * multiple
+            too_long = found
+    return fitting.count * multiple
+
+
+class Point(NamedTuple):
+    """Bytes of a step over a number of multiples."""
+
+    count: int
+    num_bytes: int
+
+
+def _crossing(first: Point, second: Point, budget: int) -> int:
+    """Returns the count at which the line through two points reaches the budget, rounded down."""
+    slope = (second.num_bytes - first.num_bytes) / (second.count - first.count)
+    if slope <= 0:
+        return second.count
+    return first.count + math.floor((budget - first.num_bytes) / slope)

@@ -35,6 +35,8 @@ SWEEP_PANELS = {
     "mean_rouge": "mean ROUGE (0 to 100)",
     "tokens_per_second": "tokens/s",
 }
+# Parts of a program's memory that a plan names; what is left of the total are inputs and others.
+PLAN_PARTS = ("parameters", "optimizer", "temporary", "results")
 
 
 class Curve(NamedTuple):
@@ -405,6 +407,75 @@ def sweep_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -
         axes[0][0].invert_yaxis()
         handles = axes[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def read_plan(path: str | Path) -> dict[str, Any]:
+    """Reads a plan (``longsum plan --out``).
+
+    Raises:
+        InputError: no such file, or one that is no plan.
+    """
+    try:
+        plan = json.loads(Path(path).read_text(encoding="utf-8"))
+        names = [row["program"] for row in plan["programs"] if row["memory_bytes"]["total"] >= 0]
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"
+        ) from error
+    except (ValueError, KeyError, TypeError):
+        names = []
+    if not names:
+        raise InputError(f"{path}: holds no plan; give the --out of longsum plan")
+    return plan
+
+
+def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Returns the names of a plan's programs, and the GB of each part of their memory.
+
+    Args:
+        plan: of ``read_plan``.
+
+    Returns:
+        (names, part -> GB [programs]); the parts of a program add up to its total.
+    """
+    names, rows = [], []
+    for program in plan["programs"]:
+        sizes = f"{program['batch_size']} x {program['length']:,}" if "length" in program else ""
+        names.append(f"{program['program']} {sizes}".strip())
+        memory = program["memory_bytes"]
+        row = {part: memory.get(part, 0) for part in PLAN_PARTS}
+        inputs = memory.get("arguments", 0) - row["parameters"] - row["optimizer"]
+        row["inputs"] = max(inputs, 0)
+        row["other"] = memory["total"] - sum(row.values())
+        rows.append(row)
+    parts = (*PLAN_PARTS, "inputs", "other")
+    return names, {part: np.array([row[part] / 1e9 for row in rows]) for part in parts}
+
+
+def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+    """Draws a panel per plan: the memory of its programs on one device, and what that has.
+
+    Args:
+        plans: title -> plan of ``read_plan``.
+        size: width and height in inches.
+    """
+    with _style():
+        figure, axes = _figure(size, len(plans), 1)
+        for ax, (title, plan) in zip(axes[:, 0], plans.items(), strict=True):
+            names, parts = plan_bars(plan)
+            left = np.zeros(len(names))
+            for color, (part, widths) in zip(COLORS, parts.items(), strict=False):
+                ax.barh(range(len(names)), widths, left=left, color=color, label=part)
+                left += widths
+            if plan["device_memory_bytes"]:
+                ax.axvline(plan["device_memory_bytes"] / 1e9, color="0.4", linestyle=":")
+            device = f"{plan['num_devices']} x {plan['title']}"
+            ax.set(yticks=range(len(names)), yticklabels=names, xlabel="GB per device")
+            ax.set_title(f"{title}: {device}", fontsize="medium")
+            ax.invert_yaxis()
+        handles = axes[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=6, frameon=False)
     return figure
 
 

@@ -8,8 +8,9 @@ COMMANDS = {
     "score": "scores summaries that any system wrote, and compares systems",
     "judge": "lets people and chat models judge summaries, and reads what they found",
     "convert": "writes a model directory, with longer inputs or another attention",
+    "plan": "compiles programs for a device that is not there, and prints what they take",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
     "corpus": "prints statistics of data sets, and reads GovReport",
-    "plots": "draws training curves, kernels, bigrams and sweeps",
+    "plots": "draws training curves, kernels, bigrams, sweeps and plans",
 }

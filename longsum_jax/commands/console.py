@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -74,6 +75,51 @@ def _processor() -> str:
     model = "".join(sorted({line for line in lines if line.startswith(prefixes)}))
     digest = hashlib.blake2b(model.encode(), digest_size=4).hexdigest()
     return f"{platform.machine()}-{digest}"
+
+
+# What to do where a device has too little memory.
+TRAINING_ADVICE = (
+    "raise training.accumulation, set model.remat, cut parameters with mesh.preset=fsdp or texts "
+    "with fsdp+sequence, or lower data.batch_size"
+)
+SUMMARY_ADVICE = (
+    "lower --batch_size, --num_beams or --max_source_length, take --dtype=bfloat16, or a model "
+    "with hepos cross-attention (longsum convert --cross_attention=hepos)"
+)
+
+
+@contextlib.contextmanager
+def memory_errors(advice: str) -> Iterator[None]:
+    """Turns the error of a device that has run out of memory into one sentence.
+
+    Args:
+        advice: what to change.
+
+    Raises:
+        InputError: memory has run out inside the ``with``.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
+        message = str(error)
+        if "RESOURCE_EXHAUSTED" not in message:
+            raise
+        asked = re.search(r"(?:allocate|allocating) ([\d.,]+ ?\w*)", message)
+        for_what = f" for {asked.group(1)} more" if asked else ""
+        raise InputError(
+            f"the device has too little memory{for_what}; {advice}; --dry_run says what a program "
+            "takes, longsum plan which change fits"
+        ) from error
+
+
+def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --dry_run."""
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="compile, print what the programs take of this machine's devices, and stop; "
+        "longsum plan does it for other devices",
+    )
 
 
 def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:

@@ -81,11 +81,13 @@ def main(argv: Sequence[str]) -> None:
     console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
+    console.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
     console.check_positive(args, "examples")
     if args.batch_size != "auto":
         console.check_positive(args, "batch_size")
-    _evaluate(args)
+    with console.memory_errors(console.SUMMARY_ADVICE):
+        _evaluate(args)
 
 
 def _batch_size(text: str) -> int | str:
@@ -102,6 +104,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     metrics = console.metrics_of(args)
     pairs = _read(args)
     model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
+    if args.dry_run:
+        _dry_run(args, model, list(pairs.values()))
+        return
     settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
@@ -202,6 +207,23 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     if left_out:
         console.print_stderr(f"{left_out} documents without a text or a summary are left out")
     return pairs
+
+
+def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> None:
+    from longsum_jax.commands.plan import dry_run_summaries
+    from longsum_jax.inference.documents import num_slots
+
+    lengths = model.read_lengths(
+        [pair.source for pair in pairs],
+        max_source_length=args.max_source_length,
+        on_overflow=args.on_overflow,
+        names=[f'document "{pair.id}"' for pair in pairs],
+        queries=[pair.query for pair in pairs],
+    )
+    batch_size = args.batch_size
+    if batch_size == "auto":
+        batch_size = num_slots(model.config, lengths)
+    dry_run_summaries(model, lengths, batch_size, **console.generation_options(args))
 
 
 def _predict(

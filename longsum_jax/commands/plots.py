@@ -1,4 +1,4 @@
-"""longsum plots: training curves, state-space kernels, where summaries come from, sweeps."""
+"""longsum plots: training curves, kernels, where summaries come from, sweeps, memory of plans."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,9 @@ EXAMPLES = """\
   # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/study.py)
   longsum plots study runs/study/results.jsonl --out=study.png
 
+  # memory of the programs of two plans (longsum plan --out), beside what their devices have
+  longsum plots plan v5e.json h200.json --out=memory.png
+
 In figures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels
 are sorted by the mean decay of their modes, the longest memory on top.
 """
@@ -52,8 +55,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = console.parser("plots", "Draws runs, models, data sets and sweeps.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study")
+    parser = console.parser("plots", "Draws runs, models, data sets, sweeps and plans.", EXAMPLES)
+    commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study|plan")
     curves = commands.add_parser(
         "curves", help="loss, learning rate and ROUGE over the steps of one or more runs"
     )
@@ -85,11 +88,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/study.py")
     study.set_defaults(draw=_study)
+    plan = commands.add_parser("plan", help="memory of the programs of one or more plans")
+    plan.add_argument("plans", nargs="+", metavar="FILE", help="--out of longsum plan")
+    plan.set_defaults(draw=_plan)
     heights = (
         (curves, "2.4"),
         (kernels, "1 a layer, and 0.9"),
         (bigrams, "2.6"),
         (study, "0.3 a line, and 0.8"),
+        (plan, "0.3 a program, and 0.9 a plan"),
     )
     for command, height in heights:
         command.add_argument(
@@ -193,6 +200,15 @@ def _study(args: argparse.Namespace) -> Any:
     rows = figures.read_sweep(args.results)
     lines = len({row["encoder"] for row in rows})
     return figures.sweep_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
+
+
+def _plan(args: argparse.Namespace) -> Any:
+    from longsum_jax.analysis import figures
+
+    plans = [figures.read_plan(path) for path in args.plans]
+    named = dict(zip(console.short_names(args.plans), plans, strict=True))
+    height = sum(0.9 + 0.3 * len(plan["programs"]) for plan in plans)
+    return figures.plan_figure(named, (args.width, args.height or height))
 
 
 def _check_layers(numbers: Sequence[int], attentions: Sequence[str]) -> None:

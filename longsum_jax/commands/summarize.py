@@ -10,6 +10,9 @@ from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    import argparse
+
+    from longsum_jax.inference.model import Model
     from longsum_jax.inference.summary import Summary
 
 EXAMPLES = """\
@@ -46,6 +49,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per document on standard output"
     )
+    console.add_dry_run_flag(parser)
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="plain text; standard input when none is given"
     )
@@ -62,6 +66,31 @@ def main(argv: Sequence[str]) -> None:
     from longsum_jax.inference.loading import load
 
     model = load(directory, dtype=args.dtype, tokenizer=args.tokenizer)
+    if args.dry_run:
+        _dry_run(model, documents, args)
+        return
+    with console.memory_errors(console.SUMMARY_ADVICE):
+        _summarize(model, documents, args)
+
+
+def _dry_run(
+    model: "Model", documents: Sequence[tuple[str, str]], args: "argparse.Namespace"
+) -> None:
+    from longsum_jax.commands.plan import dry_run_summaries
+
+    lengths = model.read_lengths(
+        [text for _, text in documents],
+        max_source_length=args.max_source_length,
+        on_overflow=args.on_overflow,
+        names=[name for name, _ in documents],
+        queries=[args.query] * len(documents),
+    )
+    dry_run_summaries(model, lengths, 1, **console.generation_options(args))
+
+
+def _summarize(
+    model: "Model", documents: Sequence[tuple[str, str]], args: "argparse.Namespace"
+) -> None:
     for name, text in documents:
         title = "standard input" if name == "-" else name
         began = time.perf_counter()

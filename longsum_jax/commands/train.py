@@ -45,15 +45,27 @@ def main(argv: Sequence[str]) -> int:
     from longsum_jax.training.reporter import TrainingDiverged
     from longsum_jax.training.workdir import check_workdir
 
-    check_workdir(args.workdir, config)
+    if not args.dry_run:
+        check_workdir(args.workdir, config)
     _join_hosts(args)
     require_agreement(config, "config")
+    if args.dry_run:
+        _dry_run(run_config(config))
+        return 0
     try:
-        _train(run_config(config), args.workdir)
+        with console.memory_errors(console.TRAINING_ADVICE):
+            _train(run_config(config), args.workdir)
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
     return 0
+
+
+def _dry_run(run: "RunConfig") -> None:
+    from longsum_jax.analysis.devices import HERE, find_target
+    from longsum_jax.commands.plan import plan_run
+
+    plan_run(run, find_target(HERE))
 
 
 def _train(run: "RunConfig", workdir: str) -> None:
@@ -117,6 +129,7 @@ def _parser() -> "argparse.ArgumentParser":
     parser.add_argument(
         "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
     )
+    console.add_dry_run_flag(parser)
     _add_host_flags(parser)
     return parser
 

@@ -15,6 +15,7 @@ In the order in which they happen:
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,9 +114,14 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
         )
 
 
-def check_mesh(run: RunConfig) -> None:
-    """Raises InputError unless the devices form the mesh, and a batch and S4D divide over it."""
-    mesh = make_mesh(run.mesh)
+def check_mesh(run: RunConfig, devices: Sequence[jax.Device] | None = None) -> None:
+    """Raises InputError unless the devices form the mesh, and a batch and S4D divide over it.
+
+    Args:
+        run: the config.
+        devices: of the mesh; None for all of the process.
+    """
+    mesh = make_mesh(run.mesh, devices)
     check_batch_size(run.data.batch_size, mesh, run.training.accumulation)
     attentions = dict(parse_hybrid(run.model.encoder_attention))
     num_shards = mesh.shape["sequence"]
@@ -139,7 +145,7 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
     task, config = objective.resolve(run)
-    config = _with_start_dropouts(run, config, workdir)
+    config = with_start_dropouts(run, config, workdir if has_checkpoint(workdir) else run.init_from)
     start = _warm_start(run, config, workdir)
     tokenizer = _tokenizer(run, start, workdir)
     generation_config = _generation_config(run, start, workdir)
@@ -164,9 +170,8 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
     return Experiment(setup, objective(setup), start, auxiliary)
 
 
-def _with_start_dropouts(run: RunConfig, config: Any, workdir: Path) -> Any:
+def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
     """Returns ``config`` with the start model's dropout rates where the run's config has None."""
-    start = workdir if has_checkpoint(workdir) else run.init_from
     names = [
         name
         for name, value in run.description.get("model", {}).items()

@@ -22,9 +22,16 @@ Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
 MakeSlots = Callable[..., ContinuousBatch]
 
 
-class _Document(NamedTuple):
-    ids: list[int]  # that the model reads, special tokens included
-    total_tokens: int  # of the document, read or not
+class ReadDocument(NamedTuple):
+    """A document as a model reads it.
+
+    Attributes:
+        ids: that the model reads, special tokens included.
+        total_tokens: of the document, read or not.
+    """
+
+    ids: list[int]
+    total_tokens: int
 
 
 class DocumentSummarizer:
@@ -69,8 +76,8 @@ class DocumentSummarizer:
         all are read before.
         """
 
-        def read(request: Request) -> _Document:
-            return self._read(request, max_tokens, on_overflow)
+        def read(request: Request) -> ReadDocument:
+            return self.read(request, max_tokens, on_overflow)
 
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             documents = reader.map(read, requests)
@@ -83,7 +90,8 @@ class DocumentSummarizer:
             found = dict(decode(documents, batch_size=batch_size, options=generation, seed=seed))
         return [found[i] for i in range(len(requests))]
 
-    def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> _Document:
+    def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> ReadDocument:
+        """Returns the ids that the model reads of a document, at most ``limit``."""
         if not request.text.strip():
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         text = f"{request.query}\n{request.text}" if request.query else request.text
@@ -103,10 +111,10 @@ class DocumentSummarizer:
             request.name,
             "read its beginning with max_source_length=1048576 (--max_source_length=1048576)",
         )
-        return _Document(read, total)
+        return ReadDocument(read, total)
 
     def _in_slots(
-        self, documents: Iterable[_Document], **sizes: Any
+        self, documents: Iterable[ReadDocument], **sizes: Any
     ) -> Iterator[tuple[int, Summary]]:
         documents = list(documents)
         order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
@@ -116,7 +124,7 @@ class DocumentSummarizer:
 
     def _in_batches(
         self,
-        documents: Iterable[_Document],
+        documents: Iterable[ReadDocument],
         *,
         batch_size: int,
         options: GenerationOptions,
@@ -139,7 +147,7 @@ class DocumentSummarizer:
                 yield start + row, self._summary(document, out, row)
             start += len(batch)
 
-    def _summary(self, document: _Document, out: Generated, row: int) -> Summary:
+    def _summary(self, document: ReadDocument, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(

@@ -44,14 +44,25 @@ class KernelCache:
         They are {} for models without state-space layers, for kernels beyond the limit, and on a
         mesh, where every device computes the kernels of its own channels.
         """
-        on_mesh = not jax.sharding.get_abstract_mesh().empty
-        if not self._has_kernels or not self.limit or on_mesh:
+        if not self._is_used:
             return {}
         self._forget_other_params(params)
         if length not in self._entries:
             self._add(params, length)
         self._entries.move_to_end(length)
         return self._entries[length].variables
+
+    def shapes(self, params: Params, length: int) -> Mapping[str, Any]:
+        """Returns the shapes of what a call gives; shapes of the parameters suffice."""
+        if not self._is_used:
+            return {}
+        kernels = self._make.eval_shape(params, length)
+        return kernels if 0 < _num_bytes(kernels) <= self.limit else {}
+
+    @property
+    def _is_used(self) -> bool:
+        on_mesh = not jax.sharding.get_abstract_mesh().empty
+        return self._has_kernels and self.limit > 0 and not on_mesh
 
     def _forget_other_params(self, params: Params) -> None:
         leaves = jax.tree.leaves(params)
@@ -64,7 +75,7 @@ class KernelCache:
 
     def _add(self, params: Params, length: int) -> None:
         traced = self._make.trace(params, length)
-        num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(traced.out_info))
+        num_bytes = _num_bytes(traced.out_info)
         if not 0 < num_bytes <= self.limit:
             self._entries[length] = _Entry({}, 0)
             return
@@ -80,3 +91,7 @@ class KernelCache:
             {"params": params}, ids, ids, method="encode", mutable=[KERNELS]
         )
         return kernels
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

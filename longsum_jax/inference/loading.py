@@ -10,7 +10,9 @@ import jax.numpy as jnp
 
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
+from longsum_jax.inference.abstract import parameter_shapes
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
 from longsum_jax.models.config import ModelConfig
@@ -86,6 +88,35 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
     trained = path / TRAINING_MODEL
     is_run = (trained / huggingface.CONFIG).exists()
     return huggingface.read_config(trained if is_run else path)
+
+
+def load_description(
+    path: str | Path, *, dtype: Literal["float32", "bfloat16"] = "float32"
+) -> Model:
+    """Returns what ``load`` does with shapes (``jax.ShapeDtypeStruct``) for float32 parameters.
+
+    Args:
+        path: whatever ``load`` takes.
+        dtype: of the computation.
+
+    Raises:
+        InputError: as ``load``.
+    """
+    path = local_directory(path)
+    trained = path / TRAINING_MODEL
+    is_run = (trained / huggingface.CONFIG).exists()
+    directory = trained if is_run else path
+    family, config = huggingface.read_config(directory, dtype=dtype)
+    if not is_run:
+        config = family.infer_from_weights(config, read_weights(directory)[0])
+    return Model(
+        family,
+        config,
+        parameter_shapes(family, config),
+        None,
+        huggingface.read_generation_config(directory),
+        huggingface.read_summarization(directory),
+    )
 
 
 def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:

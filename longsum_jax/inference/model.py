@@ -350,20 +350,10 @@ class Model:
                 on_overflow="error" or for the model, a batch_size or max_source_length out of
                 range, num_return_sequences above 1.
         """
-        if self.tokenizer is None:
-            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
         if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
             raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
-        if max_source_length is not None and max_source_length < 2:
-            raise InputError(
-                f"max_source_length={max_source_length} must be at least 2, the end of sequence "
-                "included"
-            )
+        requests = self._requests(texts, names, queries, max_source_length)
         generation = self.summary_options(**options)
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
-        queries = queries or [None] * len(texts)
-        requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
         order = list(range(len(requests)))
         if batch_size != 1:  # the longest first: should memory run out, then at once
             order.sort(key=lambda i: -len(requests[i].text))
@@ -380,15 +370,65 @@ class Model:
                 **limits,
             )
         else:
-            if max_source_length is None:
-                max_source_length = max_input_length(self.config)
-            else:
-                check_length(max_source_length, self.config.max_source_length, "max_source_length")
+            max_tokens = self._max_tokens(max_source_length)
             summaries = self._by_documents.summaries(
-                requests, generation, max_tokens=max_source_length, **limits
+                requests, generation, max_tokens=max_tokens, **limits
             )
         by_place = dict(zip(order, summaries, strict=True))
         return [by_place[i] for i in range(len(order))]
+
+    def read_lengths(
+        self,
+        texts: Sequence[str] | str,
+        *,
+        max_source_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
+    ) -> list[int]:
+        """Returns how many tokens ``summaries`` would read of every document.
+
+        Args:
+            texts, max_source_length, on_overflow, names, queries: as for ``summaries``.
+
+        Raises:
+            InputError: as ``summaries``, or a model that reads segment by segment.
+        """
+        if "segments" in self.summarization:
+            raise InputError(
+                f"this model ({self._name}) reads segment by segment, so its memory does not "
+                "depend on a document's length"
+            )
+        requests = self._requests(texts, names, queries, max_source_length)
+        limit = self._max_tokens(max_source_length)
+        by_documents = self._by_documents
+        return [len(by_documents.read(request, limit, on_overflow).ids) for request in requests]
+
+    def _requests(
+        self,
+        texts: Sequence[str] | str,
+        names: Sequence[str] | None,
+        queries: Sequence[str | None] | None,
+        max_source_length: int | None,
+    ) -> list[Request]:
+        if self.tokenizer is None:
+            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+        if max_source_length is not None and max_source_length < 2:
+            raise InputError(
+                f"max_source_length={max_source_length} must be at least 2, the end of sequence "
+                "included"
+            )
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
+        queries = queries or [None] * len(texts)
+        return [Request(*row) for row in zip(texts, names, queries, strict=True)]
+
+    def _max_tokens(self, max_source_length: int | None) -> int | None:
+        """Returns the most tokens that are read of a document."""
+        if max_source_length is None:
+            return max_input_length(self.config)
+        check_length(max_source_length, self.config.max_source_length, "max_source_length")
+        return max_source_length
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any

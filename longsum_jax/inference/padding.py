@@ -45,6 +45,13 @@ def padded_length(length: int, limit: int | None, multiple: int) -> int:
     return padded if limit is None else max(length, min(padded, limit))
 
 
+def input_length(config: Any, length: int) -> int:
+    """Returns the length to which a model's input of ``length`` tokens is padded."""
+    attention = get_encoder_attention(config)
+    multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
+    return padded_length(length, max_input_length(config), multiple)
+
+
 def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
     """Yields the indices of rows of about the same length, the longest first.
 
@@ -95,9 +102,8 @@ def pad_inputs(
         InputError: an input that this model does not take, or of another shape.
     """
     attention = get_encoder_attention(config)
-    multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
     length = ids.shape[1]
-    padding = padded_length(length, max_input_length(config), multiple) - length
+    padding = input_length(config, length) - length
     widths = ((0, 0), (0, padding))
     extra = {}
     for name, value in inputs.items():

@@ -196,6 +196,11 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
 
 
+def layer_view_shapes(params: Params) -> tuple[Any, ...] | None:
+    """Returns the shapes of ``layer_views`` for parameters of the target's devices."""
+    return jax.eval_shape(unstacked_layers, params) if is_on_one_cpu() else None
+
+
 def _is_on_one_cpu(leaf: Any) -> bool:
     if isinstance(leaf, np.ndarray):
         return is_on_one_cpu()

@@ -150,7 +150,7 @@ def fit(
     with contextlib.ExitStack() as stack:
         # The mesh, and the place of every array on it
         mesh = make_mesh(mesh_options)
-        rng = jax.random.fold_in(jax.random.key(options.seed), _INIT_FOLD)
+        rng = initialisation_key(options.seed)
         abstract, layout = plan_state(init, optimizer, mesh, mesh_options.rules, rng)
         if options.progress and jax.process_index() == 0:
             table = sharding_table(layout)
@@ -223,6 +223,11 @@ def fit(
         reporter.flush()
         checkpoints.wait()
         return FitResult(state, step, stopped_by, watch.compilations)
+
+
+def initialisation_key(seed: int) -> Array:
+    """Returns the PRNG key of a run's initialisation."""
+    return jax.random.fold_in(jax.random.key(seed), _INIT_FOLD)
 
 
 class _Milestones:

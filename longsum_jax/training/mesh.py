@@ -12,7 +12,7 @@ every document). This file knows no model.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -85,7 +85,7 @@ class MeshOptions:
         return PRESETS[self.preset]
 
 
-def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
 
     Raises:
@@ -93,7 +93,7 @@ def make_mesh(options: MeshOptions, devices: list[jax.Device] | None = None) -> 
             twice, or "tensor" and "sequence" axes that reach over several hosts (which would then
             share rows, and each feeds its own).
     """
-    devices = jax.devices() if devices is None else devices
+    devices = jax.devices() if devices is None else list(devices)
     if len(set(devices)) < len(devices):
         twice = next(device for device in devices if devices.count(device) > 1)
         raise InputError(f"mesh: device {twice} is listed twice; list every device once")

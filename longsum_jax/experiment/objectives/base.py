@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
+from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
@@ -24,7 +25,7 @@ from longsum_jax.text.documents import Document
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.mesh import make_mesh
 from longsum_jax.training.step import LossFn, SegmentedLoss
-from longsum_jax.typing import Array, Params
+from longsum_jax.typing import Array, NumpyBatch, Params
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class Setup:
         workdir: directory of the run.
         make_model: parameters -> a ``Model`` to generate with, which reads documents as the task
             does.
+        devices: of the mesh; None for all of the process.
     """
 
     family: Family
@@ -52,6 +54,7 @@ class Setup:
     run: RunConfig
     workdir: Path
     make_model: Callable[[Params | None], Model]
+    devices: Sequence[jax.Device] | None = None
 
 
 class Evaluation(NamedTuple):
@@ -131,8 +134,13 @@ class Objective(ABC):
         if self.parts or run.mesh.sequence == 1:
             return lengths
         # Every device has as many tokens of a document as the others.
-        devices = make_mesh(run.mesh).shape["sequence"]
-        return tuple(dict.fromkeys(length + -length % devices for length in lengths))
+        num_shards = make_mesh(run.mesh, self.setup.devices).shape["sequence"]
+        return tuple(dict.fromkeys(length + -length % num_shards for length in lengths))
+
+    def empty_batch(self, rows: int) -> NumpyBatch:
+        """Returns a batch of the longest bucket without examples, for its shapes."""
+        longest = self.source_lengths[-1]
+        return pad_batch([], rows=rows, source_length=longest, **self.label_options())
 
     def first_examples(self, found: Iterable[T]) -> list[T]:
         """Returns as many items of the evaluation's split as ``evaluation.examples`` asks for."""

@@ -71,6 +71,10 @@ class QuestionAnswering(Objective):
 
         return loss_fn
 
+    def empty_batch(self, rows: int) -> NumpyBatch:
+        batch = super().empty_batch(rows)
+        return batch | {"token_type_ids": batch["input_ids"]}
+
     def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
         """Returns (parameters, batch) -> logits of first and last tokens [batch, 2, length]."""
         module = self.setup.family.module_class(self.setup.config)

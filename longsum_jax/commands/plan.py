@@ -1,0 +1,377 @@
+"""longsum plan: memory, collectives and time at least of programs, compiled and never run."""
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.analysis.devices import Target
+    from longsum_jax.analysis.plan import ProgramPlan, Trial
+    from longsum_jax.experiment.config import RunConfig
+    from longsum_jax.inference.abstract import AbstractProgram
+    from longsum_jax.inference.model import Model
+
+EXAMPLES = """\
+  # the published pre-training of LOCOST on 256 chips of TPU v5e, from a laptop
+  longsum plan --config=configs/locost_c4.py --device=v5e:16x16 \\
+      --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1
+
+  # fine-tuning LED on eight H200 of one host; JSON, and a bar chart of it
+  longsum plan --config=configs/finetune.py:model=led-base,data='reports/{split}.jsonl' \\
+      --device=h200:1x8 --out=plan.json
+  longsum plots plan plan.json --out=plan.png
+
+  # summaries of documents of 100,000 tokens, and the longest that fits, for batches of 1 and 8
+  longsum plan --model=locost-base --device=v5p --input_length=100000 --batch_size=1,8
+
+Devices: cpu[:N], TPUs v5e, v5p and v6e with a topology (v5e:16x16, v5p:2x2x1), GPUs a100-40,
+a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); without a size one device. By default
+those of this machine. XLA compiles for devices that are not there; nothing is run. Memory and
+collectives are those of the compiled program. "at least" is a roofline: products, memory and links
+at the vendor's peaks, the slowest of the three, so that no run can be faster.
+"""
+PROGRAMS = ("train", "loss", "read", "search")
+TRIES = 8
+
+
+def main(argv: Sequence[str]) -> None:
+    """Plans the programs of a config or a model.
+
+    Raises:
+        InputError: a config, a model or a device that does not fit, or a missing compiler.
+    """
+    args, overrides = _parse(argv)
+    from longsum_jax.analysis import devices
+
+    devices.set_environment(args.device, os.environ)  # before jax is imported
+    if args.config is not None:
+        from longsum_jax.experiment.config import run_config
+        from longsum_jax.experiment.config_files import read_config
+
+        run = run_config(read_config(args.config, overrides))
+        target = devices.find_target(args.device)
+        report = plan_run(run, target, programs=args.programs, tries=args.tries)
+        report = {"config": args.config, "changes": overrides, **report}
+    else:
+        from longsum_jax.inference.loading import load_description
+
+        model = load_description(args.model, dtype=args.dtype)
+        target = devices.find_target(args.device)
+        report = _plan_model(args, model, target)
+        report = {"model": args.model, **report}
+    if args.out:
+        from longsum_jax.analysis.plan import write_json
+
+        write_json(args.out, report)
+        console.print_stderr(f"{args.out}: longsum plots plan {args.out} --out=plan.png draws it")
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+    parser = console.parser(
+        "plan", "Compiles programs for a device and prints what they take, without it.", EXAMPLES
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE[:MODE][,KEY=VALUE...]",
+        help="a file of configs/: training, and its evaluations",
+    )
+    parser.add_argument(
+        "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
+    )
+    parser.add_argument(
+        "--model", metavar="DIR", help="a model directory, or a training workdir: summaries"
+    )
+    parser.add_argument(
+        "--device", default="here", metavar="NAME[:SIZE]", help="default: those of this machine"
+    )
+    parser.add_argument(
+        "--programs",
+        type=_names,
+        default=PROGRAMS,
+        metavar="NAME[,NAME]",
+        help=f"of a config; default: {','.join(PROGRAMS)}",
+    )
+    parser.add_argument(
+        "--tries",
+        type=int,
+        default=TRIES,
+        metavar="N",
+        help="changes of the config to compile, one after the other, where training does not fit "
+        f"the device, and lengths where --model does not; default: {TRIES}; 0 for none",
+    )
+    parser.add_argument("--out", metavar="FILE", help="JSON to write")
+    group = parser.add_argument_group("with --model")
+    group.add_argument(
+        "--input_length",
+        type=_numbers,
+        default=(),
+        metavar="N[,N]",
+        help="tokens of a document",
+    )
+    group.add_argument(
+        "--batch_size",
+        type=_numbers,
+        default=(1,),
+        metavar="N[,N]",
+        help="documents that are summarized together; default: 1",
+    )
+    group.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
+    )
+    console.add_generation_flags(parser)
+    from longsum_jax.experiment.config_files import split_overrides
+
+    rest, overrides = split_overrides(argv)
+    args = parser.parse_args(rest)
+    if (args.config is None) == (args.model is None):
+        given = "both are" if args.config else "neither is"
+        raise InputError(f"give --config=FILE or --model=DIR, one of the two; {given} given")
+    if args.tries < 0:
+        raise InputError(f"--tries={args.tries} must be at least 0")
+    return args, overrides
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [part.replace("_", "") for part in text.split(",")]
+    if not all(part.isdigit() and int(part) for part in numbers):
+        raise argparse.ArgumentTypeError(f'"{text}" is not a list of numbers such as 4096,16384')
+    return tuple(map(int, numbers))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in PROGRAMS:
+            raise argparse.ArgumentTypeError(f'"{name}" is none of {", ".join(PROGRAMS)}')
+    return names
+
+
+def plan_run(
+    run: "RunConfig",
+    target: "Target",
+    *,
+    programs: Sequence[str] = PROGRAMS,
+    tries: int = TRIES,
+) -> dict[str, Any]:
+    """Plans the programs of a run, prints the plan and returns it for JSON.
+
+    Args:
+        run: the config.
+        target: devices.
+        programs: names of those to compile.
+        tries: changes of the config to compile where a program does not fit.
+    """
+    from longsum_jax.experiment.programs import run_programs
+
+    _announce(target)
+    chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
+    plans = list(_compiled(chosen, target))
+    _print_plans(plans, target)
+    trials: dict[str, list[Trial]] = {}
+    for plan in plans:
+        if plan.fits is False and tries:
+            trials[plan.name] = list(_print_trials(_trials(run, target, plan, tries), plan.name))
+    found = {name: [trial.report() for trial in of_plan] for name, of_plan in trials.items()}
+    return {**_describe(target), "programs": [plan.report() for plan in plans], "trials": found}
+
+
+def plan_summaries(
+    model: "Model",
+    target: "Target",
+    *,
+    length: int,
+    batch_size: int,
+    **options: Any,
+) -> list["ProgramPlan"]:
+    """Plans the programs of a model that summarizes documents; returns "read" and "search".
+
+    Args:
+        model: with parameters, or shapes in their place.
+        target: devices, of which the first is used.
+        length: tokens of the longest document.
+        batch_size: documents that are summarized together.
+        **options: of generation.
+    """
+    import jax
+
+    with jax.default_device(target.devices[0]):
+        programs = _summary_programs(model, length, batch_size, options)
+        return list(_compiled(programs, target))
+
+
+def dry_run_summaries(
+    model: "Model", lengths: Sequence[int], batch_size: int, **options: Any
+) -> None:
+    """Prints what summaries would take on this machine: the --dry_run of commands that make them.
+
+    Args:
+        model: loaded.
+        lengths: tokens that would be read of the documents.
+        batch_size: documents that are summarized together.
+        **options: of generation.
+    """
+    from longsum_jax.analysis.devices import HERE, find_target
+
+    target = find_target(HERE).first()
+    _announce(target)
+    print(f"{len(lengths)} documents of at most {max(lengths):,} tokens, {batch_size} at a time")
+    plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
+    _print_plans(plans, target)
+    if not all(plan.fits for plan in plans):
+        print(f"to fit: {console.SUMMARY_ADVICE}")
+
+
+def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> dict[str, Any]:
+    if "segments" in model.summarization:
+        raise InputError(
+            f"--model={args.model}: reads segment by segment, so its memory does not depend on a "
+            "document's length; plan the --config that trained it"
+        )
+    target = target.first()
+    options = console.generation_options(args)
+    _announce(target)
+    rows, longest = [], []
+    for batch_size in args.batch_size:
+        for length in args.input_length:
+            sizes = {"length": length, "batch_size": batch_size}
+            plans = plan_summaries(model, target, **sizes, **options)
+            print(f"{batch_size} x {length:,} tokens")
+            _print_plans(plans, target)
+            rows += [sizes | plan.report() for plan in plans]
+        if args.tries and target.memory:
+            fitting = _longest(model, target, batch_size, options)
+            print(f"longest document that fits, {batch_size} at a time: {fitting:,} tokens")
+            longest.append({"batch_size": batch_size, "tokens": fitting})
+    return {**_describe(target), "programs": rows, "longest": longest}
+
+
+def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]) -> int:
+    """Returns the tokens of the longest document that can be summarized on the target."""
+    import functools
+
+    from longsum_jax.analysis.device_memory import LONGEST, fit_length
+    from longsum_jax.inference.padding import input_length, kernel_limit
+    from longsum_jax.models.registry import max_input_length
+
+    limits = (max_input_length(model.config), kernel_limit(model.config), LONGEST)
+    limit = min(each for each in limits if each is not None)
+
+    @functools.cache  # several lengths are padded to the same
+    def padded_bytes(length: int) -> int:
+        sizes = {"length": length, "batch_size": batch_size}
+        with console.spinner(f"compiling for {length:,} tokens"):
+            return max(plan.total for plan in plan_summaries(model, target, **sizes, **options))
+
+    def bytes_of(length: int) -> int:
+        return padded_bytes(min(input_length(model.config, length), limit))
+
+    return fit_length(bytes_of, target.memory, multiple=min(1024, limit), longest=limit)
+
+
+def _summary_programs(
+    model: "Model", length: int, batch_size: int, options: Mapping[str, Any]
+) -> Iterator["AbstractProgram"]:
+    import jax
+
+    from longsum_jax.inference.abstract import summary_programs
+    from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
+    from longsum_jax.inference.padding import check_kernel_length, check_length, input_length
+
+    name = "--input_length"
+    check_length(length, model.config.max_source_length, name)
+    check_kernel_length(length, model.config, name, "give less")
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model.params)
+    return summary_programs(
+        model.module,
+        shapes,
+        batch_size=batch_size,
+        length=input_length(model.config, length),
+        options=model.summary_options(**options),
+        kernel_bytes=MAX_KERNEL_CACHE_BYTES,
+    )
+
+
+def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterator["ProgramPlan"]:
+    from longsum_jax.analysis.plan import plan_program
+
+    for program in programs:
+        with console.spinner(f"compiling {program.name} for {target.name}"):
+            plan = plan_program(program, target)
+        yield plan
+
+
+def _trials(
+    run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
+) -> Iterator["Trial"]:
+    """Yields attempts at making a program of a run fit."""
+    from longsum_jax.analysis.plan import find_fit
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.experiment.memory_changes import (
+        evaluation_changes,
+        training_changes,
+        with_changes,
+    )
+    from longsum_jax.experiment.programs import run_programs
+
+    def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
+        changed = run_config(with_changes(run.description, values))
+        programs = run_programs(changed, target.devices)
+        (program,) = (found for found in programs if found.name == plan.name)
+        return next(_compiled([program], target))
+
+    num_devices = len(target.devices)
+    if plan.name in ("train", "loss"):
+        hosts = len({device.process_index for device in target.devices})
+        changes = training_changes(run, num_devices, num_devices // hosts)
+    else:
+        changes = evaluation_changes(run)
+    return find_fit(plan_with, plan, changes, tries=tries)
+
+
+def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
+    """Prints trials as they come, and yields them."""
+    fitting = None
+    for trial in trials:
+        if trial.plan is None:
+            print(f"{name} with {trial.flags}: refused, {trial.refusal}")
+        else:
+            verdict = "fits" if trial.plan.fits else "does not fit"
+            total = f"{trial.plan.total / 1e9:.2f} GB"
+            print(f"{name} with {trial.flags}: {total}, {verdict} ({trial.says})")
+            fitting = trial if trial.plan.fits else None
+        yield trial
+    if fitting is None:
+        print(
+            f"{name} does not fit with any of these; take more devices, or those with more memory"
+        )
+    else:
+        print(f"to fit {name}: {fitting.flags}")
+
+
+def _describe(target: "Target") -> dict[str, Any]:
+    title = target.hardware.title if target.hardware else target.devices[0].device_kind
+    return {
+        "device": target.name,
+        "title": title,
+        "num_devices": len(target.devices),
+        "device_memory_bytes": target.memory,
+    }
+
+
+def _announce(target: "Target") -> None:
+    found = _describe(target)
+    memory = f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
+    print(f"{found['num_devices']} x {found['title']}, {memory}")
+
+
+def _print_plans(plans: Sequence["ProgramPlan"], target: "Target") -> None:
+    from longsum_jax.analysis.plan import collectives_table, memory_table, work_table
+
+    print(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
+    collectives = collectives_table(plans)
+    if collectives is not None:
+        print(f"{collectives}\n")

@@ -1,0 +1,75 @@
+"""Changes of a config that take less memory, the cheapest first."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.models.config import EncoderDecoderConfig
+
+HEPOS_STRIDE = 4
+
+# Dotted key -> value, and what the change costs.
+Change = tuple[Mapping[str, Any], str]
+
+
+def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) -> Iterator[Change]:
+    """Yields changes of the training step.
+
+    Those of the mesh hold it whole: a later one replaces an earlier one. All but the last compute
+    the same update.
+
+    Args:
+        run: the config.
+        num_devices: of the mesh.
+        devices_per_host: of them; devices that share a document stand in one host.
+    """
+    if not run.model.remat:
+        yield {"model.remat": True}, "layers are computed again for their gradients"
+    rows = run.data.batch_size
+    cut_already = run.mesh.preset != "replicated"
+    if num_devices > 1 and not cut_already and rows % num_devices == 0:
+        says = "parameters and optimizer state are cut over the devices"
+        yield _mesh("fsdp", sequence=1), says
+    row_devices = 1 if rows % num_devices else num_devices
+    accumulation = 2 * run.training.accumulation
+    while rows % (row_devices * accumulation) == 0:
+        says = f"{accumulation} micro-batches for an update, one after the other"
+        yield {"training.accumulation": accumulation}, says
+        accumulation *= 2
+    shards = 2 * max(run.mesh.sequence, 1)
+    while devices_per_host % shards == 0 and run.model.d_model % shards == 0:
+        says = f"every document is cut over {shards} devices"
+        yield _mesh("fsdp+sequence", sequence=shards), says
+        shards *= 2
+    yield from _hepos(run)
+
+
+def evaluation_changes(run: RunConfig) -> Iterator[Change]:
+    """Yields changes of the programs that make summaries for an evaluation."""
+    batch_size = run.evaluation.batch_size // 2
+    while batch_size:
+        yield {"evaluation.batch_size": batch_size}, "fewer documents are summarized together"
+        batch_size //= 2
+    yield from _hepos(run)
+
+
+def with_changes(description: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nested dictionaries of a config with other values under dotted keys."""
+    changed = copy.deepcopy(dict(description))
+    for path, value in values.items():
+        section, _, key = path.partition(".")
+        changed[section][key] = value
+    return changed
+
+
+def _mesh(preset: str, sequence: int) -> dict[str, Any]:
+    sizes = {"batch": 1, "fsdp": -1, "tensor": 1, "sequence": sequence}
+    return {"mesh.preset": preset, **{f"mesh.{axis}": size for axis, size in sizes.items()}}
+
+
+def _hepos(run: RunConfig) -> Iterator[Change]:
+    model = run.model
+    if isinstance(model, EncoderDecoderConfig) and model.cross_attention == "full":
+        values = {"model.cross_attention": "hepos", "model.hepos_stride": HEPOS_STRIDE}
+        yield values, f"another model: every head reads one position in {HEPOS_STRIDE}"

@@ -1,0 +1,133 @@
+"""The programs of a run over shapes alone, for any devices, to be compiled and not run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jax.stages import Lowered
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.experiment import experiment as steps
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.experiment.objectives.base import Objective, Setup
+from longsum_jax.experiment.objectives.registry import OBJECTIVES
+from longsum_jax.inference.abstract import AbstractProgram, summary_programs
+from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
+from longsum_jax.inference.padding import input_length
+from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.training.loop import initialisation_key
+from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
+from longsum_jax.training.optimizers import make_optimizer
+from longsum_jax.training.state import TrainState, plan_state, shardings_of
+from longsum_jax.training.step import SegmentedLoss, document_loss, make_train_step
+from longsum_jax.typing import NumpyBatch
+
+
+def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[AbstractProgram]:
+    """Yields the programs that a run compiles, for its longest bucket.
+
+        train       one update
+        loss        the loss of one micro-batch without gradients
+        read        encoder and keys of documents that are summarized for an evaluation
+        search      the search for their summaries
+
+    The last two are those of models that write and read documents in one piece. No document is
+    read and no array is made; names of labels are read where the config does not give them.
+
+    Args:
+        run: from ``run_config``.
+        devices: of the mesh.
+
+    Raises:
+        InputError: sections of the config that do not fit together or to the devices, or a missing
+            start model whose dropout rates the config takes.
+    """
+    steps.check_run(run)
+    steps.check_mesh(run, devices)
+    mesh = make_mesh(run.mesh, devices)
+    objective = _objective(run, devices)
+    config = objective.setup.config
+    schedule = run.optimizer.for_run(run.training.steps)
+    optimizer = make_optimizer(schedule, run.family.parameter_axes(config))
+    init = run.family.init_params(config)
+    rng = initialisation_key(run.training.seed)
+    state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)
+    loss_fn = steps.make_loss(steps.Experiment(objective.setup, objective, None, AuxiliaryModels()))
+    accumulation = run.training.accumulation
+    train_step = make_train_step(
+        loss_fn,
+        optimizer,
+        accumulation=accumulation,
+        seed=run.training.seed,
+        shardings=shardings_of(state),
+    )
+    batch = objective.empty_batch(run.data.batch_size)
+    parts = {"parameters": state.params, "optimizer": state.opt_state}
+    on_mesh = partial(_lower, mesh, run)
+    segments = run.task.max_parts if objective.parts else 1
+    lower = partial(on_mesh, train_step, state, _on_mesh(batch, mesh))
+    yield AbstractProgram("train", lower, parts, segments)
+
+    parts = {"parameters": state.params}
+    part = _on_mesh(objective.empty_batch(run.data.batch_size // accumulation), mesh)
+    whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+    key = jax.eval_shape(partial(jax.random.key, 0))
+    yield AbstractProgram("loss", partial(on_mesh, jax.jit(whole), state.params, part, key), parts)
+    if objective.head == "language_model" and not objective.parts:
+        yield from _evaluation_programs(run, objective, mesh, state)
+
+
+def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
+    """Returns the objective of a run, with a stand-in for its tokenizer."""
+    objective = OBJECTIVES[run.task.objective]
+    task, config = objective.resolve(run)
+    config = steps.with_start_dropouts(run, config, run.init_from)
+    unused = max(config.vocab_size - NUM_BYTE_IDS - 1, 0)
+    tokenizer = ByteTokenizer(extra_ids=1, unused_ids=unused)
+    setup = Setup(run.family, config, task, tokenizer, run, Path(), _no_model, devices)
+    return objective(setup)
+
+
+def _no_model(params: Any) -> Any:
+    raise RuntimeError("programs are planned without a model to generate with")
+
+
+def _evaluation_programs(
+    run: RunConfig, objective: Objective, mesh: Mesh, state: TrainState
+) -> Iterator[AbstractProgram]:
+    config, evaluation = objective.setup.config, run.evaluation
+    stored = run.family.generation_config(config, evaluation.generation())
+    longest = evaluation.max_source_length or run.task.max_source_length
+    with activate(mesh, run.mesh.rules):
+        found = summary_programs(
+            run.family.module_class(config),
+            state.params,
+            batch_size=evaluation.batch_size,
+            length=input_length(config, longest),
+            options=GenerationOptions.from_config(stored),
+            kernel_bytes=MAX_KERNEL_CACHE_BYTES,
+        )
+        programs = list(found)
+    for program in programs:
+        yield program._replace(lower=partial(_inside, mesh, run, program.lower))
+
+
+def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:
+    return _inside(mesh, run, partial(jitted.lower, *arguments))
+
+
+def _inside(mesh: Mesh, run: RunConfig, lower: Callable[[], Lowered]) -> Lowered:
+    with activate(mesh, run.mesh.rules):
+        return lower()
+
+
+def _on_mesh(batch: NumpyBatch, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
+    sharding = NamedSharding(mesh, P(BATCH_AXES))
+    return {
+        name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding) for name, x in batch.items()
+    }
