@@ -1,6 +1,7 @@
 """What all tests share: a small tokenizer, small models, a short training run, real documents if
 they are at hand."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -70,6 +71,13 @@ VARIABLES = {
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # looked for where none is named
 
 
+# Modules of which one must be installed, by the marker of the tests that compile with them.
+COMPILERS = {
+    "tpu_compiler": ("libtpu",),
+    "cuda_compiler": ("jax_cuda12_plugin", "jax_cuda13_plugin"),
+}
+
+
 # Compiling is most of what these tests do: it is done with few optimizations, and once for all
 # processes of a run. Processes that tests start inherit both.
 FAST_COMPILATION = {
@@ -114,6 +122,9 @@ def pytest_collection_modifyitems(config, items):
     together."""
     _mark_further_cases_slow(items)
     missing = [marker for marker, variable in VARIABLES.items() if variable not in os.environ]
+    for marker, modules in COMPILERS.items():
+        if not any(map(importlib.util.find_spec, modules)):
+            missing.append(marker)
     deselected = [item for item in items if any(map(item.get_closest_marker, missing))]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in deselected]

@@ -293,10 +293,10 @@ class _Walk:
         target = instruction.attribute("custom_call_target").strip('"')
         if opcode in _FREE or opcode.endswith("-done") or target in _FREE_TARGETS:
             return 0.0
+        operands = [inside.instructions[name] for name in instruction.operands]
         if opcode == "fusion" and instruction.called[0] in self._computations:
             fused = self._computations[instruction.called[0]]
-            return _fusion_bytes(fused)
-        operands = [inside.instructions[name] for name in instruction.operands]
+            return _fusion_bytes(fused, instruction, operands)
         if target.startswith(_WITH_WORKSPACE):
             instruction = replace(instruction, arrays=instruction.arrays[:1])
         return _access_bytes(instruction, operands)
@@ -475,18 +475,24 @@ def _num_bytes(instruction: Instruction) -> int:
     return sum(array.num_bytes for array in instruction.arrays)
 
 
-def _fusion_bytes(fused: Computation) -> int:
-    read = sum(_read_bytes(fused, parameter) for parameter in fused.parameters)
+def _fusion_bytes(
+    fused: Computation, instruction: Instruction, operands: Sequence[Instruction]
+) -> int:
+    num_bytes = 0
+    for parameter, operand in zip(fused.parameters, operands, strict=True):
+        num_bytes += _read_bytes(fused, parameter, operand)
     root = fused.instructions[fused.root]
     results = [root]
     if root.opcode == "tuple":
         results = [fused.instructions[name] for name in root.operands]
-    return read + sum(_written_bytes(fused, result) for result in results)
+    for result, array in zip(results, instruction.arrays, strict=False):
+        num_bytes += 0 if array.is_on_chip else _written_bytes(fused, result)
+    return num_bytes
 
 
-def _read_bytes(fused: Computation, parameter: Instruction) -> int:
+def _read_bytes(fused: Computation, parameter: Instruction, operand: Instruction) -> int:
     """Returns what a fusion reads of an operand: all of it, or the slices that it takes."""
-    whole = _main_memory(parameter.arrays)
+    whole = _main_memory(operand.arrays)
     taken = 0
     for user in _users_of_value(fused, parameter.name):
         is_first = _value(fused, user.operands[0]) == parameter.name
@@ -516,9 +522,8 @@ def _value(fused: Computation, name: str) -> str:
 def _written_bytes(fused: Computation, result: Instruction) -> int:
     source = fused.instructions[_value(fused, result.name)]
     if source.opcode == "dynamic-update-slice":
-        update = fused.instructions[source.operands[1]]
-        return _num_bytes(update) if _main_memory(result.arrays) else 0
-    return _main_memory(result.arrays)
+        source = fused.instructions[source.operands[1]]
+    return _num_bytes(source)
 
 
 def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   # the published pre-training of LOCOST on 256 chips of TPU v5e, from a laptop
   longsum plan --config=configs/locost_c4.py --device=v5e:16x16 \\
-      --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1
+      --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1 \\
+      --config.training.accumulation=1
 
   # fine-tuning LED on eight H200 of one host; JSON, and a bar chart of it
   longsum plan --config=configs/finetune.py:model=led-base,data='reports/{split}.jsonl' \\
@@ -345,9 +346,7 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
-        print(
-            f"{name} does not fit with any of these; take more devices, or those with more memory"
-        )
+        print(f"{name} fits with none of these; take more devices, or devices with more memory")
     else:
         print(f"to fit {name}: {fitting.flags}")
 

@@ -1,0 +1,331 @@
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from longsum_jax.analysis import devices, figures
+from longsum_jax.analysis.plan import ProgramPlan
+from longsum_jax.commands import console, evaluate, plan, plots, summarize, train
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.memory_changes import (
+    evaluation_changes,
+    training_changes,
+    with_changes,
+)
+from longsum_jax.inference.loading import load, load_description
+from longsum_jax.models.registry import get_family
+
+ROOT = Path(__file__).parents[2]
+TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environment():
+    """The command sets variables for a jax that is here already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_PLATFORMS", "cpu")
+        patch.setenv("JAX_NUM_CPU_DEVICES", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def planned(tiny_run, tmp_path_factory):
+    """The file with the plan of the smallest run."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    plan.main([f"--config={tiny_run}", "--device=cpu", f"--out={path}"])
+    return path
+
+
+def described(spec, **overrides):
+    return run_config(read_config(spec, overrides))
+
+
+@pytest.mark.slow
+def test_a_config_is_planned_without_its_documents(planned, tiny_run):
+    report = json.loads(planned.read_text())
+    programs = {row["program"]: row for row in report["programs"]}
+    assert list(programs) == ["train", "loss", "read", "search"]
+    model = described(tiny_run).model
+    shapes = get_family("locost").parameter_shapes(model).values()
+    parameters = 4 * sum(map(math.prod, shapes))
+    memory = programs["train"]["memory_bytes"]
+    assert memory["parameters"] == parameters
+    # AdamW keeps two moments, and counts.
+    assert 2 * parameters <= memory["optimizer"] <= 2 * parameters + 1000
+    assert memory["parameters"] + memory["optimizer"] < memory["arguments"] <= memory["total"]
+    assert programs["loss"]["memory_bytes"]["parameters"] == parameters
+    assert all(row["fits"] and row["compile_seconds"] > 0 for row in report["programs"])
+    operations = {name: sum(row["operations"].values()) for name, row in programs.items()}
+    assert operations["train"] > 2 * operations["loss"] > operations["read"] > 0
+    assert programs["search"]["loops_counted_to_their_limit"] == 1
+    assert (report["num_devices"], report["trials"]) == (1, {})
+
+
+def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
+    whole = {"arguments": 3e9, "parameters": 1e9, "optimizer": 2e9, "results": 5e8}
+    memory = [whole | {"temporary": 4e9, "code": 1e6, "total": 7.501e9}, {"total": 2e9}]
+    rows = [{"program": "train", "memory_bytes": memory[0]}]
+    rows += [{"program": "read", "memory_bytes": memory[1], "batch_size": 2, "length": 4096}]
+    about = {"num_devices": 4, "title": "TPU v5e", "device_memory_bytes": 16e9}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(about | {"programs": rows}))
+    names, parts = figures.plan_bars(figures.read_plan(path))
+    assert names == ["train", "read 2 x 4,096"]
+    assert {part: values[0] for part, values in parts.items()} == pytest.approx(
+        {
+            "parameters": 1,
+            "optimizer": 2,
+            "temporary": 4,
+            "results": 0.5,
+            "inputs": 0,
+            "other": 1e-3,
+        }
+    )
+    assert sum(parts.values()) == pytest.approx([7.501, 2])
+    out = tmp_path / "plan.png"
+    plots.main(["plan", str(path), f"--out={out}", "--dpi=50"])
+    assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for content in ("{}", "no JSON", '{"programs": []}'):
+        (tmp_path / "other.json").write_text(content)
+        with pytest.raises(InputError, match=r"other.json: holds no plan"):
+            figures.read_plan(tmp_path / "other.json")
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Plans without compiling, of the bytes in a list; the programs' names."""
+
+    def make(*totals):
+        sizes, names = iter(totals), []
+
+        def plan_program(program, target):
+            names.append(program.name)
+            total = next(sizes)
+            return ProgramPlan(program.name, {"total": total}, total <= target.memory, None)
+
+        monkeypatch.setattr("longsum_jax.analysis.plan.plan_program", plan_program)
+        return names
+
+    return make
+
+
+def test_a_run_that_does_not_fit_is_changed_until_it_does(tiny_run, capsys, uncompiled):
+    names = uncompiled(400, 390, 300, 100)
+    target = devices.find_target("cpu")._replace(memory=200)
+    report = plan.plan_run(described(tiny_run), target, programs=["train"], tries=5)
+    trials = report["trials"]["train"]
+    remat, halves, quarters = (
+        {"model.remat": True},
+        {"training.accumulation": 2},
+        {"training.accumulation": 4},
+    )
+    assert [trial["changes"] for trial in trials] == [remat, remat | halves, remat | quarters]
+    assert [trial["fits"] for trial in trials] == [False, False, True]
+    assert names == ["train"] * 4
+    wanted = "to fit train: --config.model.remat=True --config.training.accumulation=4\n"
+    assert wanted in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_fit_says_so(tiny_run, capsys, uncompiled):
+    uncompiled(*[400] * 9)
+    target = devices.find_target("cpu")._replace(memory=200)
+    report = plan.plan_run(described(tiny_run), target, programs=["read"], tries=9)
+    changes = [trial["changes"] for trial in report["trials"]["read"]]
+    hepos = {"model.cross_attention": "hepos", "model.hepos_stride": 4}
+    assert changes == [{"evaluation.batch_size": 1}, hepos]
+    assert "read fits with none of these; take more devices" in capsys.readouterr().out
+
+
+def test_changes_keep_batches_and_meshes_legal():
+    run = described("configs/locost_c4.py", **{"training.accumulation": "1"})
+    changes = list(training_changes(run, 8, 4))
+    assert all(says for _, says in changes)
+    values = [values for values, _ in changes]
+    assert values[0] == {
+        "mesh.preset": "fsdp",
+        "mesh.batch": 1,
+        "mesh.fsdp": -1,
+        "mesh.tensor": 1,
+        "mesh.sequence": 1,
+    }
+    accumulations = [x["training.accumulation"] for x in values if "training.accumulation" in x]
+    assert accumulations == [2, 4, 8, 16, 32]  # 256 rows over 8 devices
+    assert [x["mesh.sequence"] for x in values if "mesh.sequence" in x] == [1, 2, 4]
+    assert values[-1] == {"model.cross_attention": "hepos", "model.hepos_stride": 4}
+    changed = run_config(with_changes(run.description, values[0] | values[-1]))
+    assert (changed.mesh.preset, changed.model.cross_attention) == ("fsdp", "hepos")
+    assert run.description["mesh"]["preset"] == "replicated"
+    sizes = [x.get("evaluation.batch_size") for x, _ in evaluation_changes(run)]
+    assert sizes == [8, 4, 2, 1, None]
+
+
+def test_summaries_are_planned_from_shapes(small_model, tmp_path, capsys):
+    loaded, shapes = load(small_model), load_description(small_model)
+    assert shapes.config == loaded.config
+    assert shapes.num_parameters == loaded.num_parameters
+    out = tmp_path / "plan.json"
+    plan.main([f"--model={small_model}", "--device=cpu", "--input_length=100", "--batch_size=2",
+               "--tries=0", f"--out={out}"])  # fmt: skip
+    rows = json.loads(out.read_text())["programs"]
+    assert [(row["program"], row["length"]) for row in rows] == [("read", 100), ("search", 100)]
+    # Both programs are as those of a call: the search takes what reading gives.
+    source = rows[0]["memory_bytes"]["results"]
+    assert rows[1]["memory_bytes"]["arguments"] > source > 0
+    assert "2 x 100 tokens" in capsys.readouterr().out
+
+
+def test_the_longest_document_that_fits(small_model, monkeypatch):
+    compiled = []
+
+    def plan_summaries(model, target, *, length, batch_size, **options):
+        compiled.append(length)
+        return [SimpleNamespace(total=size) for size in (2 * length * batch_size, 500)]
+
+    monkeypatch.setattr(plan, "plan_summaries", plan_summaries)
+    model, target = load_description(small_model), devices.find_target("cpu")
+    # 3,072 and 3,328 tokens are lengths of padded inputs, one after the other.
+    assert plan._longest(model, target._replace(memory=2 * 3327), 1, {}) == 3072
+    assert len(compiled) <= 5
+    assert len(set(compiled)) == len(compiled)
+    assert plan._longest(model, target._replace(memory=2 * 2048), 2, {}) == 1024
+    assert plan._longest(model, target._replace(memory=2 * 1023), 1, {}) == 0
+    assert plan._longest(model, target._replace(memory=2**40), 1, {}) == 2**20
+
+
+def test_dry_runs_say_what_programs_take_and_do_nothing_else(
+    small_model, tiny_run, tmp_path, capsys, uncompiled
+):
+    names = uncompiled(*range(1, 9))
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    tokens = load(small_model).read_lengths([TEXT])[0]
+    summarize.main([f"--model={small_model}", "--dry_run", str(text)])
+    out = capsys.readouterr().out
+    assert f"1 documents of at most {tokens} tokens, 1 at a time" in out
+    data, results = tmp_path / "data.jsonl", tmp_path / "results"
+    data.write_text(json.dumps({"id": "a", "document": TEXT, "summary": "Cat."}) + "\n")
+    evaluate.main(
+        [f"--model={small_model}", f"--data={data}", f"--out={results}", "--batch_size=2",
+         "--dry_run"]
+    )  # fmt: skip
+    assert "2 at a time" in capsys.readouterr().out
+    workdir = tmp_path / "run"
+    train.main([f"--config={tiny_run}", f"--workdir={workdir}", "--dry_run"])
+    assert "loss" in capsys.readouterr().out
+    assert names == ["read", "search"] * 2 + ["train", "loss", "read", "search"]
+    assert not workdir.exists()
+    assert not results.exists()
+
+
+def test_documents_that_are_read_have_the_lengths_that_dry_runs_plan(small_model):
+    model = load(small_model)
+    texts = [TEXT, TEXT[:40]]
+    read = [summary.read_tokens for summary in model.summaries(texts, max_new_tokens=1)]
+    assert model.read_lengths(texts) == read
+    assert model.read_lengths(texts, max_source_length=20) == [20, 20]
+    with pytest.raises(InputError, match="more than max_source_length=20"):
+        model.read_lengths(texts, max_source_length=20, on_overflow="error")
+
+
+def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys):
+    import jax
+
+    message = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 25769803776 bytes."
+    with pytest.raises(InputError) as caught, console.memory_errors(console.TRAINING_ADVICE):
+        raise jax.errors.JaxRuntimeError(message)
+    sentence = str(caught.value)
+    assert sentence.startswith("the device has too little memory for 25769803776 bytes more; ")
+    assert "training.accumulation" in sentence
+    assert "--dry_run" in sentence
+    with pytest.raises(RuntimeError, match="another"), console.memory_errors(""):
+        raise RuntimeError("another error")
+
+    def exhausted(*args, **kwargs):
+        raise jax.errors.JaxRuntimeError(message)
+
+    monkeypatch.setattr("longsum_jax.inference.model.Model.summaries", exhausted)
+    monkeypatch.setattr(sys, "argv", ["summarize", f"--model={small_model}"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    with pytest.raises(SystemExit) as ended:
+        console.run(summarize.main)
+    assert ended.value.code == 2
+    assert "error: the device has too little memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "give --config=FILE or --model=DIR, one of the two; neither is given"),
+        (["--config=a", "--model=b"], "one of the two; both are given"),
+        (["--config=configs/quickstart.py", "--device=v5"], '--device=v5: unknown device "v5"'),
+        (["--config=configs/quickstart.py", "--tries=-1"], "--tries=-1 must be at least 0"),
+        (["--config=configs/locost_c4.py:tiny", "--device=cpu", "--config.mesh.batch=3"],
+         "needs 3 devices, there are 1"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(arguments, sentence):
+    with pytest.raises(InputError, match=sentence):
+        plan.main(arguments)
+
+
+def test_lengths_and_names_are_lists(small_model, capsys):
+    for flag in ("--input_length=0", "--batch_size=a", "--programs=train,reed"):
+        with pytest.raises(SystemExit):
+            plan.main([f"--model={small_model}", flag])
+    assert "is none of train, loss, read, search" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"--input_length has 2,000,000 tokens"):
+        plan.main([f"--model={small_model}", "--device=cpu", "--input_length=2_000_000"])
+
+
+def in_a_process(*arguments):
+    own = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, **own}
+    for name in ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "XLA_FLAGS"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "longsum_jax", "plan", *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_a_step_is_compiled_for_tpus(tiny_run, tmp_path):
+    """Four chips that are not there: AdamW's step with parameters cut over them."""
+    out = tmp_path / "plan.json"
+    sizes = tiny_run.replace("model.d_model=16", "model.d_model=128")
+    mesh = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=4")
+    in_a_process(f"--config={sizes}", *mesh, "--device=v5e:2x2",
+                 "--programs=train", f"--out={out}")  # fmt: skip
+    report = json.loads(out.read_text())
+    (row,) = report["programs"]
+    assert (report["title"], report["num_devices"]) == ("TPU v5e", 4)
+    memory = row["memory_bytes"]
+    model = described(sizes).model
+    whole = 4 * sum(map(math.prod, get_family("locost").parameter_shapes(model).values()))
+    assert memory["parameters"] < 0.4 * whole
+    assert memory["optimizer"] == pytest.approx(2 * memory["parameters"], rel=0.01)
+    assert memory["total"] < 50e6
+    # What is cut is gathered.
+    assert row["collectives"]["all-gather"]["count"] >= 1
+    assert row["loops_counted_to_their_limit"] == 0
+    assert row["bound"] in ("compute", "memory", "links")
+
+
+@pytest.mark.slow
+@pytest.mark.cuda_compiler
+def test_summaries_are_compiled_for_gpus(small_model, tmp_path):
+    out = tmp_path / "plan.json"
+    in_a_process(f"--model={small_model}", "--device=h200", "--input_length=256", "--tries=0",
+                 f"--out={out}")  # fmt: skip
+    rows = json.loads(out.read_text())["programs"]
+    assert [row["program"] for row in rows] == ["read", "search"]
+    assert all(row["fits"] and sum(row["operations"].values()) > 0 for row in rows)
