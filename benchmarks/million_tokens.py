@@ -29,8 +29,8 @@ from common import print_table, write_report
 from flax.core import meta
 
 from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.inference.abstract import summary_programs
 from longsum_jax.inference.programs import Programs, layer_views
-from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.locost import PRESETS, LocostConfig
 from longsum_jax.models.t5 import T5
 
@@ -63,25 +63,13 @@ def variable_shapes(module: T5) -> Any:
 def lowered(config: LocostConfig, length: int, new_tokens: int) -> Iterator[tuple[str, Any]]:
     """The programs for one document, by name, not compiled yet."""
     module = T5(config)
-    programs, variables = Programs(module), variable_shapes(module)
+    variables = variable_shapes(module)
     ids, mask = (jax.ShapeDtypeStruct((1, length), dtype) for dtype in (jnp.int32, jnp.bool_))
-    yield "encode", programs.encode.lower(variables, ids, mask, {})
-    read = programs.read.lower(variables, ids, mask, {})
-    yield "read", read
-    # As ``layer_views`` gives them.
-    is_on_cpu = jax.default_backend() == "cpu"
-    layers = jax.eval_shape(unstacked_layers, variables["params"]["decoder"]) if is_on_cpu else None
-    yield (
-        "search",
-        programs.search.program.lower(
-            variables["params"],
-            layers,
-            read.out_info,
-            None,
-            batch_size=1,
-            options=search_options(config, new_tokens),
-        ),
-    )
+    yield "encode", Programs(module).encode.lower(variables, ids, mask, {})
+    options = search_options(config, new_tokens)
+    sizes = {"batch_size": 1, "length": length, "options": options}
+    for program in summary_programs(module, variables["params"], **sizes):
+        yield program.name, program.lower()
 
 
 def memory_rows(config: LocostConfig, length: int, new_tokens: int) -> Iterator[Row]:

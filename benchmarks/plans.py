@@ -49,8 +49,9 @@ def write_base(directory: Path) -> None:
 
 def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
     """Yields a row for every program of a case, for every trial, and for every longest document."""
-    shared = {"case": case, "device": report["device"], "title": report["title"]}
-    shared |= {"devices": report["num_devices"], "device_gb": report["device_memory_bytes"] / 1e9}
+    shared = {"case": case, "device": report["device"]}
+    shared |= {"devices_of": f"{report['num_devices']} x {report['title']}"}
+    shared |= {"device_gb": report["device_memory_bytes"] / 1e9}
     for program in report["programs"]:
         memory = {f"{name}_gb": size / 1e9 for name, size in program["memory_bytes"].items()}
         row = shared | {"program": program["program"]} | memory

@@ -104,6 +104,15 @@ def where(**values: Any) -> Callable[[list[Row]], list[Row]]:
     ]
 
 
+def having(key: str, *without: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a filter of rows that have a value for ``key`` and none for ``without``."""
+    return lambda rows: [
+        row
+        for row in rows
+        if row.get(key) is not None and all(row.get(name) is None for name in without)
+    ]
+
+
 def pivot(key: str, across: str, value: str) -> Callable[[list[Row]], list[Row]]:
     """Returns a function that turns rows into one row per ``key`` with a column per ``across``."""
 
@@ -181,6 +190,25 @@ LAYER_TIMES = [
     Column("MiB", "training_mib", digits(0)),
 ]
 KIND = Column("attention", "kind")
+
+PLANNED = [
+    Column("case", "case"),
+    Column("devices", "devices_of", str),
+    Column("program", "program"),
+]
+PLANNED_WORK = [
+    Column("arguments", "arguments_gb", digits(2)),
+    Column("temporary", "temporary_gb", digits(2)),
+    Column("total", "total_gb", digits(2)),
+    Column("of", "device_gb", digits(1)),
+    Column("TFLOP", "tflop", digits(2)),
+    Column("GB moved", "moved_gb", digits(1)),
+    Column("GB sent", "sent_gb", digits(2)),
+    Column("collectives", "collectives"),
+    Column("at least, ms", "least_ms", digits(1)),
+    Column("bound by", "bound"),
+    Column("compiled in, s", "compile_seconds", digits(0)),
+]
 
 PAGES_BY_FILE: Mapping[str, Page] = {
     "encode": Page(
@@ -289,6 +317,58 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("peak GB of the process", "peak_gb", digits(2)),
                 ],
             )
+        ],
+    ),
+    "plans": Page(
+        "Plans for TPUs and GPUs",
+        "Compiled by `longsum plan` for described devices, and **never run**: memory, collectives "
+        "and compile times are those of XLA's programs, times are rooflines, which no run can "
+        "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
+        "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
+        "cores. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of 4,096 tokens "
+        "a step; summaries are those of the same model, of random weights in float32, computed in "
+        "bfloat16, at most 512 tokens by greedy search. The commands are in "
+        "`benchmarks/plans.py`; how to read a plan is in the [guide](../guide/plan.md).",
+        [
+            Table(
+                "Training and its evaluations",
+                [
+                    *PLANNED,
+                    Column("parameters", "parameters_gb", digits(2)),
+                    Column("optimizer", "optimizer_gb", digits(2)),
+                    *PLANNED_WORK,
+                ],
+                having("arguments_gb", "length"),
+            ),
+            Table(
+                "Summaries",
+                [
+                    *PLANNED,
+                    Column("documents", "batch_size", count),
+                    Column("tokens", "length", count),
+                    *PLANNED_WORK,
+                ],
+                having("length"),
+            ),
+            Table(
+                "The longest document that can be summarized",
+                [
+                    *PLANNED[:2],
+                    Column("documents at a time", "batch_size", count),
+                    Column("tokens", "tokens", count),
+                ],
+                having("tokens"),
+            ),
+            Table(
+                "What makes a step fit, found by trying",
+                [
+                    *PLANNED,
+                    Column("changes", "tried"),
+                    Column("total", "total_gb", digits(2)),
+                    Column("fits", "fits", yes),
+                ],
+                having("tried"),
+            ),
         ],
     ),
     "fit_length": Page(

@@ -211,7 +211,7 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
 
 def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> None:
     from longsum_jax.commands.plan import dry_run_summaries
-    from longsum_jax.inference.documents import num_slots
+    from longsum_jax.inference.continuous import num_slots
 
     lengths = model.read_lengths(
         [pair.source for pair in pairs],
