@@ -105,6 +105,8 @@ class Instruction:
         listed = re.search(r"\bbranch_computations=\{([^}]*)\}", self.attributes)
         if listed:
             return tuple(_NAME.findall(listed.group(1)))
+        if self.opcode.endswith(("-update", "-done")):
+            return ()  # named again; the start runs it
         names = ("calls", "body", "true_computation", "false_computation")
         if self.opcode == "call":
             names = (*names, "to_apply")

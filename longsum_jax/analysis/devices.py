@@ -10,7 +10,6 @@ have.
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -204,10 +203,7 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
     _require_compiler(name, family)
     # Seconds of compiling are part of the plan.
     environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-    if family in TPUS:
-        for variable, value in _TPU_ENVIRONMENT.items():
-            environment.setdefault(variable, value)
-    else:
+    if family in GPUS:
         environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
 
 
@@ -228,7 +224,6 @@ def find_target(name: str) -> Target:
         return _cpus(name, int(sizes or 1))
     _require_compiler(name, family)
     if family in TPUS:
-        set_environment(name, os.environ if "jax" in sys.modules else {})
         devices = _tpus(name, family, sizes)
         return Target(name, devices, TPUS[family], TPUS[family].memory)
     hosts, per_host = (int(size) for size in (sizes or "1x1").split("x"))
@@ -283,6 +278,8 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
     import jax
     from jax.experimental import topologies
 
+    for variable, value in _TPU_ENVIRONMENT.items():  # read when libtpu is loaded, which is here
+        os.environ.setdefault(variable, value)
     topology = f"{family}:{sizes or _SMALLEST_TPU[family]}"
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
