@@ -154,9 +154,11 @@ class Traffic(NamedTuple):
     sent_between_hosts: float = 0.0
 
     def scaled(self, times: float) -> "Traffic":
+        """Returns that of ``times`` repetitions."""
         return Traffic(*(times * value for value in self))
 
     def plus(self, other: "Traffic") -> "Traffic":
+        """Returns that of both."""
         return Traffic(*map(sum, zip(self, other, strict=True)))
 
 
@@ -230,6 +232,7 @@ class _Walk:
 
     @property
     def work(self) -> Work:
+        """The work of the whole program."""
         return self._of_computation(self._entry)
 
     def _of_computation(self, name: str) -> Work:
