@@ -26,6 +26,7 @@ from longsum_jax.commands import (
     evaluate,
     extract,
     judge,
+    plan,
     prepare,
     score,
     summarize,
@@ -48,7 +49,7 @@ COMMANDS = {
     "convert": convert,
     "prepare": prepare,
 }
-COMMANDS |= {"extract": extract, "corpus": corpus, "score": score, "judge": judge}
+COMMANDS |= {"extract": extract, "corpus": corpus, "score": score, "judge": judge, "plan": plan}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
 

@@ -283,7 +283,9 @@ def test_what_the_first_look_finds(config, tmp_path, section, values, ask, probl
 
 def test_channels_that_do_not_divide_over_the_shards_of_a_text(config, monkeypatch):
     mesh = jax.sharding.AbstractMesh((1, 1, 1, 3), ("batch", "fsdp", "tensor", "sequence"))
-    monkeypatch.setattr("longsum_jax.experiment.experiment.make_mesh", lambda options: mesh)
+    monkeypatch.setattr(
+        "longsum_jax.experiment.experiment.make_mesh", lambda options, devices: mesh
+    )
     with pytest.raises(
         InputError, match=r"d_model is 16, which does not divide over mesh.sequence=3; change"
     ):
