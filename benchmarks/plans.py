@@ -28,9 +28,10 @@ CASES = {
     "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1"),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train"),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),
-    "summaries_v5p": (*SUMMARIES, "--device=v5p", "--input_length=131072", "--tries=0"),
+    "summaries_v5p": (*SUMMARIES, "--device=v5p", "--input_length=16384", "--tries=0"),
     "summaries_h200": (*SUMMARIES, "--device=h200", "--input_length=16384,131072,1048576"),
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
 }

@@ -63,6 +63,11 @@ def digits(places: int) -> Callable[[Any], str]:
     return lambda value: f"{value:,.{places}f}"
 
 
+def significant(value: float) -> str:
+    """Returns a number to three digits, however large or small."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def small(value: float) -> str:
     """Returns a small number in scientific notation."""
     return f"{value:.1e}"
@@ -197,17 +202,17 @@ PLANNED = [
     Column("program", "program"),
 ]
 PLANNED_WORK = [
-    Column("arguments", "arguments_gb", digits(2)),
-    Column("temporary", "temporary_gb", digits(2)),
-    Column("total", "total_gb", digits(2)),
-    Column("of", "device_gb", digits(1)),
-    Column("TFLOP", "tflop", digits(2)),
-    Column("GB moved", "moved_gb", digits(1)),
-    Column("GB sent", "sent_gb", digits(2)),
+    Column("arguments", "arguments_gb", significant),
+    Column("temporary", "temporary_gb", significant),
+    Column("total", "total_gb", significant),
+    Column("of", "device_gb", significant),
+    Column("TFLOP", "tflop", significant),
+    Column("GB moved", "moved_gb", significant),
+    Column("GB sent", "sent_gb", significant),
     Column("collectives", "collectives"),
-    Column("at least, ms", "least_ms", digits(1)),
+    Column("at least, ms", "least_ms", significant),
     Column("bound by", "bound"),
-    Column("compiled in, s", "compile_seconds", digits(0)),
+    Column("compiled in, s", "compile_seconds", significant),
 ]
 
 PAGES_BY_FILE: Mapping[str, Page] = {
@@ -326,16 +331,16 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
         "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
         "cores. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of 4,096 tokens "
-        "a step; summaries are those of the same model, of random weights in float32, computed in "
-        "bfloat16, at most 512 tokens by greedy search. The commands are in "
+        "a step, `c4_tiny` its mode of seconds; summaries are those of the large model, float32 "
+        "weights, computed in bfloat16, at most 512 tokens by greedy search. The commands are in "
         "`benchmarks/plans.py`; how to read a plan is in the [guide](../guide/plan.md).",
         [
             Table(
                 "Training and its evaluations",
                 [
                     *PLANNED,
-                    Column("parameters", "parameters_gb", digits(2)),
-                    Column("optimizer", "optimizer_gb", digits(2)),
+                    Column("parameters", "parameters_gb", significant),
+                    Column("optimizer", "optimizer_gb", significant),
                     *PLANNED_WORK,
                 ],
                 having("arguments_gb", "length"),
@@ -364,7 +369,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 [
                     *PLANNED,
                     Column("changes", "tried"),
-                    Column("total", "total_gb", digits(2)),
+                    Column("total", "total_gb", significant),
                     Column("fits", "fits", yes),
                 ],
                 having("tried"),
@@ -715,6 +720,8 @@ def render(page: Page, result: Mapping[str, Any], name: str) -> str:
     lines = [f"# {page.title}", "", page.text, "", *_origin(result, name)]
     for table in page.tables:
         rows = table.rows(result["rows"])
+        if not rows:
+            continue
         columns = [
             column
             for column in (*table.columns, *table.more_columns(result["rows"]))
