@@ -6,6 +6,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.bertscore import BertScore
 from longsum_jax.evaluation.choice import Choice
 from longsum_jax.evaluation.entities import EntityPrecision
 from longsum_jax.evaluation.entity_graph import EntityGraph
@@ -35,6 +36,7 @@ METRICS: dict[str, type[Metric]] = {
     "choice": Choice,
     "percentage": Percentage,
     "ordering": Ordering,
+    "bertscore": BertScore,
 }
 
 DEFAULT = ("rouge",)
