@@ -6,12 +6,15 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.bartscore import BartScore
 from longsum_jax.evaluation.bertscore import BertScore
 from longsum_jax.evaluation.choice import Choice
+from longsum_jax.evaluation.discoscore import DiscoScore
 from longsum_jax.evaluation.entities import EntityPrecision
 from longsum_jax.evaluation.entity_graph import EntityGraph
 from longsum_jax.evaluation.extractiveness import Extractiveness
 from longsum_jax.evaluation.length import Length
+from longsum_jax.evaluation.longdocfactscore import LongDocFactScore
 from longsum_jax.evaluation.meteor import Meteor
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.novelty import Novelty
@@ -37,6 +40,9 @@ METRICS: dict[str, type[Metric]] = {
     "percentage": Percentage,
     "ordering": Ordering,
     "bertscore": BertScore,
+    "bartscore": BartScore,
+    "longdocfactscore": LongDocFactScore,
+    "discoscore": DiscoScore,
 }
 
 DEFAULT = ("rouge",)

@@ -32,6 +32,7 @@ from longsum_jax.inference.padding import (
     kernel_limit,
     like_ids,
     pad_inputs,
+    padded_length,
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
@@ -197,15 +198,46 @@ class Model:
         ids, mask = self._inputs(input_ids, attention_mask)
         if self.config.head != "language_model":
             return self._head_logits(ids, mask, decoder_input_ids, inputs)
-        decoder_ids = check_ids(decoder_input_ids, "decoder_input_ids", self.config.vocab_size)
-        if len(decoder_ids) != len(ids):
-            raise InputError(
-                f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must "
-                "agree"
-            )
-        check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
+        decoder_ids = self._targets(decoder_input_ids, "decoder_input_ids", len(ids))
         padded = self.padded(ids, mask, inputs)
         return self._programs.logits(self._variables(padded), *padded, decoder_ids)
+
+    def log_probs(
+        self, input_ids: Any, attention_mask: Any = None, target_ids: Any = None, **inputs: Any
+    ) -> Array:
+        """Returns the log-probability of every target token after those before it.
+
+        Sums of them say how likely a text is, given another. Padding at the end of a row of targets
+        is read as any token, and changes nothing before it.
+
+        Args:
+            input_ids, attention_mask, **inputs: as for ``encode``.
+            target_ids: int [batch, target_length], special tokens included.
+
+        Returns:
+            float32 [batch, target_length].
+
+        Raises:
+            InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
+        """
+        if self.config.head != "language_model":
+            raise InputError(f"this model ({self._name}) writes no text; use encode or logits")
+        ids, mask = self._inputs(input_ids, attention_mask)
+        targets = self._targets(target_ids, "target_ids", len(ids))
+        length = targets.shape[1]
+        padding = padded_length(length, self.config.max_target_length, 0) - length
+        targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=self.config.pad_token_id)
+        padded = self.padded(ids, mask, inputs)
+        found = self._programs.log_probs(self._variables(padded), *padded, targets)
+        return found[:, :length]
+
+    def _targets(self, ids: Any, name: str, rows: int) -> np.ndarray:
+        """Returns ids of the decoder, int32 [rows, target_length], checked."""
+        ids = check_ids(ids, name, self.config.vocab_size)
+        if len(ids) != rows:
+            raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
+        check_length(ids.shape[1], self.config.max_target_length, name)
+        return ids
 
     def _choice_logits(
         self, input_ids: Any, attention_mask: Any, decoder_ids: Any, inputs: dict[str, Any]

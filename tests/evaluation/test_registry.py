@@ -17,7 +17,12 @@ RIGHT = {"percentage": ["40% are", "about 7.5%"], "ordering": ["2, 1", "Order: 3
 
 # Options of the metrics that read with a model of the user's, by their names: the fixture of its
 # directory, and others.
-OVER_MODELS = {"bertscore": ("tiny_bert", {"layer": 1})}
+OVER_MODELS = {
+    "bertscore": ("tiny_bert", {"layer": 1}),
+    "bartscore": ("tiny_bart", {}),
+    "longdocfactscore": ("tiny_bart", {}),
+    "discoscore": ("tiny_bert", {}),
+}
 
 
 def options_of(name, request):
