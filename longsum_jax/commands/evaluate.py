@@ -253,7 +253,9 @@ def _score_last(
         try:
             changed = score_last(rows, [pairs[row["id"]] for row in rows], metrics)
         except InputError as error:
-            raise InputError(f"{error} ({predictions.path} holds all predictions)") from error
+            raise InputError(
+                f"{error}; the summaries are in {predictions.path}, which longsum score reads"
+            ) from error
     if changed:
         predictions.write_again()
 
