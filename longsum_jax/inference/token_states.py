@@ -53,11 +53,11 @@ class Window(NamedTuple):
 def text_windows(length: int, size: int | None) -> list[Window]:
     """Returns windows that overlap by half, the last of which ends with the text.
 
-        tokens   0 1 2 3 4 5 6 7 8
-                 [0 1 2]3|               |  ends the tokens whose states are kept: every one has
-                     2|[3 4]5|              as many neighbours in its window as can be
-                         4|[5 6]7|
-                           5 6|[7 8]
+        tokens   0 1 2 3 4 5 6 7 8       windows of 4
+                [0 1 2]3
+                     2[3 4]5             in brackets the tokens whose states are kept: every
+                         4[5]6 7         one where it has as many neighbours as can be
+                           5[6 7 8]
 
     Args:
         length: of the text.
@@ -102,6 +102,7 @@ def token_states(
     for batch in batches_by_length([len(row) for row in rows], batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         found = np.asarray(model.encode(ids, mask, layer=layer))
+        found = found[:, found.shape[1] - ids.shape[1] :]  # without global tokens in front
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]
             kept = _kept(window, len(texts[text]), special)
