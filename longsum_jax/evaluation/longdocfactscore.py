@@ -17,12 +17,14 @@ from longsum_jax.evaluation.model_metric import (
     longest_text,
     text_ids,
 )
+from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences, splitter_name
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
 MAX_SENTENCE_LENGTH = 128  # tokens that are compared, as in the published code's encoder
+DOCUMENTS_AT_ONCE = 16  # whose sentences are encoded together
 
 
 class LongDocFactScore(ModelMetric):
@@ -123,16 +125,25 @@ class LongDocFactScore(ModelMetric):
 
         longest = longest_text(model, MAX_SENTENCE_LENGTH)
         encode = sentence_encoder(model, max_sentence_length=longest)
-        for example, texts in enumerate(zip(predictions, sources, strict=True)):
-            written, read = [split_sentences(text) or [""] for text in texts]
-            vectors = encode([*written, *read])
-            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            similarity = vectors[: len(written)] @ vectors[len(written) :].T
-            nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : self.options.top_k]
-            for number, places in enumerate(nearest.tolist()):
-                for place in places:
-                    part = surroundings(read, place, self.options.neighbors)
-                    yield Trial(example, number, part, written[number])
+        for start in range(0, len(predictions), DOCUMENTS_AT_ONCE):
+            examples = range(start, min(start + DOCUMENTS_AT_ONCE, len(predictions)))
+            written = [split_sentences(predictions[i]) or [""] for i in examples]
+            read = [split_sentences(sources[i]) or [""] for i in examples]
+            vectors = _unit_vectors(encode, [*written, *read])
+            own, others = vectors[: len(examples)], vectors[len(examples) :]
+            for each, i in enumerate(examples):
+                nearest = np.argsort(-own[each] @ others[each].T, axis=1, kind="stable")
+                for number, places in enumerate(nearest[:, : self.options.top_k].tolist()):
+                    for place in places:
+                        part = surroundings(read[each], place, self.options.neighbors)
+                        yield Trial(i, number, part, written[each][number])
+
+
+def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Returns the vectors of the sentences of every text, of unit length, encoded together."""
+    vectors = encode([sentence for sentences in texts for sentence in sentences])
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
 class Trial(NamedTuple):

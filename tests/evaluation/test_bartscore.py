@@ -76,7 +76,8 @@ def test_directions_that_are_not_asked_for_are_not_computed(golden, bart):
             BartScore(BartScore.Options(directions=directions), bart)
 
 
-def test_parts_of_long_documents(golden, bart, tiny_bert, tiny_bart):
+def test_parts_of_long_documents(golden, bart, tiny_bert, tiny_bart, monkeypatch):
+    monkeypatch.setattr("longsum_jax.evaluation.longdocfactscore.DOCUMENTS_AT_ONCE", 2)
     options = LongDocFactScore.Options(model=str(tiny_bart), sentence_model=str(tiny_bert))
     metric = LongDocFactScore(options)
     scores = metric.score(SUMMARIES, [""] * 3, DOCUMENTS)
