@@ -8,7 +8,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, text_ids
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, TextIds, text_ids
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -74,17 +74,18 @@ class BartScore(ModelMetric):
         sources: Sequence[str],
     ) -> list[Scores]:
         texts = {"hyp": predictions, "ref": references, "src": sources}
-        sides = [direction.split("_") for direction in self.options.directions]
-        rows, unread, total = {}, 0, 0
-        for name in dict.fromkeys(name for side in sides for name in side):
-            rows[name], left_out = text_ids(model, texts[name])
-            unread = unread + left_out
-            total = total + left_out + [len(row) for row in rows[name]]
-        scores = {"bartscore_unread": 100 * unread / total}
-        for direction, (given, scored) in zip(self.options.directions, sides, strict=True):
-            pairs = list(zip(rows[given], rows[scored], strict=True))
+        scores: dict[str, np.ndarray] = {}
+        unread, total = np.zeros(len(predictions)), np.zeros(len(predictions))
+        for direction in self.options.directions:
+            given, scored = (texts[name] for name in direction.split("_"))
+            sides = text_ids(model, given), target_ids(model, scored)
+            for side in sides:
+                unread += side.unread
+                total += side.unread + [len(row) for row in side.rows]
+            pairs = list(zip(*(side.rows for side in sides), strict=True))
             values = mean_log_probs(model, pairs, self.options.batch_size)
             scores[f"bartscore_{direction}"] = values
+        scores["bartscore_unread"] = 100 * unread / total
         if "bartscore_f" in self.columns:
             scores["bartscore_f"] = (scores["bartscore_ref_hyp"] + scores["bartscore_hyp_ref"]) / 2
         return [
@@ -95,6 +96,11 @@ class BartScore(ModelMetric):
         directions = "+".join(self.options.directions)
         signature = f"bartscore|model:{self.user_model.label}|directions:{directions}"
         return {"signature": signature} | super().describe()
+
+
+def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
+    """Returns the ids of texts, cut where the positions of the model's decoder end."""
+    return text_ids(model, texts, model.config.max_target_length)
 
 
 class _Lengths(NamedTuple):

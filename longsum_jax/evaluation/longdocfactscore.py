@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.bartscore import WRITER, mean_log_probs
+from longsum_jax.evaluation.bartscore import WRITER, mean_log_probs, target_ids
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import (
     ModelMetric,
@@ -95,7 +95,7 @@ class LongDocFactScore(ModelMetric):
         with reading as sentence_model:
             trials = list(self._trials(sentence_model, predictions, sources))
         given, _ = text_ids(model, [trial.given for trial in trials])
-        scored, _ = text_ids(model, [trial.scored for trial in trials])
+        scored, _ = target_ids(model, [trial.scored for trial in trials])
         pairs = list(zip(given, scored, strict=True))
         values = mean_log_probs(model, pairs, self.options.batch_size)
         best: dict[tuple[int, int], float] = {}

@@ -98,7 +98,7 @@ class UserModel:
 
     @contextlib.contextmanager
     def on_device(self) -> Iterator["Model"]:
-        """Gives the model, which a path's is on its device no longer than the block runs."""
+        """Puts the model on its device while the block runs; one that was given is left alone."""
         if self._given is not None:
             yield self.model
             return

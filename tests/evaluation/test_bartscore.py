@@ -1,5 +1,6 @@
 """BARTScore and LongDocFACTScore beside the published code, see golden/metrics."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from tiny_checkpoints import SENTENCES
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.bartscore import BartScore
+from longsum_jax.evaluation.bartscore import BartScore, target_ids
 from longsum_jax.evaluation.longdocfactscore import LongDocFactScore, surroundings
+from longsum_jax.evaluation.model_metric import text_ids
+from longsum_jax.models.registry import get_family
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics" / "bartscore.json"
 A, B, C, D, E = SENTENCES
@@ -74,6 +77,17 @@ def test_directions_that_are_not_asked_for_are_not_computed(golden, bart):
     for directions in ((), ("src_hyp", "src_hyp")):
         with pytest.raises(InputError, match=r"metrics.bartscore.directions=\[.* each once"):
             BartScore(BartScore.Options(directions=directions), bart)
+
+
+def test_texts_beyond_the_decoders_positions_are_cut(bart):
+    family = get_family("led")
+    config = dataclasses.replace(family.presets["tiny"], max_decoder_position_embeddings=8)
+    led = longsum_jax.Model(family, config, {}, bart.tokenizer)
+    ids = bart.tokenizer.encode("the dam broke.")
+    found = target_ids(led, ["the dam broke.", "dam"])
+    assert found.rows[0] == [0, *ids[:6], 2]
+    assert found.unread.tolist() == [len(ids) - 6, 0]
+    assert text_ids(led, ["the dam broke."]).unread.tolist() == [0]
 
 
 def test_parts_of_long_documents(golden, bart, tiny_bert, tiny_bart, monkeypatch):
