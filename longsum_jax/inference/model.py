@@ -451,11 +451,12 @@ class Model:
 
         Args:
             questions, documents: as many of each.
-            **options: ``max_answer_length``, tokens of the longest answer (30).
+            **options: ``max_answer_length``, tokens of the longest answer (30); ``batch_size``,
+                windows of documents read together (16).
 
         Raises:
-            InputError: another kind of model, no tokenizer, an empty document, an option out of
-                range.
+            InputError: another kind of model, no tokenizer, an empty document, a question that
+                leaves no room for it, an option out of range.
         """
         return answers.answer(self, questions, documents, **options)
 
