@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from longsum_jax.evaluation.entities import describe_tagger
 from longsum_jax.evaluation.entity_graph import entity_graph
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
-from longsum_jax.evaluation.taggers import NOUN_TAGGERS, Tagger, tag, tagger_of
+from longsum_jax.evaluation.taggers import Tagger, describe_tagger, noun_tagger, tag
 from longsum_jax.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class DiscoScore(ModelMetric):
 
         Attributes:
             layer: of the encoder whose states are read; of an encoder with fewer, the last.
-            tagger: a name in ``taggers.NOUN_TAGGERS``.
+            tagger: a name in ``taggers.NOUN_TAGGERS``, or a model that labels words.
             long_texts: "cut" where the model's positions end, or read in "windows" that overlap by
                 half. The published code fails on such texts.
         """
@@ -54,9 +53,6 @@ class DiscoScore(ModelMetric):
         layer: int = 8
         tagger: str = "rules"
         long_texts: Literal["cut", "windows"] = "cut"
-
-        def __post_init__(self):
-            tagger_of(self.tagger, NOUN_TAGGERS, "metrics.discoscore")
 
     name = "discoscore"
     columns = ("ds_focus_nn", "ds_sent_nn", "ds_unread")
@@ -70,8 +66,8 @@ class DiscoScore(ModelMetric):
         tagger: Tagger | None = None,
     ) -> None:
         super().__init__(options, model)
-        self._given_tagger = tagger
-        self._tagger = tagger or NOUN_TAGGERS[self.options.tagger]
+        self._tagger_name = self.options.tagger if tagger is None else None
+        self._tagger = tagger or noun_tagger(self.options.tagger, "metrics.discoscore")
 
     def score_with(
         self,
@@ -87,12 +83,12 @@ class DiscoScore(ModelMetric):
         return [_scores(read[prediction], read[reference]) for prediction, reference in pairs]
 
     def describe(self) -> dict[str, Any]:
-        tagger = describe_tagger("discoscore", self.options.tagger, self._given_tagger)["tagger"]
+        tagged = describe_tagger("discoscore", self._tagger_name, self._tagger)
         signature = (
             f"discoscore|model:{self.user_model.label}|layer:{self.options.layer}"
-            f"|tagger:{tagger}|long:{self.options.long_texts}"
+            f"|tagger:{tagged['tagger']}|long:{self.options.long_texts}"
         )
-        return {"signature": signature} | super().describe() | {"tagger": tagger}
+        return super().describe() | tagged | {"signature": signature}
 
     def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
         """Returns what is compared of every text."""

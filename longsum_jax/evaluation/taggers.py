@@ -1,16 +1,19 @@
 """Taggers: what finds the entities or the nouns of texts, for metrics that count them.
 
-A tagger takes texts and returns a list of strings for each. Those here are rules over words and
-capitals, for English; they need no model, and miss and invent more than one would. Reports name the
-tagger, so that nobody takes the numbers of one for those of another.
+A tagger takes texts and returns a list of strings for each. Two are rules over words and capitals,
+for English; they need no model, and miss and invent more than one would. Others read with a model
+of the user's. Reports name the tagger, so that nobody takes the numbers of one for those of
+another.
 """
 
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.evaluation.model_tagger import ModelTagger
 from longsum_jax.text.entities import ADJECTIVES, DETERMINERS, FUNCTION_WORDS, find_entities
 from longsum_jax.text.sentences import split_sentences
 
@@ -74,19 +77,50 @@ def _singular(word: str) -> str:
     return word
 
 
+class ModelNounTagger(ModelTagger):
+    """A ``ModelTagger`` whose finds are in the singular and small letters, as ``rule_nouns``'."""
+
+    def __call__(self, texts: Sequence[str]) -> list[list[str]]:
+        return [[_singular(found.lower()) for found in tags] for tags in super().__call__(texts)]
+
+
 ENTITY_TAGGERS: dict[str, Tagger] = {"rules": rule_entities}
 NOUN_TAGGERS: dict[str, Tagger] = {"rules": rule_nouns}
 
 
-def tagger_of(name: str, known: Mapping[str, Tagger], where: str) -> Tagger:
-    """Returns the tagger of that name.
+def entity_tagger(name: str, where: str) -> Tagger:
+    """Returns the tagger of entities of that name, or that of the model there.
+
+    Args:
+        name: in ``ENTITY_TAGGERS``, or of a model that labels words: a directory, a training
+            workdir or a name on the Hub, with a slash.
+        where: the metric in errors, "metrics.entities".
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or the model cannot be read.
     """
-    if name not in known:
-        raise InputError(f'{where}.tagger="{name}" is unknown; {did_you_mean(name, known)}')
-    return known[name]
+    return _tagger(name, where, ENTITY_TAGGERS, ModelTagger)
+
+
+def noun_tagger(name: str, where: str) -> Tagger:
+    """Returns the tagger of nouns of that name, or that of the model there.
+
+    See ``entity_tagger``; names are those of ``NOUN_TAGGERS``.
+    """
+    return _tagger(name, where, NOUN_TAGGERS, ModelNounTagger)
+
+
+def _tagger(
+    name: str, where: str, known: Mapping[str, Tagger], of_model: type[ModelTagger]
+) -> Tagger:
+    if name in known:
+        return known[name]
+    if "/" in name or Path(name).is_dir():
+        return of_model(f"{where}.tagger", name)
+    raise InputError(
+        f'{where}.tagger="{name}" is unknown; {did_you_mean(name, known)}, or give the directory '
+        "of a model that labels words"
+    )
 
 
 def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
@@ -100,3 +134,18 @@ def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
         name = getattr(tagger, "__name__", tagger)
         raise InputError(f"tagger {name}: give a list of strings for each of {len(texts)} texts")
     return found
+
+
+def describe_tagger(metric: str, name: str | None, tagger: Tagger) -> dict[str, Any]:
+    """Returns the signature of a metric with its tagger, for reports.
+
+    Args:
+        metric: its name.
+        name: that the options give the tagger; None for one given as a function.
+        tagger: the function.
+    """
+    used = name or getattr(tagger, "__name__", type(tagger).__name__)
+    described = {"signature": f"{metric}|tagger:{used}", "tagger": used}
+    if isinstance(tagger, ModelTagger):
+        described["tagger_model"] = tagger.describe()
+    return described

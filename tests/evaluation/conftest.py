@@ -1,5 +1,6 @@
 """Directories with small models, for metrics over a model; a browser for pages."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -18,10 +19,8 @@ def sentences():
     return list(SENTENCES)
 
 
-def _written(tmp_path_factory, name):
-    import tiny_checkpoints
-
-    write = getattr(tiny_checkpoints, f"write_{name}")
+def _written(tmp_path_factory, name, module="tiny_checkpoints"):
+    write = getattr(importlib.import_module(module), f"write_{name}")
     return write(tmp_path_factory.mktemp(f"tiny_{name}") / "model")
 
 
@@ -54,3 +53,33 @@ def browser(tmp_path_factory):
     started = module.Browser(program, tmp_path_factory.mktemp("profile"))
     yield started
     started.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_entailment(tmp_path_factory):
+    """A classifier of pairs with the labels of entailment."""
+    return _written(tmp_path_factory, "entailment", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_facts(tmp_path_factory):
+    """A classifier of pairs with the labels of FactCC."""
+    return _written(tmp_path_factory, "facts", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_tags(tmp_path_factory):
+    """A model that labels words."""
+    return _written(tmp_path_factory, "tags", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_answers(tmp_path_factory):
+    """A model that answers questions."""
+    return _written(tmp_path_factory, "answers", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_masked(tmp_path_factory):
+    """A masked language model of a dozen words."""
+    return _written(tmp_path_factory, "masked", "tiny_heads")
