@@ -22,6 +22,10 @@ OVER_MODELS = {
     "bartscore": ("tiny_bart", {}),
     "longdocfactscore": ("tiny_bart", {}),
     "discoscore": ("tiny_bert", {}),
+    "factcc": ("tiny_facts", {}),
+    "summac": ("tiny_entailment", {}),
+    "blanc": ("tiny_masked", {}),
+    "apes": ("tiny_answers", {}),
 }
 
 
