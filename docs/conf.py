@@ -54,6 +54,7 @@ ROOMS = {
     "decoding": "Greedy, beam and sampled search, and their options.",
     "layers": "Flax modules: attentions, state-space layers, encoder and decoder stacks.",
     "text": "Sentences, segments, gap sentences and important sentences, in plain Python.",
+    "ranking": "The built-in extractor: features of sentences, boosted trees, selection.",
     "models": "Model families: configs, modules and names in checkpoints.",
     "data": "Tasks, examples, batches and prepared shards.",
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",

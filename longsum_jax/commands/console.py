@@ -120,10 +120,10 @@ def spinner(message: str) -> Iterator[None]:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def add_model_flags(parser: argparse.ArgumentParser) -> None:
+def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Adds --model, --tokenizer, --dtype."""
     parser.add_argument(
-        "--model", required=True, metavar="DIR", help="a model directory, or a training workdir"
+        "--model", required=required, metavar="DIR", help="a model directory, or a training workdir"
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own"

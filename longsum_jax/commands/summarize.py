@@ -1,5 +1,6 @@
 """longsum summarize: summaries of text files or standard input."""
 
+import argparse
 import json
 import sys
 import time
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from longsum_jax.inference.summary import Summary
 
 EXAMPLES = """\
+  # the best sentences of a report, at once and without a model, with their places
+  longsum summarize --length="200 words" --sources report.txt
+
   # a whole book, read from its first to its last token
   longsum summarize --model=runs/quickstart book.txt
 
@@ -24,8 +28,11 @@ EXAMPLES = """\
 
 The summary goes to standard output, and one JSON line to standard error: tokens of the document,
 read and dropped, and whether the summary ended by itself ("eos") or at --max_new_tokens ("limit").
-With --json both are one line of standard output.
+With --json both are one line of standard output. Without --model the summary consists of sentences
+of the document, which a ranker chooses that comes with the package; --query changes its choice.
 """
+
+_MODEL_FLAGS = ("tokenizer", "max_source_length")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -35,13 +42,24 @@ def main(argv: Sequence[str]) -> None:
         InputError: a file or a model that cannot be read.
     """
     parser = console.parser("summarize", "Summarizes documents of any length.", EXAMPLES)
-    console.add_model_flags(parser)
+    console.add_model_flags(parser, required=False)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     parser.add_argument(
         "--query",
         metavar="TEXT",
         help="what to look for; stands before every document, or before each of its segments",
+    )
+    parser.add_argument(
+        "--length",
+        metavar="TEXT",
+        help='without --model: short, medium, long, "150 words", "7 sentences" or "5%%"; '
+        "default: medium, 150 words",
+    )
+    parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="without --model: say after each sentence where it stands in the document",
     )
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per document on standard output"
@@ -53,10 +71,17 @@ def main(argv: Sequence[str]) -> None:
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
 
-    from longsum_jax.checkpoints.hub import local_directory
+    _check_flags(args)
+
     from longsum_jax.text.documents import read_text_file
 
     documents = [(name, read_text_file(name)) for name in args.files or ["-"]]
+    if args.model is None:
+        _extract(args, documents)
+        return
+
+    from longsum_jax.checkpoints.hub import local_directory
+
     directory = local_directory(args.model)
     # Here, because jax takes a second to import, and a missing file should be told at once.
     from longsum_jax.inference.loading import load
@@ -77,6 +102,36 @@ def main(argv: Sequence[str]) -> None:
             )
         seconds = round(time.perf_counter() - began, 2)
         _print(name, summary, seconds, as_json=args.json)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Refuses flags that have no effect with a model, or without one."""
+    if args.model is not None:
+        for name in console.flags_set(args, ("length",)) or ["sources"] * args.sources:
+            raise InputError(
+                f"--{name} is for summaries without --model; with one, --max_new_tokens bounds them"
+            )
+        return
+    given = [*console.generation_options(args), *console.flags_set(args, _MODEL_FLAGS)]
+    for name in given:
+        raise InputError(f"--{name} is for a model; give one with --model or leave --{name} out")
+
+
+def _extract(args: argparse.Namespace, documents: Sequence[tuple[str, str]]) -> None:
+    """Prints the best sentences of every document."""
+    from longsum_jax.ranking.ranker import DEFAULT_LENGTH, summarize
+
+    for name, text in documents:
+        began = time.perf_counter()
+        extract = summarize(text, length=args.length or DEFAULT_LENGTH, query=args.query)
+        seconds = round(time.perf_counter() - began, 2)
+        report = {"file": name, **extract.report(), "seconds": seconds}
+        if args.json:
+            print(json.dumps({**report, "summary": extract.text}, ensure_ascii=False), flush=True)
+            continue
+        print(extract.with_sources() if args.sources else extract.text, flush=True)
+        del report["sources"]
+        print(json.dumps(report), file=sys.stderr)
 
 
 def _print(name: str, summary: "Summary", seconds: float, *, as_json: bool) -> None:

@@ -93,9 +93,7 @@ def fit_trees(
     for number, cut in enumerate(cuts):
         edges[number, : len(cut)] = cut
     thresholds = edges[questions, np.minimum(bins, options.bins - 1)]
-    return BoostedTrees(
-        names, questions.astype(np.int16), thresholds, leaves.astype(np.float32)
-    )
+    return BoostedTrees(names, questions.astype(np.int16), thresholds, leaves.astype(np.float32))
 
 
 def _quantiles(values: np.ndarray, bins: int) -> np.ndarray:

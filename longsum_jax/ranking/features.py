@@ -111,7 +111,7 @@ def _form(document: ParsedDocument) -> Features:
     words, classes = document.words, document.characters
     length = np.bincount(words.rows, minlength=words.num_sentences)
     chars = np.maximum(document.ends - document.starts, 1)
-    inside = classes.upper.copy()  # capitals within a sentence: names
+    inside = classes.upper.copy()  # capitals after a small letter and a space: names
     letter = ~classes.space & ~classes.mark & ~classes.upper
     inside[2:] &= classes.space[1:-1] & letter[:-2]
     inside[:2] = False

@@ -58,7 +58,8 @@ CUES: Mapping[str, frozenset[str]] = {
     "work": _stems("paper article study work report document proposal"),
     "propose": _stems("propose present introduce describe provide define specify allow"),
     "result": _stems(
-        "result results show find found suggest demonstrate indicate conclusion conclude significant"
+        "result results show find found suggest demonstrate indicate conclusion conclude "
+        "significant"
     ),
     "contrast": _stems("however but although despite"),
     "new": _stems("new novel first improve improvement better problem"),

@@ -87,7 +87,7 @@ def parse_document(text: str) -> ParsedDocument:
         ends=ends,
         breaks=breaks,
         paragraphs=_paragraphs(breaks),
-        headings=_headings(sentences, breaks, lengths) & ~turns,
+        headings=_headings(sentences, breaks, lengths) & ~turns & _has_words(words),
         turns=turns,
         lengths=lengths,
         words=words,
@@ -162,7 +162,7 @@ def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.nd
 
 def _paragraphs(breaks: np.ndarray) -> np.ndarray:
     blank = breaks == 2
-    begins = blank if blank.mean() > RARE_BLANK_LINES else breaks > 0
+    begins = blank if blank[1:].sum() > RARE_BLANK_LINES * len(blank) else breaks > 0
     return np.cumsum(begins) - 1
 
 
@@ -170,6 +170,10 @@ def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray)
     alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
     stopped = np.array([sentence[-1] in ".!?,;" for sentence in sentences], bool)
     return alone & ~stopped & (lengths <= LONGEST_HEADING)
+
+
+def _has_words(words: WordTable) -> np.ndarray:
+    return np.bincount(words.row, minlength=words.num_sentences) > 0
 
 
 def _is_turn(sentence: str) -> bool:

@@ -53,6 +53,15 @@ class Extract(NamedTuple):
     summary_words: int
     length: Length
 
+    def with_sources(self) -> str:
+        """Returns the summary with a line after each sentence that says where it stands."""
+        lines = []
+        for source in self.sources:
+            place = f"sentence {source.number + 1:,} of {self.document_sentences:,}"
+            under = f', under "{source.heading}"' if source.heading else ""
+            lines += [source.text, f"    [{place}{under}]"]
+        return "\n".join(lines)
+
     def report(self) -> dict[str, Any]:
         """Returns everything but the text, ready for JSON."""
         fields = self._asdict()
@@ -127,9 +136,14 @@ def _source(document: ParsedDocument, scores: np.ndarray, number: int) -> Extrac
         number=number,
         start=int(document.starts[number]),
         end=int(document.ends[number]),
-        heading=document.sentences[headings[-1]] if len(headings) else None,
+        heading=_plain(document.sentences[headings[-1]]) if len(headings) else None,
         score=round(float(scores[number]), 4),
     )
+
+
+def _plain(heading: str) -> str:
+    """Returns a heading without the marks of Markdown and reStructuredText."""
+    return heading.strip("#=-~^*|: ")
 
 
 @functools.cache

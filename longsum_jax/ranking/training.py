@@ -72,7 +72,7 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
     return Rows(names, table, np.concatenate(gains), weights)
 
 
-def train_trees(sets: Iterable[Rows], options: BoostingOptions = BoostingOptions()) -> BoostedTrees:
+def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
     """Returns trees for the rows of several data sets, which weigh as their weights say."""
     sets = list(sets)
     names = sets[0].names

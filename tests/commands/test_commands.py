@@ -542,6 +542,32 @@ def test_summarize_with_a_query(run, refused, small_model, text):
     assert message == "--query is blank; give a question or leave it out"
 
 
+def test_summarize_without_a_model(run, refused, text):
+    code, out, err = run("summarize", "--length=1 sentences", "--query=Who barked?", text)
+    assert (code, out) == (0, "Then a dog came by and barked.\n")
+    report = json.loads(err)
+    assert report["document_words"] == len(TEXT.split())
+    assert (report["summary_words"], report["length"]) == (7, "1 sentences")
+    code, out, _ = run("summarize", "--length=100%", "--sources", stdin=TEXT.encode())
+    assert "    [sentence 1 of 3]\n" in out
+    code, out, _ = run("summarize", "--json", text)
+    report = json.loads(out)
+    assert report["summary"].split("\n") == split_sentences(TEXT)
+    assert [TEXT[source["start"] : source["end"]] for source in report["sources"]] == (
+        split_sentences(TEXT)
+    )
+    message = refused("summarize", "--num_beams=4", text)
+    assert message == "--num_beams is for a model; give one with --model or leave --num_beams out"
+    message = refused("summarize", "--length=tall", text)
+    assert message.startswith('length="tall"; write short, medium, long')
+
+
+@pytest.mark.parametrize("flag", ["--length=short", "--sources"])
+def test_flags_without_effect_on_a_model(refused, text, flag):
+    message = refused("summarize", "--model=model", flag, text)
+    assert message.startswith(f"{flag.partition('=')[0]} is for summaries without --model")
+
+
 @pytest.mark.slow
 def test_summarize_as_json_from_another_directory(run, small_model, text, monkeypatch):
     monkeypatch.chdir(text.parent)
