@@ -35,6 +35,7 @@ from scipy import sparse
 from longsum_jax.configs import builtin_extractor as recipe
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.significance import randomization_test
+from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.ranker import Ranker, builtin_ranker
@@ -204,8 +205,10 @@ def score_documents(
         if parsed is None or documents[number - 1].document != row.document:
             parsed = parse_document(row.document)
             extracts = {name: _by_peer(parsed, name, length) for name in PEERS}
+        features = sentence_features(parsed, row.query)
         for name, ranker in rankers.items():
-            extracts[name] = _joined(parsed, ranker.scores(parsed, row.query), length)
+            table = feature_table(features, ranker.trees.names)
+            extracts[name] = _joined(parsed, ranker.trees.predict(table), length)
         gains = reference_gains(parsed.sentences, row.summary)
         extracts["reference"] = _joined(parsed, gains, length)
         for name, text in extracts.items():

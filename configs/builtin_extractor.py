@@ -25,7 +25,7 @@ from longsum_jax.ranking.training import RowOptions, Rows, draw_rows, train_tree
 from longsum_jax.text.documents import Document, read_json_lines
 
 DATA_SETS = ("qmsum", "scisummnet", "techspecs")
-DOCUMENTS = 600  # of each data set, drawn
+DOCUMENTS = 400  # of each data set, drawn
 SEED = 0
 ROWS = RowOptions(rows=40_000, seed=SEED)
 BOOSTING = BoostingOptions(seed=SEED)

@@ -32,7 +32,7 @@ With --json both are one line of standard output. Without --model the summary co
 of the document, which a ranker chooses that comes with the package; --query changes its choice.
 """
 
-_MODEL_FLAGS = ("tokenizer", "max_source_length")
+_MODEL_FLAGS = ("tokenizer", "dtype", "max_source_length", "on_overflow", "seed")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -70,8 +70,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
-
-    _check_flags(args)
+    _check_flags(args, parser)
 
     from longsum_jax.text.documents import read_text_file
 
@@ -104,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
         _print(name, summary, seconds, as_json=args.json)
 
 
-def _check_flags(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses flags that have no effect with a model, or without one."""
     if args.model is not None:
         for name in console.flags_set(args, ("length",)) or ["sources"] * args.sources:
@@ -112,8 +111,9 @@ def _check_flags(args: argparse.Namespace) -> None:
                 f"--{name} is for summaries without --model; with one, --max_new_tokens bounds them"
             )
         return
-    given = [*console.generation_options(args), *console.flags_set(args, _MODEL_FLAGS)]
-    for name in given:
+    defaults = {name: parser.get_default(name) for name in _MODEL_FLAGS}
+    changed = [name for name in _MODEL_FLAGS if getattr(args, name) != defaults[name]]
+    for name in [*console.generation_options(args), *changed]:
         raise InputError(f"--{name} is for a model; give one with --model or leave --{name} out")
 
 

@@ -32,13 +32,13 @@ class BoostingOptions:
         seed: of what is drawn.
     """
 
-    trees: int = 250
+    trees: int = 150
     depth: int = 5
-    learning_rate: float = 0.06
+    learning_rate: float = 0.1
     ridge: float = 20.0
     smallest_leaf: float = 50.0
-    feature_share: float = 0.3
-    row_share: float = 0.5
+    feature_share: float = 0.2
+    row_share: float = 0.4
     bins: int = 64
     seed: int = 0
 

@@ -556,8 +556,10 @@ def test_summarize_without_a_model(run, refused, text):
     assert [TEXT[source["start"] : source["end"]] for source in report["sources"]] == (
         split_sentences(TEXT)
     )
-    message = refused("summarize", "--num_beams=4", text)
-    assert message == "--num_beams is for a model; give one with --model or leave --num_beams out"
+    for flag in ("num_beams=4", "dtype=bfloat16", "max_source_length=64"):
+        name = flag.partition("=")[0]
+        message = refused("summarize", f"--{flag}", text)
+        assert message == f"--{name} is for a model; give one with --model or leave --{name} out"
     message = refused("summarize", "--length=tall", text)
     assert message.startswith('length="tall"; write short, medium, long')
 
