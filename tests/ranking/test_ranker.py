@@ -1,6 +1,8 @@
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import WEIGHTS, Ranker, builtin_ranker
 from longsum_jax.ranking.selection import Length
 from longsum_jax.ranking.trees import BoostedTrees
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "builtin_extractor.json"
 
 
 def test_extract_says_where_its_sentences_stand(text):
@@ -77,6 +81,17 @@ def test_weights_are_small_and_described():
     trees = builtin_ranker().trees
     assert np.isfinite(trees.leaves).all()
     assert trees.features.max() < len(trees.names)
+
+
+def test_model_card_has_the_scores_that_were_measured():
+    card = WEIGHTS.with_name("model_card.md").read_text()
+    rows = json.loads(RESULTS.read_text())["rows"]
+    systems = {"lead": "lead", "LexRank": "LexRank", "**these weights**": "built-in"}
+    systems |= {"trained on the four other sets": "others", "trained on the set itself": "own"}
+    for title, system in systems.items():
+        scores = [row["mean_rouge"] for row in rows if row.get("system") == system]
+        cells = " | ".join(f"{score:.1f}" for score in scores)
+        assert f"| {title} | {cells} |" in card
 
 
 def in_a_process(script):
