@@ -1,10 +1,11 @@
 """What a ranker learns from: how much of a reference each sentence of a document holds."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.text.ngrams import count_ngrams
+from longsum_jax.text.ngrams import count_ngrams, words_of
 
 SHRINKAGE = 5.0  # n-grams without a match that every sentence is given
 
@@ -23,8 +24,9 @@ def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
         reference: its summary.
     """
     density = np.zeros(len(sentences))
+    stemmed_words = functools.partial(words_of, stemmer=True)
     for size in (1, 2):
-        texts, wanted = count_ngrams(sentences, [reference], size, stemmer=True)
+        texts, wanted = count_ngrams(sentences, [reference], size, tokenize=stemmed_words)
         most = wanted.dense()[0][texts.ngram]
         hits = np.bincount(texts.text, np.minimum(texts.count, most), len(sentences))
         density += hits / (texts.total + SHRINKAGE)
