@@ -106,15 +106,17 @@ def main(argv: Sequence[str]) -> None:
 def _check_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses flags that have no effect with a model, or without one."""
     if args.model is not None:
-        for name in console.flags_set(args, ("length",)) or ["sources"] * args.sources:
-            raise InputError(
-                f"--{name} is for summaries without --model; with one, --max_new_tokens bounds them"
-            )
+        if args.length is not None:
+            raise InputError("--length is for summaries without --model; use --max_new_tokens")
+        if args.sources:
+            raise InputError("--sources is for summaries without --model; leave one of them out")
         return
-    defaults = {name: parser.get_default(name) for name in _MODEL_FLAGS}
-    changed = [name for name in _MODEL_FLAGS if getattr(args, name) != defaults[name]]
-    for name in [*console.generation_options(args), *changed]:
-        raise InputError(f"--{name} is for a model; give one with --model or leave --{name} out")
+    changed = [name for name in _MODEL_FLAGS if getattr(args, name) != parser.get_default(name)]
+    given = [*console.generation_options(args), *changed]
+    if given:
+        raise InputError(
+            f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
+        )
 
 
 def _extract(args: argparse.Namespace, documents: Sequence[tuple[str, str]]) -> None:
