@@ -37,8 +37,8 @@ from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.significance import randomization_test
 from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.gains import reference_gains
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document
-from longsum_jax.ranking.ranker import Ranker, builtin_ranker
+from longsum_jax.ranking.parsing import ParsedDocument, join_wrapped_lines, parse_document
+from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_headings
 from longsum_jax.ranking.selection import Length, select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.ranking.trees import BoostedTrees, load_trees
@@ -203,12 +203,13 @@ def score_documents(
     parsed, extracts = None, {}
     for number, row in enumerate(documents):
         if parsed is None or documents[number - 1].document != row.document:
-            parsed = parse_document(row.document)
+            parsed = parse_document(join_wrapped_lines(row.document))
             extracts = {name: _by_peer(parsed, name, length) for name in PEERS}
         features = sentence_features(parsed, row.query)
         for name, ranker in rankers.items():
             table = feature_table(features, ranker.trees.names)
-            extracts[name] = _joined(parsed, ranker.trees.predict(table), length)
+            scores = without_headings(parsed, ranker.trees.predict(table))
+            extracts[name] = _joined(parsed, scores, length)
         gains = reference_gains(parsed.sentences, row.summary)
         extracts["reference"] = _joined(parsed, gains, length)
         for name, text in extracts.items():

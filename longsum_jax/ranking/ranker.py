@@ -8,7 +8,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import feature_table, sentence_features
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document
+from longsum_jax.ranking.parsing import ParsedDocument, join_wrapped_lines, parse_document
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 
@@ -20,7 +20,7 @@ class ExtractedSentence(NamedTuple):
     """A sentence of an extract, and where it is from.
 
     Attributes:
-        text: the sentence, line breaks in it as spaces.
+        text: the sentence, white space in it as single spaces.
         number: of the sentence in the document, from 0 on.
         start, end: its characters in the document.
         heading: the last heading before it, or None.
@@ -115,9 +115,9 @@ class Ranker:
         wanted = parse_length(length)
         if query is not None and not query.strip():
             raise InputError("the query is blank; give a question or leave it out")
-        document = parse_document(text)
+        document = parse_document(join_wrapped_lines(text))
         scores = self.scores(document, query)
-        chosen = select_sentences(document, scores, wanted)
+        chosen = select_sentences(document, without_headings(document, scores), wanted)
         sources = [_source(document, scores, number) for number in chosen]
         return Extract(
             text="\n".join(source.text for source in sources),
@@ -129,10 +129,15 @@ class Ranker:
         )
 
 
+def without_headings(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
+    """Returns scores that keep headings out: they say what a section is about and nothing of it."""
+    return np.where(document.headings, -np.inf, scores)
+
+
 def _source(document: ParsedDocument, scores: np.ndarray, number: int) -> ExtractedSentence:
     headings = np.flatnonzero(document.headings[:number])
     return ExtractedSentence(
-        text=document.sentences[number],
+        text=" ".join(document.sentences[number].split()),
         number=number,
         start=int(document.starts[number]),
         end=int(document.ends[number]),

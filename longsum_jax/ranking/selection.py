@@ -79,7 +79,8 @@ def select_sentences(
 
     Sentences are taken from the best on. One that is like a sentence taken before is left out, and
     so is one that is longer than the room left; where none fits, the best sentence alone is the
-    summary. Sentences without words are never taken.
+    summary. Sentences without words, or with a score of minus infinity, are not taken unless there
+    is no other.
 
     Args:
         document: of n sentences.
@@ -95,7 +96,8 @@ def select_sentences(
         limit = length.value / 100 * costs.sum()
     order = np.argsort(-scores, kind="stable")
     has_words = np.bincount(document.words.row, minlength=len(scores)) > 0
-    order = order[has_words[order]] if has_words.any() else order
+    allowed = has_words & (scores > -np.inf)
+    order = order[allowed[order]] if allowed.any() else order
     taken: list[int] = []
     seen = _Seen(document)
     room = limit

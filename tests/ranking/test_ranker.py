@@ -43,6 +43,12 @@ def test_headings_of_sources(text):
     assert place == '    [sentence 5 of 15, under "Introduction"]'
 
 
+def test_headings_are_no_sentences_of_a_summary(text):
+    extract = longsum_jax.summarize(text, length="100%")
+    assert not {"Introduction", "Results", "Conclusion"} & {s.text for s in extract.sources}
+    assert longsum_jax.summarize("Only a title").text == "Only a title"
+
+
 def test_query_changes_the_ranking(text):
     [about_oak] = longsum_jax.summarize(text, length="1 sentences", query="oak rots").sources
     [about_size] = longsum_jax.summarize(text, length="1 sentences", query="build of stone").sources
