@@ -18,7 +18,9 @@ from longsum_jax.tokenizers.base import Tokenizer
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
 
 
-class _Document(NamedTuple):
+class TokenizedDocument(NamedTuple):
+    """A document as the model reads it."""
+
     ids: list[int]  # that the model reads, special tokens included
     total_tokens: int  # of the document, read or not
 
@@ -56,17 +58,27 @@ class DocumentSummarizer:
         A thread reads the next documents while a batch is decoded.
         """
 
-        def read(start: int) -> list[_Document]:
+        def read(start: int) -> list[TokenizedDocument]:
             batch = requests[start : start + batch_size]
-            return [self._read(request, max_tokens, on_overflow) for request in batch]
+            return [self.read(request, max_tokens, on_overflow) for request in batch]
 
         results: list[Summary] = []
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             for batch in reader.map(read, range(0, len(requests), batch_size)):
-                results += self._summarize(batch, batch_size, generation, seed)
+                results += self.summarize(batch, batch_size, generation, seed)
         return results
 
-    def _read(self, request: Request, limit: int | None, on_overflow: Overflow) -> _Document:
+    def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
+        """Tokenizes a document.
+
+        Args:
+            request: the document.
+            limit: tokens of it that are read; None for all.
+            on_overflow: what happens to those beyond.
+
+        Raises:
+            InputError: an empty text, or one that is too long.
+        """
         if not request.text.strip():
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         text = f"{request.query}\n{request.text}" if request.query else request.text
@@ -86,20 +98,30 @@ class DocumentSummarizer:
             request.name,
             "read its beginning with max_source_length=1048576 (--max_source_length=1048576)",
         )
-        return _Document(read, total)
+        return TokenizedDocument(read, total)
 
-    def _summarize(
+    def summarize(
         self,
-        documents: list[_Document],
+        documents: Sequence[TokenizedDocument],
         batch_size: int,
         generation: GenerationOptions,
         seed: int,
+        length: int = 0,
     ) -> list[Summary]:
+        """Summarizes documents as one batch.
+
+        Args:
+            documents: at most ``batch_size``.
+            batch_size: rows of the batch.
+            generation: options of the search.
+            seed: of sampling.
+            length: to which documents are padded at least, in tokens.
+        """
         # The last batch is filled up with copies, so that it runs through the same compiled
         # program.
-        filled = documents + documents[-1:] * (batch_size - len(documents))
+        filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         longest = max(len(document.ids) for document in filled)
-        ids = np.full((batch_size, longest), self._config.pad_token_id, np.int32)
+        ids = np.full((batch_size, max(length, longest)), self._config.pad_token_id, np.int32)
         mask = np.zeros(ids.shape, bool)
         for row, document in enumerate(filled):
             ids[row, : len(document.ids)] = document.ids
@@ -107,7 +129,7 @@ class DocumentSummarizer:
         out = jax.device_get(self._generate(ids, mask, generation, seed))
         return [self._summary(document, out, row) for row, document in enumerate(documents)]
 
-    def _summary(self, document: _Document, out: Generated, row: int) -> Summary:
+    def _summary(self, document: TokenizedDocument, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(
