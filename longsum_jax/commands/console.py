@@ -94,12 +94,6 @@ def print_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def in_one_line(message: str) -> str:
-    """Returns a message that a terminal shows as one line; names of files may hold anything."""
-    shown = message.encode(errors="backslashreplace").decode()
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
-
-
 @contextlib.contextmanager
 def spinner(message: str) -> Iterator[None]:
     """Shows a message and the seconds that a block takes on standard error.

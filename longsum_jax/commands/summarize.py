@@ -234,7 +234,7 @@ class _Run:
 
         document, place = self._documents[index]
         if isinstance(result, InputError):
-            self._failures.append(Failure(document.name, str(result)))
+            self._failures.append(Failure.of(document.name, result))
             return None
         entry = Entry.of(document, result, seconds)
         if self._out is not None and place is not None:
@@ -338,9 +338,11 @@ class _Progress:
         """Returns the next batch; None after the last one."""
         if len(self._files) > 1 or self._is_quiet:
             return next(batches, None)
+        from longsum_jax.readers.paths import printable
+
         self._is_quiet = True  # a file has one document, most often; after it comes the end
-        name = "standard input" if self._files == ["-"] else str(self._files[0])
-        with console.spinner(console.in_one_line(f"summarizing {name}")):
+        name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+        with console.spinner(f"summarizing {name}"):
             return next(batches, None)
 
     def printing(self) -> contextlib.AbstractContextManager[None]:
@@ -368,7 +370,7 @@ def _finish(failures: Sequence["Failure"], num_done: int) -> int:
     """
     if not failures:
         return 0
-    problems = [console.in_one_line(failure.problem) for failure in failures]
+    problems = [failure.problem for failure in failures]
     if len(problems) == 1 and num_done == 0:
         raise InputError(problems[0])
     documents = "1 document" if len(problems) == 1 else f"{len(problems)} documents"

@@ -18,7 +18,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document
-from longsum_jax.readers.reading import printable
+from longsum_jax.readers.paths import printable
 
 _ENDING = "_summary"
 _UNSAFE = re.compile(r"[^\w.()+ -]+")

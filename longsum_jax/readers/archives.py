@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.document import Failure
+from longsum_jax.readers.document import Failure, in_one_line
 from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
 
@@ -65,11 +65,11 @@ def unzip(source: Source) -> Iterator[Source | Failure]:
     for member in archive.infolist():
         if member.is_dir() or _is_hidden(member.filename):
             continue
-        name = f"{source.name}/{member.filename}"
+        name = in_one_line(f"{source.name}/{member.filename}")
         try:
             content = read_member(archive, member.filename, name, source, left)
         except InputError as error:
-            yield Failure(name, str(error))
+            yield Failure.of(name, error)
             continue
         left -= len(content)
         yield source.inner(name, content)
@@ -91,7 +91,7 @@ def untar(source: Source) -> Iterator[Source | Failure]:
                 file = archive.extractfile(member)
                 content = file.read() if file else b""
                 left -= len(content)
-                yield source.inner(f"{source.name}/{member.name}", content)
+                yield source.inner(in_one_line(f"{source.name}/{member.name}"), content)
     except InputError:
         raise
     except _DAMAGED as error:

@@ -30,12 +30,14 @@ _PAGE_NUMBER = re.compile(
 )
 # Dots that lead from a title to its page.
 _LEADERS = re.compile(r"(?:\. ?){5,}\s*\d*$")
+_END_OF_LINE = 200  # characters in which these are looked for
 _DIGITS = re.compile(r"\d+")
 EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
 _FEWEST_PAGES = 3  # on which a line stands that is a running one ...
 _SHARE_OF_PAGES = 0.1  # ... and the share of pages: chapters have headers of their own
 
-_HYPHEN_AT_END = re.compile(r"(\w+)[-\u2010]\n[ \t]*(\w+)")
+# Words are taken whole (++), so that the time grows with the text and not with its square.
+_HYPHEN_AT_END = re.compile(r"(?<!\w)(\w++)[-\u2010]\n[ \t]*(\w++)")
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
@@ -131,7 +133,7 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
         marked = []
         for i, line in enumerate(page):
             kind = None
-            if _LEADERS.search(line):
+            if _LEADERS.search(line[-_END_OF_LINE:]):
                 kind = "line of contents"
             elif i in edges and len(pages) > 1 and _PAGE_NUMBER.fullmatch(line.strip()):
                 kind = "page number"

@@ -6,6 +6,12 @@ from typing import NamedTuple
 PARAGRAPH = "\n\n"  # between two blocks
 
 
+def in_one_line(text: str) -> str:
+    """Returns a text that any terminal shows as one line; names of files may hold anything."""
+    shown = text.encode(errors="backslashreplace").decode()
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+
+
 class Heading(NamedTuple):
     """A heading of a document.
 
@@ -44,10 +50,15 @@ class Document(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A document that could not be read, and the sentence that says why."""
+    """A document that could not be read, and the sentence that says why, in one line."""
 
     name: str
     problem: str
+
+    @classmethod
+    def of(cls, name: str, problem: object) -> "Failure":
+        """Returns the failure of a document; messages of libraries may have several lines."""
+        return cls(name, in_one_line(str(problem).replace("\n", " ")))
 
 
 class Block(NamedTuple):

@@ -21,10 +21,11 @@ _IMAGE = re.compile(r"!\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])")
 _LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+)>")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-_STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1", re.DOTALL)
-_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])")
-_UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]+?)(?<=[^\s_])_(?![\w_])")
-_CODE = re.compile(r"(`+)(.+?)\1")
+# Bounded, so that marks without an end cost little.
+_STRONG = re.compile(r"(\*\*|__)(?=\S)(.{1,1000}?)(?<=\S)\1", re.DOTALL)
+_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
+_UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]{1,1000}?)(?<=[^\s_])_(?![\w_])")
+_CODE = re.compile(r"(`+)(.{1,1000}?)\1")
 
 
 def read(source: Source) -> Iterator[Document]:

@@ -6,9 +6,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 
-from longsum_jax.readers.document import Failure
+from longsum_jax.readers.document import Failure, in_one_line
 
 STDIN = "-"
+
+
+def printable(path: str) -> str:
+    """Returns a path in one line that any terminal shows; strange characters are escaped."""
+    return in_one_line(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 
 def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | Failure]:
@@ -27,28 +32,28 @@ def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | F
         elif path.startswith("file:"):
             yield from _local_url(path, exclude)
         elif "://" in path:
-            yield Failure(path, f"{path}: only files of this machine are read; fetch it first")
+            yield _failed(path, "only files of this machine are read; fetch it first")
         elif glob.has_magic(path):
             matches = sorted(glob.glob(path, recursive=True))
             if not matches:
-                yield Failure(path, f"{path}: no file matches the pattern; check the path")
+                yield _failed(path, "no file matches the pattern; check the path")
             for match in matches:
                 if os.path.isfile(match) or "**" not in path:
                     yield from _existing(match, exclude)
         else:
-            yield Failure(path, f"{path}: no such file; check the path")
+            yield _failed(path, "no such file; check the path")
 
 
 def _local_url(url: str, exclude: str | None) -> Iterator[str | Failure]:
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        yield Failure(url, f"{url}: lies on {parts.netloc}; only files of this machine are read")
+        yield _failed(url, f"lies on {parts.netloc}; only files of this machine are read")
         return
     path = urllib.request.url2pathname(parts.path)
     if "\0" not in path and os.path.exists(path):
         yield from _existing(path, exclude)
     else:
-        yield Failure(url, f"{url}: no such file; check the path")
+        yield _failed(url, "no such file; check the path")
 
 
 def _existing(path: str, exclude: str | None) -> Iterator[str | Failure]:
@@ -78,11 +83,15 @@ def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
             if os.path.isfile(path):
                 yield path
             elif os.path.islink(path) and not os.path.exists(path):
-                yield Failure(path, f"{path}: a link that leads nowhere")
+                yield _failed(path, "a link that leads nowhere")
             else:
-                yield Failure(path, f"{path}: no regular file")
+                yield _failed(path, "no regular file")
     for error in failures:
         place = os.fspath(error.filename)
-        yield Failure(place, f"{place}: cannot read the folder ({error.strerror}); check it")
+        yield _failed(place, f"cannot read the folder ({error.strerror}); check it")
     if not found and not failures:
-        yield Failure(folder, f"{folder}: the folder holds no files")
+        yield _failed(folder, "the folder holds no files")
+
+
+def _failed(path: str, problem: str) -> Failure:
+    return Failure.of(printable(path), f"{printable(path)}: {problem}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.paths import STDIN, expand
+from longsum_jax.readers.paths import STDIN, expand, printable
 from longsum_jax.readers.registry import kind_of
 from longsum_jax.readers.source import ReadOptions, Source, beyond
 
@@ -51,15 +51,9 @@ def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
     try:
         content = _content(path, name, options.max_bytes)
     except InputError as error:
-        yield Failure(name, str(error))
+        yield Failure.of(name, error)
         return
     yield from _read(Source(name, path, content, options))
-
-
-def printable(path: str) -> str:
-    """Returns a path in one line that any terminal shows; strange characters are escaped."""
-    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
 def _content(path: str, name: str, max_bytes: int) -> bytes:
@@ -101,6 +95,6 @@ def _read(source: Source) -> Iterator[Document | Failure]:
         if empty:
             raise InputError(f"{source.name}: holds no files")
     except InputError as error:
-        yield Failure(source.name, str(error))
+        yield Failure.of(source.name, error)
     except MemoryError:
-        yield Failure(source.name, f"{source.name}: too large for the memory of this machine")
+        yield Failure.of(source.name, f"{source.name}: too large for the memory of this machine")

@@ -28,7 +28,7 @@ def row_documents(
                 raise row
             yield _document(source, row, name)
         except InputError as error:
-            yield Failure(name, str(error))
+            yield Failure.of(name, error)
     if empty:
         raise InputError(f"{source.name}: the file is empty; give rows with documents")
 
