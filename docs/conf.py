@@ -56,6 +56,7 @@ ROOMS = {
     "text": "Sentences, segments, gap sentences and important sentences, in plain Python.",
     "models": "Model families: configs, modules and names in checkpoints.",
     "data": "Tasks, examples, batches and prepared shards.",
+    "readers": "Documents of files: PDF, HTML, EPUB, office files, mail, subtitles, tables.",
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",
     "evaluation": "Metrics of summaries, baselines, significance, agreement, files of predictions.",
     "conversion": "Longer inputs and other attentions for pretrained parameters.",

@@ -4,7 +4,8 @@
     print(model.summarize(open("report.txt").read())[0])
 
 Subpackages are imported when they are first used: ``longsum_jax.ops``, ``.layers``, ``.models``,
-``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.training``, ``.evaluation``.
+``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.readers``, ``.training``,
+``.evaluation``.
 """
 
 import importlib
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         layers,
         models,
         ops,
+        readers,
         text,
         tokenizers,
         training,
@@ -41,6 +43,7 @@ __all__ = [
     "load",
     "models",
     "ops",
+    "readers",
     "text",
     "tokenizers",
     "training",
@@ -53,6 +56,7 @@ _NAMESPACES = (
     "layers",
     "models",
     "ops",
+    "readers",
     "text",
     "tokenizers",
     "training",

@@ -21,7 +21,7 @@ class ReadOptions:
             "text|document" is the first of these that a row has.
         query_key: column or field with a query.
         max_bytes: largest size of a file, and of all that it expands to.
-        max_depth: archives inside of archives.
+        max_depth: archives and compressed files inside one another.
         max_pages: pages of a PDF, chapters of an EPUB.
         max_seconds: time that reading one document may take.
 
@@ -33,7 +33,7 @@ class ReadOptions:
     document_key: str = "document|text|article|content|body"
     query_key: str = "query"
     max_bytes: int = 2**30
-    max_depth: int = 3
+    max_depth: int = 4
     max_pages: int = 20_000
     max_seconds: float = 300.0
 

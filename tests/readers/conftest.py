@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pypdfium2", reason='needs the extra "files"')
-pytest.importorskip("selectolax", reason='needs the extra "files"')
-
 LINE = 14  # points from line to line
 
 
@@ -158,5 +155,7 @@ def make_epub(chapters, *, toc="", **members):
 
 @pytest.fixture(scope="session")
 def make():
-    """The functions above."""
+    """The functions above; tests that take them need the packages of the extra "files"."""
+    for package in ("charset_normalizer", "pyarrow", "pypdfium2", "selectolax", "striprtf"):
+        pytest.importorskip(package)
     return SimpleNamespace(pdf=make_pdf, zip=make_zip, docx=make_docx, odt=make_odt, epub=make_epub)
