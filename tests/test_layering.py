@@ -154,7 +154,9 @@ def test_training_knows_no_data_set_and_no_model(module):
     assert rooms <= {"training", *RANKS[0], *RANKS[1]}
 
 
-@pytest.mark.parametrize("module", modules_of("tokenizers", "text", "data", "readers", "evaluation"))
+@pytest.mark.parametrize(
+    "module", modules_of("tokenizers", "text", "data", "readers", "evaluation")
+)
 def test_heavy_packages_are_imported_inside_functions(module):
     if module == NEEDS_SEQIO:
         return

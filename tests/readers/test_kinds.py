@@ -387,9 +387,10 @@ def test_csv(tmp_path):
 
 
 def test_parquet(tmp_path, make):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.pa.table({"article": ["One.", "Two."], "n": [1, 2]})
-    parquet.write_table(table, tmp_path / "a.parquet")
+    from pyarrow import parquet, table
+
+    rows = table({"article": ["One.", "Two."], "n": [1, 2]})
+    parquet.write_table(rows, tmp_path / "a.parquet")
     assert [each.text for each in read(tmp_path / "a.parquet")] == ["One.", "Two."]
 
 
