@@ -32,9 +32,11 @@ _PAGE_NUMBER = re.compile(
 _LEADERS = re.compile(r"(?:\. ?){5,}\s*\d*$")
 _END_OF_LINE = 200  # characters in which these are looked for
 _DIGITS = re.compile(r"\d+")
-EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
-_FEWEST_PAGES = 3  # on which a line stands that is a running one ...
-_SHARE_OF_PAGES = 0.1  # ... and the share of pages: chapters have headers of their own
+_EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
+# A running line stands in one place on so many of so many pages around: chapters have their own,
+# and left pages may differ from right ones.
+_NEAR_PAGES = 4
+_FEWEST_PAGES = 3
 
 # Words are taken whole (++), so that the time grows with the text and not with its square.
 _HYPHEN_AT_END = re.compile(r"(?<!\w)(\w++)[-\u2010]\n[ \t]*(\w++)")
@@ -123,35 +125,45 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
     Returns:
         For every line of every page whether it is one, and a note about each kind.
     """
-    patterns = [{_pattern(page[i]) for i in _edges(page)} for page in pages]
-    counts = Counter(pattern for page in patterns for pattern in page)
-    fewest = max(_FEWEST_PAGES, _SHARE_OF_PAGES * len(pages))
     found: Counter[str] = Counter()
-    marks = []
-    for page in pages:
-        edges = set(_edges(page))
-        marked = []
+    marks = [[False] * len(page) for page in pages]
+    for page, marked in zip(pages, marks, strict=True):
         for i, line in enumerate(page):
-            kind = None
             if _LEADERS.search(line[-_END_OF_LINE:]):
-                kind = "line of contents"
-            elif i in edges and len(pages) > 1 and _PAGE_NUMBER.fullmatch(line.strip()):
-                kind = "page number"
-            elif i in edges and counts[_pattern(line)] >= fewest:
-                kind = "running header"
-            marked.append(kind is not None)
-            found[kind or ""] += 1
-        marks.append(marked)
+                marked[i] = True
+                found["line of contents"] += 1
+    for is_top in (True, False):
+        _mark_running_lines(pages, marks, found, is_top=is_top)
     kinds = ("running header", "page number", "line of contents")
     return marks, [f"{_count(found[kind], kind)} left out" for kind in kinds if found[kind]]
 
 
-def _edges(page: Sequence[str]) -> list[int]:
-    """Returns the lines at the top and at the bottom of a page, where running ones stand."""
-    number = len(page)
-    # On a page of a few lines the middle is text.
-    edge = min(EDGE_LINES, max(1, number // 4))
-    return sorted({*range(min(edge, number)), *range(max(0, number - edge), number)})
+def _mark_running_lines(
+    pages: Sequence[Sequence[str]], marks: list[list[bool]], found: Counter[str], *, is_top: bool
+) -> None:
+    """Marks running lines from one edge of the pages inwards: behind a line of text is none."""
+    if len(pages) == 1:
+        return
+    reached = set(range(len(pages)))  # pages of which all lines further out are marked
+    for depth in range(_EDGE_LINES):
+        lines = {}
+        for number in sorted(reached):
+            # On a page of a few lines the middle is text.
+            if depth < min(_EDGE_LINES, max(1, len(pages[number]) // 3)) <= len(pages[number]):
+                lines[number] = pages[number][depth if is_top else -1 - depth].strip()
+        patterns = {number: _pattern(line) for number, line in lines.items()}
+        reached = set()
+        for number, line in lines.items():
+            near = range(number - _NEAR_PAGES, number + _NEAR_PAGES + 1)
+            count = sum(patterns.get(other) == patterns[number] for other in near)
+            is_number = _PAGE_NUMBER.fullmatch(line) is not None
+            if count < _FEWEST_PAGES and not is_number:
+                continue
+            reached.add(number)
+            place = depth if is_top else len(pages[number]) - 1 - depth
+            if not marks[number][place]:
+                marks[number][place] = True
+                found["page number" if is_number else "running header"] += 1
 
 
 def _pattern(line: str) -> str:

@@ -3,7 +3,6 @@
 import ctypes
 import itertools
 import re
-import statistics
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ _BOLDER = 150  # weight of a heading over that of the text
 _LONGEST_HEADING = 120  # characters
 _WIDER_GAP = 1.35  # distance between paragraphs over that between lines
 _SCAN_CHARS = 16  # on average on a page, below which a document of images is a scan
+_SHORT_LINE = 0.75  # characters of a last line over those of a full one
 _LEVELS = 6
 
 _pdfium_lock = threading.Lock()  # PDFium runs in one thread at a time
@@ -188,7 +188,8 @@ class _Assembler:
         self._keep_hyphens = keep_hyphens
         self._style = _style_of(pages)
         self._sizes = self._heading_sizes()
-        self._leading = _leading_of(pages)
+        self._leading = _leading_of(pages, self._style.size)
+        self._width = _width_of(pages)
 
     def blocks(self) -> list[Block]:
         """Returns the blocks of the document; paragraphs may go on over pages."""
@@ -259,7 +260,8 @@ class _Assembler:
         if down > _WIDER_GAP * self._leading:
             return not ended and line.text[0].islower()
         is_indented = line.left > last.left + 0.7 * self._style.size
-        return not (is_indented and ended)
+        is_short = len(last.text) < _SHORT_LINE * self._width
+        return not ((is_indented or is_short) and ended)
 
     def _block(self, group: Sequence[tuple[int, _Line]], level: int) -> Block:
         page = group[0][0]
@@ -303,14 +305,26 @@ def _style_of(pages: Sequence[Sequence[_Line]]) -> _Style:
     return _Style(sizes.most_common(1)[0][0], weights.most_common(1)[0][0])
 
 
-def _leading_of(pages: Sequence[Sequence[_Line]]) -> float:
-    """Returns the usual distance from one line to the next."""
-    steps = []
+def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
+    """Returns the distance from one line to the next inside of paragraphs.
+
+    It is the smallest one that is frequent: larger ones are between paragraphs, those below the
+    size of the text come of raised and lowered letters.
+    """
+    steps: Counter[int] = Counter()
     for page in pages:
         for last, line in itertools.pairwise(page):
-            if 0 < last.bottom - line.bottom < 4 * max(line.size, 1.0):
-                steps.append(last.bottom - line.bottom)
-    return statistics.median(steps) if steps else 1.0
+            step = last.bottom - line.bottom
+            if 0.8 * size < step < 4 * size:
+                steps[round(step)] += 1
+    frequent = [step for step, count in steps.items() if count >= 0.1 * steps.total()]
+    return float(min(frequent, default=1))
+
+
+def _width_of(pages: Sequence[Sequence[_Line]]) -> int:
+    """Returns the characters of a full line."""
+    lengths = sorted(len(line.text) for page in pages for line in page)
+    return lengths[len(lengths) * 9 // 10] if lengths else 0
 
 
 def _about_images(pages: Sequence[int], num_pages: int) -> str:
