@@ -1,7 +1,7 @@
 """Finds the encoding of a text: a byte order mark, what the file declares, UTF-8, else a guess."""
 
 import codecs
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.extra import import_extra
@@ -20,9 +20,12 @@ _SAMPLE = 2**18  # bytes that a guess is made of
 _COMMON = "cp1252"
 _MARGIN = 0.03
 _FEW_BYTES = 4
-# Where most bytes are ASCII, the letters are Latin.
-_LATIN = ["cp1252", "cp1250", "cp1254", "cp1257", "iso8859_2", "iso8859_9", "mac_roman"]
-_LATIN_SHARE = 0.7
+# Share of strange characters that a text may have, at the first and at the second attempt.
+_CHAOS = 0.2
+_MORE_CHAOS = 0.5
+# Where ASCII makes so much of the words with other letters in them, these are Latin.
+_LATIN = ["cp1252", "cp1250", "cp1254", "cp1257", "iso8859_2", "iso8859_9"]
+_LATIN_SHARE = 0.5
 
 
 class Decoded(NamedTuple):
@@ -103,17 +106,23 @@ def _guess(content: bytes, name: str) -> str:
     charset_normalizer = import_extra("charset_normalizer", name, "text that is not UTF-8")
     start = next(i for i, byte in enumerate(content) if byte > 127)
     sample = content[max(0, start - _SAMPLE // 4) :][:_SAMPLE]
-    num_ascii = sum(byte < 128 for byte in sample)
-    is_latin = num_ascii >= _LATIN_SHARE * len(sample)
-    if len(sample) - num_ascii < _FEW_BYTES and _fitting(content, _COMMON) is not None:
+    words = b"".join(word for word in sample.split() if not word.isascii())
+    num_ascii = sum(byte < 128 for byte in words)
+    is_latin = num_ascii >= _LATIN_SHARE * len(words)
+    if len(words) - num_ascii < _FEW_BYTES and _fitting(content, _COMMON) is not None:
         return _COMMON
-    matches = charset_normalizer.from_bytes(
-        sample,
-        cp_isolation=_LATIN if is_latin else None,
-        cp_exclusion=["utf_16_le", "utf_16_be"],
-    )
-    # A guess from the sample may fail further on.
-    fitting = [match for match in matches if _fitting(content, match.encoding) is not None]
+    fitting: list[Any] = []
+    for isolation, threshold in ((_LATIN if is_latin else None, _CHAOS), (None, _MORE_CHAOS)):
+        matches = charset_normalizer.from_bytes(
+            sample,
+            threshold=threshold,
+            cp_isolation=isolation,
+            cp_exclusion=["utf_16_le", "utf_16_be"],
+        )
+        # A guess from the sample may fail further on.
+        fitting = [match for match in matches if _fitting(content, match.encoding) is not None]
+        if fitting:
+            break
     if not fitting:
         raise InputError(
             f"{name}: byte 0x{content[start]:02x} at position {start} is not UTF-8, and no other "
