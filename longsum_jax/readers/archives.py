@@ -14,7 +14,7 @@ from typing import IO, Any
 from longsum_jax.errors import InputError
 from longsum_jax.readers.document import Failure, in_one_line
 from longsum_jax.readers.extra import import_extra
-from longsum_jax.readers.source import Source
+from longsum_jax.readers.source import Source, beyond
 
 _CHUNK = 2**20
 MAX_MEMBERS = 100_000
@@ -87,7 +87,7 @@ def untar(source: Source) -> Iterator[Source | Failure]:
                 if not member.isfile() or _is_hidden(member.name):
                     continue
                 if member.size > left:
-                    source.check_size(source.options.max_bytes + 1)
+                    raise InputError(beyond(source.name, source.options.max_bytes))
                 file = archive.extractfile(member)
                 content = file.read() if file else b""
                 left -= len(content)
@@ -169,7 +169,7 @@ def _read_limited(file: Any, name: str, packed: int, limit: int, source: Source)
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
-            source.check_size(source.options.max_bytes + 1)
+            raise InputError(beyond(source.name, source.options.max_bytes))
         if size > max(_RATIO_FROM, _MAX_RATIO * packed):
             raise InputError(
                 f"{name}: expands to more than {_MAX_RATIO} times its size; not read, for it may "

@@ -70,7 +70,7 @@ def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], l
             block = block._replace(text=text, breaks=tuple(map(len, removed)))
         if text.strip():
             found.append(block)
-    return found, [f"{_count(count, 'control character')} left out"] if count else []
+    return found, [f"{counted(count, 'control character')} left out"] if count else []
 
 
 def _without_licence(blocks: list[Block]) -> tuple[list[Block], str | None]:
@@ -135,7 +135,7 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
     for is_top in (True, False):
         _mark_running_lines(pages, marks, found, is_top=is_top)
     kinds = ("running header", "page number", "line of contents")
-    return marks, [f"{_count(found[kind], kind)} left out" for kind in kinds if found[kind]]
+    return marks, [f"{counted(found[kind], kind)} left out" for kind in kinds if found[kind]]
 
 
 def _mark_running_lines(
@@ -193,6 +193,7 @@ def join_hyphens(text: str) -> str:
     return _HYPHEN_AT_END.sub(joined, text)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Returns "1 page" or "1,234 pages"."""
     plural = noun.replace("line of", "lines of") if " of " in noun else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"

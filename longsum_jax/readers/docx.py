@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import parse_xml
@@ -18,7 +19,7 @@ _NAMESPACES = (
 _MAIN = "word/document.xml"
 _STYLES = "word/styles.xml"
 _PROPERTIES = "docProps/core.xml"
-_NOTES = ("word/footnotes.xml", "word/endnotes.xml")
+_NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 # Deleted text, field codes, and the second version of a drawing.
@@ -53,7 +54,7 @@ def read(source: Source) -> Iterator[Document]:
         if source.options.keep_all:
             blocks += found
         elif found:
-            notes.append(f"{len(found)} {path.removeprefix('word/').removesuffix('.xml')} left out")
+            notes.append(f"{counted(len(found), _NOTES[path])} left out")
     title = None
     if _PROPERTIES in members:
         titles = [each.text for each in part(_PROPERTIES).iter() if _name(each) == "title"]

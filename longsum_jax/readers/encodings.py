@@ -49,7 +49,8 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return Decoded(_strictly(content[len(mark) :], encoding, name))
-    if declared is not None:
+    # What could be read so far is not in UTF-16, whatever it says.
+    if declared is not None and not declared.casefold().startswith(("utf-16", "utf-32")):
         found = _fitting(content, declared)
         if found is not None:
             return Decoded(found)
@@ -80,8 +81,6 @@ def _strictly(content: bytes, encoding: str, name: str) -> str:
 def _fitting(content: bytes, encoding: str) -> str | None:
     """Returns the text in this encoding; None where it does not fit or is unknown."""
     try:
-        if not codecs.lookup(encoding)._is_text_encoding:
-            return None
         text = content.decode(encoding)
     except (LookupError, ValueError):
         return None

@@ -5,6 +5,7 @@ from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import parse_xml
@@ -52,7 +53,7 @@ def read(source: Source) -> Iterator[Document]:
         raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
     reader = _Reader(source)
     blocks = list(reader.blocks(body))
-    notes = [f"{reader.num_notes} footnotes left out"] if reader.num_notes else []
+    notes = [f"{counted(reader.num_notes, 'footnote')} left out"] if reader.num_notes else []
     title = None
     if "meta.xml" in members:
         title = next((each.text for each in part("meta.xml").iter(_TITLE) if each.text), None)

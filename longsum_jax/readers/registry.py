@@ -149,7 +149,8 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
 
 def _look(head: bytes) -> str:
     text = head[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    if text.startswith((b"<!doctype html", b"<html")) or b"<html" in text:
+    is_markup = text.startswith((b"<?xml", b"<!--"))
+    if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
         return "html"
     if text.startswith(b"webvtt"):
         return "subtitles"
