@@ -11,6 +11,7 @@ from longsum_jax.readers.rows import row_documents
 from longsum_jax.readers.source import Source
 
 _SAMPLE = 2**16
+_LARGEST_CELL = 2**31 - 1  # that the module can count on every system
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
@@ -20,7 +21,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
         InputError: a file without rows.
     """
     text, _ = source.decoded()
-    csv.field_size_limit(source.options.max_bytes)
+    csv.field_size_limit(min(source.options.max_bytes, _LARGEST_CELL))
     return row_documents(source, _rows(text, source.name))
 
 
