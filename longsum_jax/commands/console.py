@@ -405,6 +405,14 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--do_sample", action="store_true", default=None, help="sample instead of searching"
     )
+    group.add_argument(
+        "--generation_option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of generation_config.json, its value as JSON; may be given several "
+        "times",
+    )
     group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
 
 
@@ -417,8 +425,22 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of generation that the command line sets."""
-    return flags_set(args, (*_GENERATION_FLAGS, "do_sample"))
+    """Returns the options of generation that the command line sets.
+
+    Raises:
+        InputError: a --generation_option that is no NAME=VALUE, or names one that has a flag.
+    """
+    options = flags_set(args, (*_GENERATION_FLAGS, "do_sample"))
+    for text in args.generation_option:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(
+                f"--generation_option={text}: write NAME=VALUE, as suppress_tokens=[3, 4]"
+            )
+        if name in (*_GENERATION_FLAGS, "do_sample"):
+            raise InputError(f"--generation_option={text}: has a flag of its own, --{name}")
+        options[name] = _parsed(value)
+    return options
 
 
 def flags_set(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

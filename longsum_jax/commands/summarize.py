@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+from longsum_jax.inference.summary import Request
+from longsum_jax.inference.summary_files import Place, SummaryDirectory
+from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.paths import expand, printable
+from longsum_jax.readers.source import ReadOptions
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
-    from longsum_jax.inference.summary import Request
-    from longsum_jax.inference.summary_files import Place
-    from longsum_jax.inference.summary_formats import Entry
-    from longsum_jax.readers import Document, Failure, ReadOptions
 
 EXAMPLES = """\
   # a whole book, read from its first to its last token
@@ -50,7 +52,6 @@ Documents that cannot be read are named at the end, after all others; the exit c
 where there was no other.
 """
 
-FORMATS = ("text", "markdown", "json", "jsonl", "html")
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 T = TypeVar("T")
 
@@ -139,6 +140,7 @@ def _check(args: argparse.Namespace) -> None:
     """Settles --json and --format, and refuses flags that do not go together."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
+    console.generation_options(args)  # refuses what it cannot read
     if args.batch_size != "auto":
         console.check_positive(args, "batch_size")
     if args.json and args.format not in (None, "jsonl"):
@@ -165,12 +167,10 @@ class _Run:
     def __init__(
         self,
         args: argparse.Namespace,
-        options: "ReadOptions",
+        options: ReadOptions,
         model: "Model",
-        failures: list["Failure"],
+        failures: list[Failure],
     ) -> None:
-        from longsum_jax.inference.summary_files import SummaryDirectory
-
         self._args = args
         self._model = model
         self._failures = failures
@@ -182,7 +182,7 @@ class _Run:
         self._num_finished = 0
         self.num_done = 0
 
-    def summarize(self, documents: Iterable["Document"]) -> None:
+    def summarize(self, documents: Iterable[Document]) -> None:
         """Summarizes all documents."""
         batches = self._model.stream(
             self._requests(documents),
@@ -213,10 +213,8 @@ class _Run:
             finished = f", {self._num_finished} of them before" if self._num_finished else ""
             console.print_stderr(f"{self.num_done} summaries in {self._args.out}{finished}")
 
-    def _requests(self, documents: Iterable["Document"]) -> Iterator["Request"]:
+    def _requests(self, documents: Iterable[Document]) -> Iterator[Request]:
         """Yields what is to be summarized; runs in a thread of its own."""
-        from longsum_jax.inference.summary import Request
-
         for document in documents:
             place = None
             if self._out is not None:
@@ -227,11 +225,8 @@ class _Run:
             self._documents.append((document._replace(text=""), place))
             yield Request(document.text, document.name, self._args.query or document.query)
 
-    def _entry(self, index: int, result: Any, seconds: float) -> "Entry | None":
+    def _entry(self, index: int, result: Any, seconds: float) -> Entry | None:
         """Returns the entry of a document, which is written by now; None where it failed."""
-        from longsum_jax.inference.summary_formats import Entry
-        from longsum_jax.readers import Failure
-
         document, place = self._documents[index]
         if isinstance(result, InputError):
             self._failures.append(Failure.of(document.name, result))
@@ -247,7 +242,7 @@ class _Run:
             )
         return entry
 
-    def _settings(self, options: "ReadOptions") -> dict[str, Any]:
+    def _settings(self, options: ReadOptions) -> dict[str, Any]:
         """Returns everything that summaries depend on besides their documents."""
         from longsum_jax import __version__
 
@@ -277,8 +272,6 @@ class _Printer:
     """
 
     def __init__(self, format: str, *, has_summary: bool) -> None:
-        from longsum_jax.inference.summary_formats import FORMATS
-
         self._is_text = format == "text"
         self._format = FORMATS[format]
         self._has_summary = has_summary
@@ -286,7 +279,7 @@ class _Printer:
         self._next = 0
         self._num_printed = 0
 
-    def add(self, index: int, entry: "Entry | None") -> None:
+    def add(self, index: int, entry: Entry | None) -> None:
         """Prints an entry as soon as those before it are printed; None is a failure."""
         self._waiting[index] = entry
         while self._next in self._waiting:
@@ -300,7 +293,7 @@ class _Printer:
         if self._num_printed:
             print(self._format.end, end="", flush=True)
 
-    def _print(self, entry: "Entry") -> None:
+    def _print(self, entry: Entry) -> None:
         before = self._format.between if self._num_printed else self._format.begin
         self._num_printed += 1
         if self._has_summary:
@@ -317,8 +310,6 @@ class _Progress:
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from longsum_jax.readers.paths import expand
-
         self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
         self._is_quiet = args.stream  # segments show that work goes on
 
@@ -338,8 +329,6 @@ class _Progress:
         """Returns the next batch; None after the last one."""
         if len(self._files) > 1 or self._is_quiet:
             return next(batches, None)
-        from longsum_jax.readers.paths import printable
-
         self._is_quiet = True  # a file has one document, most often; after it comes the end
         name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
         with console.spinner(f"summarizing {name}"):
@@ -362,7 +351,7 @@ def _print_segment(text: str) -> None:
         print(text, flush=True)
 
 
-def _finish(failures: Sequence["Failure"], num_done: int) -> int:
+def _finish(failures: Sequence[Failure], num_done: int) -> int:
     """Names what failed; returns the exit code.
 
     Raises:

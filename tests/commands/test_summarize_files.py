@@ -308,6 +308,8 @@ def test_segments_are_printed_as_they_come(run, tmp_path):
         (["--batch_size=0"], "--batch_size=0 must be at least 1"),
         (["--max_pages=0"], "max_pages=0 must be at least 1"),
         (["--query= "], "--query is blank"),
+        (["--generation_option=top_k"], "--generation_option=top_k: write NAME=VALUE"),
+        (["--generation_option=top_k=3"], "--generation_option=top_k=3: has a flag of its own"),
     ],
 )
 def test_flags_that_do_not_fit(run, tmp_path, flags, problem):
@@ -333,6 +335,7 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
         "--param_dtype=bfloat16",
         "--architecture=BartModel",
         "--early_stopping=never",
+        "--generation_option=suppress_tokens=[3]",
         "--max_source_length=9",
         "--on_overflow=error",
         "files",
@@ -346,6 +349,7 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
     }
     expected = {
         "early_stopping": "never",
+        "suppress_tokens": [3],
         "max_source_length": 9,
         "on_overflow": "error",
         "seed": 0,
