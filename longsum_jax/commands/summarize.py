@@ -53,6 +53,7 @@ where there was no other.
 """
 
 _MANY_FILES = 1_000_000  # of which the bar counts no more
+_READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
 T = TypeVar("T")
 
 
@@ -84,7 +85,11 @@ def main(argv: Sequence[str]) -> int:
 
     model = load(args.model, **console.load_options(args))
     run = _Run(args, options, model, failures)
-    run.summarize(itertools.chain([first], documents))
+    try:
+        run.summarize(itertools.chain([first], documents))
+    except BaseException:
+        _name(failures)  # a stop for another reason hides none of them
+        raise
     return _finish(failures, run.num_done)
 
 
@@ -133,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _batch_size(value: str) -> int | str:
-    return value if value == "auto" else int(value)
+    try:
+        return value if value == "auto" else int(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{value}" is neither a number nor auto') from None
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -257,7 +265,8 @@ class _Run:
             "on_overflow": args.on_overflow,
             "query": args.query,
             "generation": dataclasses.asdict(generation) | {"seed": args.seed},
-            "files": dataclasses.asdict(options),
+            # Limits do not change what is read within them.
+            "files": {name: getattr(options, name) for name in _READING},
             "longsum_jax": __version__,
         }
         return json.loads(json.dumps(settings))
@@ -359,11 +368,15 @@ def _finish(failures: Sequence[Failure], num_done: int) -> int:
     """
     if not failures:
         return 0
-    problems = [failure.problem for failure in failures]
-    if len(problems) == 1 and num_done == 0:
-        raise InputError(problems[0])
-    documents = "1 document" if len(problems) == 1 else f"{len(problems)} documents"
-    console.print_stderr(f"{documents} could not be summarized:")
-    for problem in problems:
-        console.print_stderr(f"  {problem}")
+    if len(failures) == 1 and num_done == 0:
+        raise InputError(failures[0].problem)
+    _name(failures)
     return 3
+
+
+def _name(failures: Sequence[Failure]) -> None:
+    if failures:
+        documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
+        console.print_stderr(f"{documents} could not be summarized:")
+    for failure in failures:
+        console.print_stderr(f"  {failure.problem}")

@@ -196,7 +196,9 @@ def test_finished_documents_are_skipped_unless_something_changed(run, folder, tm
     assert asked() == ["files/a.txt"]
     assert (tmp_path / "out" / "a_summary.txt").read_text() == "Another text altogether.\n"
     assert asked("--max_new_tokens=4") == everything
-    assert asked("--max_new_tokens=4", "--batch_size=auto") == []
+    assert asked("--max_new_tokens=4", "--batch_size=auto", "--max_pages=9") == []
+    assert asked("--max_new_tokens=4", "--keep_all") == everything
+    assert asked("--max_new_tokens=4") == everything
     assert asked("--max_new_tokens=4", "--query=Why?") == everything
     model.fingerprint = "w2"
     assert asked("--max_new_tokens=4", "--query=Why?") == everything
@@ -273,6 +275,7 @@ def test_ctrl_c_keeps_what_is_finished(run, folder, tmp_path, model):
 
 
 def test_a_full_disk_keeps_what_is_finished(run, folder, tmp_path, model, monkeypatch):
+    (folder / "0.txt").write_text("")
     write, calls = atomic.write_text, []
 
     def full(path, text):
@@ -284,7 +287,12 @@ def test_a_full_disk_keeps_what_is_finished(run, folder, tmp_path, model, monkey
     monkeypatch.setattr(atomic, "write_text", full)
     code, _, err = run("--out=out", "files")
     assert code == 2
-    assert err.splitlines()[-1] == (
+    *_, head, named, error = err.splitlines()
+    assert (head, named) == (
+        "1 document could not be summarized:",
+        "  files/0.txt: the file is empty; give a text",
+    )
+    assert error == (
         "error: out: cannot be written (No space left on device); make room and start again, "
         "finished documents are kept"
     )
