@@ -148,6 +148,29 @@ def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: A
     path.write_text(json.dumps(report, indent=2) + "\n")
 
 
+def rows_before(path: str | None, **settings: Any) -> list[dict[str, Any]]:
+    """Returns the rows that an earlier start wrote, none without a report.
+
+    Args:
+        path: of the report, None for none.
+        settings: what ``write_report`` is given besides the rows.
+
+    Raises:
+        SystemExit: the report is of other settings, or of another processor.
+    """
+    if path is None or not Path(path).exists():
+        return []
+    report = json.loads(Path(path).read_text())
+    wanted = settings | {"cpu": describe_machine()["cpu"]}
+    known = report | {"cpu": report["machine"]["cpu"]}
+    for key, value in wanted.items():
+        if known.get(key) != value:
+            raise SystemExit(
+                f"{path} is of {key}={known.get(key)}, this is {value}; give another --out"
+            )
+    return report["rows"]
+
+
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints rows under the union of their keys, numbers to four digits."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

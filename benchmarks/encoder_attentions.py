@@ -9,12 +9,13 @@ is measured), one document, float32. Options are those of Huang et al. (2021, se
 256 keys for a query at 1,024 tokens. Seconds on the clock and processor seconds of all cores are
 the least of --repeats calls, memory is what the compiled program takes besides its arguments.
 "projections" is the layer without any attention, only the maps that all kinds have. `exponent` is
-that of the length in Table 1 of the paper. `forward_slope` and `training_slope` are those of the
-processor seconds between the longest input and a quarter of it, `forward_expected` and
-`training_expected` what they would be if all that the shorter input takes more than "projections"
-grew with the number of keys that its queries read: for window+stride those of the window, too, and
-for Sinkhorn the mixing of blocks, which the table leaves out. Full attention stops at --dense_limit
-tokens. Started again with the same --out, it measures what is not there yet.
+that of the length in Table 1 of the paper, `new_parameters` are those that full attention lacks.
+`forward_slope` and `training_slope` are those of the processor seconds between the longest input
+and a quarter of it, `forward_expected` and `training_expected` what they would be if all that the
+shorter input takes more than "projections" grew with the number of keys that its queries read: for
+window+stride those of the window, too, and for Sinkhorn the mixing of blocks, which the table
+leaves out. Full attention stops at --dense_limit tokens. Started again with the same --out, it
+measures what is not there yet.
 """
 
 import argparse
@@ -103,6 +104,14 @@ def programs(kind: str, length: int) -> dict[str, Program]:
     return {name: compiled(f, *arguments[name]) for name, f in functions.items()}
 
 
+def num_parameters(kind: str) -> int:
+    """Parameters of the layer, those of Linformer for 65,536 tokens."""
+    encoder = Encoder(dataclasses.replace(BASE, encoder_attention=kind).encoder_stack)
+    x, mask = jnp.zeros((1, 256, BASE.d_model)), jnp.ones((1, 256), bool)
+    shapes = jax.eval_shape(encoder.init, jax.random.key(0), x, mask)
+    return sum(x.size for x in jax.tree.leaves(nn.meta.unbox(shapes)))
+
+
 def measure(kind: str, length: int, repeats: int) -> dict[str, Any]:
     """A row of the table."""
     row: dict[str, Any] = {"kind": kind, "length": length}
@@ -137,6 +146,7 @@ def with_slopes(measured: Rows) -> list[dict[str, Any]]:
         rows = [dict(measured[key]) for key in sorted(measured) if key[0] == kind]
         if rows:
             rows[-1] |= {"complexity": complexity, "exponent": exponent}
+            rows[-1]["new_parameters"] = num_parameters(kind) - num_parameters("full")
         if shorter := [row for row in rows if 4 * row["length"] <= rows[-1]["length"]]:
             for name in PASSES:
                 rows[-1] |= slopes(name, shorter[-1], rows[-1], measured)

@@ -1,68 +1,173 @@
-"""The longest document that models train on within a device's memory (AWESOME, table 14), from
-compiled programs alone.
+"""The longest document that models train on within a device's memory, and what a step over one
+takes (AWESOME, table 14, figure 3; the longest inputs of Hepos, table 4).
 
     python benchmarks/fit_length.py --out=fit_length.json [--budget_gib=27] [--size=large] \
-        [--lengths=1024,16384]
+        [--lengths=1024,16384] [--run]
+    python benchmarks/fit_length.py --out=hepos_lengths.json --budget_gib=48 --batch=2 \
+        --models=full/full,full/hepos,lsh/full,lsh/hepos
 
-One document a step, no gradient checkpointing, AdamW, float32: nothing is run and no array is made.
-Models are of equal width and depth: BART with as many positions as it needs, LED, LongT5, and BART
-segment by segment without and with memories. `--lengths` asks instead what steps over these lengths
-take. XLA on a CPU plans other temporary arrays than on a GPU, so that numbers for a device have to
-be taken on one; how they grow with the length is the same. Segments hold 768 tokens, padded to
-1,024; summaries 1,024 tokens, those of segments 256.
+One document a step (--batch), no gradient checkpointing, AdamW, float32. Models are of equal width
+and depth: BART with as many positions as it needs, LED, LongT5, BART with the block attention of
+PEGASUS-X, BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by
+segment: without a memory ("se3"), with one in the last three layers ("compressive", "attentive") or
+in all of them ("attentive all"), with important sentences as vectors ("kv"). Sentences as text
+stand in the same segments of 1,024 tokens: "se3" and "attentive" are the rows of these, too. Rows
+of Hepos are those of configs/hepos.py, encoder/cross, with its options.
+
+Memory comes from compiled programs alone: nothing is run and no array is made. XLA on a CPU plans
+other temporary arrays than on a GPU, so that numbers for a device have to be taken on one; how they
+grow with the length is the same. `--lengths` asks what steps over these lengths take, and `--run`
+makes such steps: the fastest of --repeats. Segments hold 768 tokens, padded to 1,024; summaries
+1,024 tokens, those of segments 256. Started again with the same --out, it goes on where it stopped.
 """
 
 import argparse
+import json
+import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from common import print_table, write_report
+import numpy as np
+from common import (
+    GIB,
+    Program,
+    compiled,
+    fastest,
+    numbers,
+    print_table,
+    rows_before,
+    write_report,
+)
+from flax.core import meta
 
-from longsum_jax.analysis.device_memory import fit_length, step_bytes
+from longsum_jax.analysis.device_memory import fit_length
+from longsum_jax.configs import hepos
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.step import LossOutput
+from longsum_jax.training.state import TrainState, init_state
+from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
 
-SEGMENT, PADDED, SEGMENT_TARGET, TARGET = 768, 1024, 256, 1024
-# Size -> layers of each stack, width, heads.
-SIZES = {"small": (4, 256, 4), "base": (6, 768, 12), "large": (12, 1024, 16)}
-MEMORIES = {
-    "se3": {},
-    "compressive": {"memory": "compressive"},
-    "attentive": {"memory": "attentive"},
-    "kv": {"salient_vectors": 1024},
+
+class Size(NamedTuple):
+    """Layers of each stack, width, heads and vocabulary; tokens of a segment, of its padding and
+    target, and of a summary."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int = 50265
+    segment: int = 768
+    padded: int = 1024
+    segment_target: int = 256
+    target: int = 1024
+
+
+SIZES = {
+    "tiny": Size(3, 16, 4, 99, segment=24, padded=32, segment_target=8, target=16),
+    "small": Size(4, 256, 4),
+    "base": Size(6, 768, 12),
+    "large": Size(12, 1024, 16),
 }
+# Name -> options of BART, read in one piece. Pages are those of configs/long_baselines.py.
+WHOLE: dict[str, Callable[[Size], dict[str, Any]]] = {
+    "bart": lambda size: {},
+    "block_attention": lambda size: {
+        "encoder_attention": "block_staggered",
+        "block_size": size.padded // 2,
+    },
+    "unlimiformer": lambda size: {
+        "page_length": size.padded,
+        "page_context": size.padded // 4,
+        "cross_attention": "nearest",
+        "cross_nearest": size.padded,
+    },
+    "pagesum": lambda size: {"page_length": size.padded, "page_decoding": True},
+}
+# Name -> options of BART, read segment by segment.
+SEGMENTED: dict[str, Callable[[Size], dict[str, Any]]] = {
+    "se3": lambda size: {},
+    "compressive": lambda size: {"memory": "compressive", "memory_size": size.padded},
+    "attentive": lambda size: {"memory": "attentive", "memory_size": size.padded},
+    "attentive all": lambda size: {
+        "memory": "attentive",
+        "memory_size": size.padded,
+        "memory_layers": "all",
+    },
+    "kv": lambda size: {"salient_vectors": size.padded},
+}
+HEPOS = tuple("/".join(row) for row in hepos.SOURCES)
+MODELS = (*WHOLE, "led", "longt5", *SEGMENTED)
 
 
-def bart_config(size: str, family: str, length: int, **options: Any) -> Any:
+@dataclass(frozen=True)
+class Step:
+    """A model's loss, and the shapes of its parameters and of a batch."""
+
+    loss_fn: LossFn | SegmentedLoss
+    init_params: Callable[[Any], Any]
+    batch: dict[str, jax.ShapeDtypeStruct]
+    vocabulary: int
+
+    @cached_property
+    def program(self) -> Program:
+        """The step, compiled for shapes; ``held_bytes`` is what it holds."""
+        step = make_train_step(self.loss_fn, make_optimizer(OptimizerOptions()))
+        return compiled(step, jax.eval_shape(self._state, jax.random.key(0)), self.batch)
+
+    def seconds(self, repeats: int) -> float:
+        """The fastest of some steps."""
+        state = jax.jit(self._state)(jax.random.key(0))
+        batch = {name: jnp.asarray(self._array(name, x)) for name, x in self.batch.items()}
+
+        def step() -> None:
+            nonlocal state
+            state, metrics = self.program.compiled(state, batch)
+            jax.block_until_ready((state, metrics))
+
+        return fastest({"": step}, repeats)[""].wall
+
+    def _state(self, rng: Any) -> TrainState:
+        return init_state(meta.unbox(self.init_params(rng)), make_optimizer(OptimizerOptions()))
+
+    def _array(self, name: str, x: jax.ShapeDtypeStruct) -> np.ndarray:
+        if x.dtype == jnp.bool_:
+            return np.ones(x.shape, bool)
+        if name in ("slots", "reads"):  # a slot holds the token at its place, a read the first
+            return np.broadcast_to(np.arange(x.shape[-1], dtype=np.int32), x.shape)
+        return np.random.default_rng(0).integers(5, self.vocabulary, x.shape, dtype=np.int32)
+
+
+def bart_config(size: Size, family: str, length: int, **options: Any) -> Any:
     """A relative of BART with ``length`` positions."""
-    layers, width, heads = SIZES[size]
-    sizes = {"encoder_layers": layers, "decoder_layers": layers, "d_model": width, "dropout": 0.1}
-    sizes |= {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in
-              {"ffn_dim": 4 * width, "attention_heads": heads}.items()}  # fmt: skip
-    return get_family(family).config(sizes | options).with_max_source_length(length)
+    sizes = {"encoder_layers": size.layers, "decoder_layers": size.layers, "d_model": size.width}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_ffn_dim": 4 * size.width, f"{side}_attention_heads": size.heads}
+    sizes |= {"vocab_size": size.vocabulary, "dropout": 0.1}
+    config = get_family(family).config(sizes | options)
+    return config.with_max_source_length(max(length, size.target))
 
 
-def longt5_config(size: str, length: int) -> Any:
-    layers, width, heads = SIZES[size]
+def longt5_config(size: Size) -> Any:
     sizes = {
-        "num_layers": layers,
-        "num_decoder_layers": layers,
-        "d_model": width,
-        "num_heads": heads,
-        "d_kv": 64,
+        "num_layers": size.layers,
+        "num_decoder_layers": size.layers,
+        "d_model": size.width,
+        "num_heads": size.heads,
+        "d_kv": size.width // size.heads,
+        "d_ff": 4 * size.width,
+        "vocab_size": size.vocabulary,
     }
-    return get_family("longt5").config(
-        sizes | {"d_ff": 4 * width, "encoder_attention": "transient_global"}
-    )
+    return get_family("longt5").config(sizes | {"encoder_attention": "transient_global"})
 
 
-def whole_bytes(family: str, config: Any, length: int) -> int:
-    """Bytes of a step over a document that is read in one piece."""
+def whole_step(family: str, config: Any, size: Size, length: int, batch: int) -> Step:
+    """A step over documents that are read in one piece."""
     module = get_family(family).module_class(config)
 
     def loss_fn(params: Any, batch: Any, rng: Any) -> LossOutput:
@@ -75,49 +180,63 @@ def whole_bytes(family: str, config: Any, length: int) -> int:
         )
         return LossOutput(*token_cross_entropy(logits, batch["labels"]))
 
-    batch = {"input_ids": _ints(1, length), "labels": _ints(1, TARGET)}
-    batch["attention_mask"] = jax.ShapeDtypeStruct((1, length), jnp.bool_)
-    return step_bytes(loss_fn, make_optimizer(OptimizerOptions()), _params(family, config), batch)
+    arrays = {"input_ids": _ints(batch, length), "labels": _ints(batch, size.target)}
+    arrays["attention_mask"] = jax.ShapeDtypeStruct((batch, length), jnp.bool_)
+    return Step(loss_fn, get_family(family).init_params(config), arrays, size.vocabulary)
 
 
-def segmented_bytes(config: Any, length: int) -> int:
-    """Bytes of a step over a document that is read segment by segment."""
+def segmented_step(config: Any, size: Size, length: int, batch: int) -> Step:
+    """A step over documents that are read segment by segment."""
     loss = segment_loss_fn(get_family("bart").module_class(config), config, label_smoothing=0.1)
-    segments = -(-length // SEGMENT)
-    batch = {"input_ids": _ints(1, segments, PADDED), "labels": _ints(1, segments, SEGMENT_TARGET)}
-    batch["attention_mask"] = jax.ShapeDtypeStruct((1, segments, PADDED), jnp.bool_)
+    segments = -(-length // size.segment)
+    shape = (batch, segments, size.padded)
+    arrays = {"input_ids": _ints(*shape), "labels": _ints(batch, segments, size.segment_target)}
+    arrays["attention_mask"] = jax.ShapeDtypeStruct(shape, jnp.bool_)
     if config.salient_vectors:
-        batch |= {
-            "slots": _ints(1, segments, PADDED),
-            "reads": _ints(1, segments, config.salient_vectors),
-        }
-    return step_bytes(loss, make_optimizer(OptimizerOptions()), _params("bart", config), batch)
+        arrays |= {"slots": _ints(*shape), "reads": _ints(batch, segments, config.salient_vectors)}
+    return Step(loss, get_family("bart").init_params(config), arrays, size.vocabulary)
 
 
-def models(size: str) -> dict[str, Callable[[int], int]]:
-    """Name -> tokens to bytes."""
-    segmented = {
-        name: bart_config(size, "bart", PADDED, **options) for name, options in MEMORIES.items()
-    }
-    return {
-        "bart": lambda length: whole_bytes("bart", bart_config(size, "bart", length), length),
-        "led": lambda length: whole_bytes("led", bart_config(size, "led", length), length),
-        "longt5": lambda length: whole_bytes("longt5", longt5_config(size, length), length),
-        **{
-            name: lambda length, config=config: segmented_bytes(config, length)
-            for name, config in segmented.items()
-        },
-    }
-
-
-def _params(family: str, config: Any) -> Any:
-    from flax.core import meta
-
-    return meta.unbox(jax.eval_shape(get_family(family).init_params(config), jax.random.key(0)))
+def step_of(name: str, size: Size, length: int, batch: int = 1) -> Step:
+    """A step of the model of this name over ``batch`` documents of ``length`` tokens."""
+    if name in SEGMENTED:
+        config = bart_config(size, "bart", size.padded, **SEGMENTED[name](size))
+        return segmented_step(config, size, length, batch)
+    if name == "longt5":
+        return whole_step("longt5", longt5_config(size), size, length, batch)
+    if name == "led":
+        return whole_step("led", bart_config(size, "led", length), size, length, batch)
+    if name in HEPOS:
+        options = hepos.attention_options(*name.split("/"), length)
+    else:
+        options = WHOLE[name](size)
+    positions = options.get("page_length", length)
+    config = bart_config(size, "bart", positions, **options)
+    return whole_step("bart", config, size, length, batch)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """The row of a model."""
+    size = SIZES[args.size]
+    if not args.lengths:
+        budget = int(args.budget_gib * GIB)
+        options = {"longest": args.longest, "multiple": size.padded}
+
+        def bytes_of(length: int) -> int:
+            return step_of(name, size, length, args.batch).program.held_bytes
+
+        return {"tokens": fit_length(bytes_of, budget, **options)}
+    row: dict[str, Any] = {}
+    for length in numbers(args.lengths):
+        step = step_of(name, size, length, args.batch)
+        row[f"{length:,}"] = round(step.program.held_bytes / GIB, 3)
+        if args.run:
+            row[f"batches/s at {length:,}"] = 1 / step.seconds(args.repeats)
+    return row
 
 
 def main() -> None:
@@ -128,30 +247,33 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="large")
     parser.add_argument("--budget_gib", type=float, default=27.0)
     parser.add_argument("--longest", type=int, default=2**17)
+    parser.add_argument("--batch", type=int, default=1, help="documents of a step; default: 1")
     parser.add_argument(
         "--lengths", help="comma-separated; asks for bytes instead of the longest length"
     )
-    parser.add_argument("--models", help="comma-separated; default: all")
+    parser.add_argument("--run", action="store_true", help="makes steps over --lengths")
+    parser.add_argument("--repeats", type=int, default=3, help="steps that are timed; default: 3")
+    parser.add_argument(
+        "--models",
+        default=",".join(MODELS),
+        help=f"comma-separated, of {', '.join(MODELS + HEPOS)}; default: all but those of Hepos",
+    )
     args = parser.parse_args()
-    chosen = models(args.size)
-    rows = []
-    for name in args.models.split(",") if args.models else chosen:
-        if args.lengths:
-            row = {
-                f"{n:,}": round(chosen[name](n) / 2**30, 3)
-                for n in map(int, args.lengths.split(","))
-            }
-        else:
-            row = {
-                "tokens": fit_length(
-                    chosen[name], int(args.budget_gib * 2**30), longest=args.longest
-                )
-            }
-        rows.append({"model": name} | row)
-        print_table(rows[-1:])
+    if args.run and not args.lengths:
+        parser.error("--run makes steps over --lengths; give them")
+
+    settings = {"size": args.size, "budget_gib": args.budget_gib}
+    settings |= {"lengths": args.lengths, "batch": args.batch}
+    rows = rows_before(args.out, **settings)
+    done = {row["model"] for row in rows}
+    for name in args.models.split(","):
+        if name in done:
+            continue
+        rows.append({"model": name} | measure(name, args))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        if args.out:
+            write_report(args.out, rows, **settings)
     print_table(rows)
-    if args.out:
-        write_report(args.out, rows, size=args.size, budget_gib=args.budget_gib)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,28 @@
-"""LSG attention beside full attention, Longformer and BigBird: seconds and memory, forward and
-training, by length.
+"""LSG attention beside its peers: seconds and memory, forward and training, by length.
 
     python benchmarks/lsg.py --out=lsg.json [--kinds="128/4 norm,full"] [--lengths=1024,4096] \
         [--layers=6 --ffn=3072]
+    python benchmarks/lsg.py --classifier --out=lsg_classifier.json [--size=base] [--batch=4]
 
 One encoder layer of BART base (768 wide, 12 heads, by default a feed-forward of 64 so that
 attention is what is measured), one document, float32, the same numbers for all. "128/4 norm" has
 blocks of 128 tokens, and of every four tokens beyond them one sparse key; "256/none" blocks of 256
 alone. Longformer's window is 512, BigBird's blocks are 64 with three random ones, as in their
 papers, which at evaluation are the first block again, as transformers has it: 320 keys are read, as
-many as by "64/4 norm"; "longformer 640" has those of 128/4. `keys` is what a token reads.
+many as by "64/4 norm"; "longformer 640" has those of 128/4. `keys` is what a token reads; linear,
+efficient and Performer attention (256 features) read sums alone.
 
 At every length all kinds take turns, so that other work on the machine hits them alike; the fastest
 of --repeats turns counts, in seconds and in processor seconds of all threads (which waiting does
 not lengthen). Memory is what the compiled program takes besides its arguments. Training is the
 gradient of all parameters; beyond --train_limit tokens only its memory is told. Full attention
 stops at --dense_limit. `ratio` compares the seconds with those at half the length: 2 is linear.
+
+--classifier measures whole models as in table 8 of the paper: a RoBERTa of --size that tells two
+classes, a step with Adam over --batch documents, with and without dropout of attention weights
+(--rates); `gib` is all that the step holds, parameters and moments included. Its default length is
+4,096. With --compiled_only nothing is run. Started again with the same --out, either measures what
+is not there yet (all kinds of a length, which take turns).
 """
 
 import argparse
@@ -23,15 +30,31 @@ import dataclasses
 import json
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from common import Program, compiled, fastest, print_table, write_report
+import numpy as np
+from common import (
+    GIB,
+    Program,
+    compiled,
+    fastest,
+    numbers,
+    print_table,
+    rows_before,
+    write_report,
+)
 
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
+from longsum_jax.models.registry import get_family
+from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.state import init_state
+from longsum_jax.training.step import LossOutput, make_train_step
 
 BASE = BartConfig(
     d_model=768,
@@ -61,6 +84,22 @@ KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
     ),
     "bigbird": ({"encoder_attention": "bigbird", "block_size": 64}, 320),
     "full": ({"encoder_attention": "full"}, None),
+    **{kind: ({"encoder_attention": kind}, 0) for kind in ("linear", "efficient", "performer")},
+}
+# Of table 8, where "128/128" is block and sparse block, whose factor it does not tell.
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "longformer": {"encoder_attention": "longformer", "attention_window": (512,)},
+    "bigbird": {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 3},
+    "256/none": KINDS["256/none"][0],
+    "128/4 norm": KINDS["128/4 norm"][0],
+    "32/4 norm": _BLOCKS | {"block_size": 32, "sparse_block_size": 32, "sparsity_type": "norm"},
+    **{kind: {"encoder_attention": kind} for kind in ("linear", "efficient", "performer", "full")},
+}
+# Size -> layers, width, heads, inner width, vocabulary of the classifiers.
+SIZES = {
+    "base": (12, 768, 12, 3072, 50265),
+    "small": (4, 256, 4, 1024, 8192),
+    "tiny": (1, 16, 2, 16, 99),
 }
 
 
@@ -82,14 +121,17 @@ def programs(kind: str, length: int, layers: int, ffn: int) -> dict[str, Program
     return {name: compiled(f, *arguments) for name, f in functions.items()}
 
 
+def keys_of(kind: str, length: int) -> int:
+    """Keys that a token reads of a text."""
+    keys = KINDS[kind][1]
+    return length if keys is None else min(keys, length)
+
+
 def measure(length: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for every kind."""
     kinds = [kind for kind in args.kinds.split(",") if kind != "full" or length <= args.dense_limit]
     made = {kind: programs(kind, length, args.layers, args.ffn) for kind in kinds}
-    rows = {
-        kind: {"kind": kind, "length": length, "keys": min(KINDS[kind][1] or length, length)}
-        for kind in kinds
-    }
+    rows = {kind: {"kind": kind, "length": length, "keys": keys_of(kind, length)} for kind in kinds}
     for name, limit in (("forward", math.inf), ("training", args.train_limit)):
         taken = (
             fastest({kind: made[kind][name] for kind in kinds}, args.repeats)
@@ -115,13 +157,119 @@ def add_ratios(rows: list[dict[str, Any]]) -> None:
         row["ratio"] = half and row["forward_seconds"] / half
 
 
+def classifier_step(
+    kind: str, length: int, rate: float, args: argparse.Namespace
+) -> tuple[Program, Callable[[], tuple[Any, Any]]]:
+    """A step of a RoBERTa that tells two classes, compiled for shapes, and what gives its state and
+    a batch."""
+    layers, width, heads, inner, vocabulary = SIZES[args.size]
+    family = get_family("roberta")
+    config = family.config(
+        {
+            "vocab_size": vocabulary,
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
+            "max_position_embeddings": length + 2,
+            "attention_probs_dropout_prob": rate,
+            "dtype": args.dtype,
+            "head": "classification",
+            "num_global_tokens": 1,
+            **CLASSIFIERS[kind],
+        }
+    )
+    module = family.module_class(config)
+
+    def loss_fn(params: Any, batch: Any, rng: Any) -> LossOutput:
+        logits = module.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["attention_mask"],
+            deterministic=False,
+            rngs={"dropout": rng},
+        )
+        return LossOutput(*class_cross_entropy(logits, batch["labels"]))
+
+    optimizer = make_optimizer(OptimizerOptions("adamw", weight_decay=0.0))
+    shapes = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    state = jax.eval_shape(lambda params: init_state(params, optimizer), shapes)
+    batch = {
+        "input_ids": jax.ShapeDtypeStruct((args.batch, length), jnp.int32),
+        "attention_mask": jax.ShapeDtypeStruct((args.batch, length), jnp.bool_),
+        "labels": jax.ShapeDtypeStruct((args.batch,), jnp.int32),
+    }
+    program = compiled(make_train_step(loss_fn, optimizer), state, batch)
+
+    def arguments() -> tuple[Any, Any]:
+        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+        random = np.random.default_rng(0)
+        ids = random.integers(5, vocabulary, (args.batch, length), dtype=np.int32)
+        labels = random.integers(0, 2, args.batch, dtype=np.int32)
+        mask = np.ones(ids.shape, bool)
+        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        return init_state(params, optimizer), jax.tree.map(jnp.asarray, arrays)
+
+    return program, arguments
+
+
+def classifier_row(kind: str, length: int, rate: float, args: argparse.Namespace) -> dict[str, Any]:
+    """A row of table 8: seconds of a step, and what it holds."""
+    program, arguments = classifier_step(kind, length, rate, args)
+    row: dict[str, Any] = {"kind": kind, "length": length, "attention_dropout": rate}
+    row |= {"gib": program.held_bytes / GIB, "work_gib": program.work_bytes / GIB}
+    if args.compiled_only:
+        return row
+    state, batch = arguments()
+
+    def step() -> None:
+        nonlocal state
+        state, metrics = program.compiled(state, batch)
+        jax.block_until_ready((state, metrics))
+
+    taken = fastest({kind: step}, args.repeats)[kind]
+    return row | {"seconds": taken.wall, "cpu_seconds": taken.cpu}
+
+
+def measure_classifiers(args: argparse.Namespace) -> None:
+    """Measures, prints and writes all that table 8 asks for."""
+    args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
+    settings = {"size": args.size, "batch": args.batch, "dtype": args.dtype}
+    rows = rows_before(args.out, **settings)
+    done = {(row["kind"], row["length"], row["attention_dropout"]) for row in rows}
+    for length in numbers(args.lengths or "4096"):
+        for kind in args.kinds.split(",") if args.kinds else CLASSIFIERS:
+            if kind == "full" and length > args.dense_limit:
+                continue
+            for rate in map(float, args.rates.split(",")):
+                if (kind, length, rate) in done:
+                    continue
+                rows.append(classifier_row(kind, length, rate, args))
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+                if args.out:
+                    write_report(args.out, rows, **settings)
+    print_table(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated; default: all")
+    parser.add_argument("--kinds", help="comma-separated; default: all")
     parser.add_argument(
-        "--lengths", default="512,1024,2048,4096,8192,16384,32768,65536", help="tokens"
+        "--lengths", help="tokens; default: 512,1024 and so on to 65536; --classifier: 4096"
+    )
+    parser.add_argument("--classifier", action="store_true", help="steps of whole models")
+    parser.add_argument("--size", choices=SIZES, default="base", help="--classifier: of the model")
+    parser.add_argument("--batch", type=int, default=4, help="--classifier: documents of a step")
+    parser.add_argument("--rates", default="0.1,0", help="--classifier: of attention dropout")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="--classifier; default: bfloat16, float32 on a CPU",
+    )
+    parser.add_argument(
+        "--compiled_only", action="store_true", help="--classifier: memory alone, nothing is run"
     )
     parser.add_argument("--layers", type=int, default=1, help="of the encoder; default: 1")
     parser.add_argument(
@@ -138,9 +286,16 @@ def main() -> None:
     )
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
+    if args.classifier:
+        measure_classifiers(args)
+        return
 
-    rows: list[dict[str, Any]] = []
-    for length in sorted(map(int, args.lengths.split(","))):
+    args.kinds = args.kinds or ",".join(KINDS)
+    settings = {"layers": args.layers, "ffn": args.ffn}
+    rows = rows_before(args.out, **settings)
+    done = {row["length"] for row in rows}
+    lengths = args.lengths or "512,1024,2048,4096,8192,16384,32768,65536"
+    for length in sorted(set(numbers(lengths)) - done):
         rows += measure(length, args)
         add_ratios(rows)
         print(
@@ -150,7 +305,7 @@ def main() -> None:
             flush=True,
         )
         if args.out:
-            write_report(args.out, rows, layers=args.layers, ffn=args.ffn)
+            write_report(args.out, rows, **settings)
     print_table(rows)
 
 

@@ -16,8 +16,11 @@ after some steps of training at 4,096 tokens; the original reads the texts in ch
 trained model is kept in --work and used again.
 
 Variants are the selections of LSG attention, blocks of 128 tokens with every fourth token a sparse
-key ("128/4 norm"), or blocks of 256 without ("256/none"); "full" is full attention. The tables of
-positions are repeated for all of them.
+key ("128/4 norm"; "128/2 norm" with every second, as in table 1 of the paper), or blocks of 256
+without ("256/none"); "full" is full attention, "longformer" (window 512, whose maps of global
+tokens begin as copies), "bigbird" (blocks of 64), "linear", "efficient" and "performer" have the
+same weights with another attention. The tables of positions are repeated for all of them. Started
+again with the same flags, it goes on with the next variant.
 """
 
 import argparse
@@ -30,11 +33,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import print_table, write_report
+from common import print_table, rows_before, write_report
 
 import longsum_jax
 from longsum_jax.experiment.warm_start import WarmStart
@@ -52,6 +56,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full": {},
     "256/none": {"block_size": 256, "sparsity_type": "none"},
     **{f"128/4 {kind}": {"sparsity_type": kind, **BLOCKS} for kind in SELECTIONS},
+    "128/2 norm": {"sparsity_type": "norm", **BLOCKS, "sparsity_factor": 2},
+}
+PEERS: dict[str, dict[str, Any]] = {
+    "longformer": {"encoder_attention": "longformer", "attention_window": (512,)},
+    "bigbird": {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 3},
+    **{kind: {"encoder_attention": kind} for kind in ("linear", "efficient", "performer")},
 }
 # The masked language model.
 BATCH_TOKENS = 2048
@@ -62,9 +72,20 @@ FINE_TUNING = {"learning_rate": 3e-4, "schedule": "linear", "warmup_steps": 5}
 
 def converted(model: Model, variant: str, length: int, **options: Any) -> Model:
     """``model`` with positions for ``length`` tokens and the attention of ``variant``."""
-    if variant == "full":
-        return model if length <= model.config.max_source_length else model.extended(length)
+    if variant == "full" or variant in PEERS:
+        longer = model if length <= model.config.max_source_length else model.extended(length)
+        return longer if variant == "full" else with_attention(longer, **PEERS[variant])
     return model.to_lsg(None if length <= SHORT else length, **VARIANTS[variant], **options)
+
+
+def with_attention(model: Model, **options: Any) -> Model:
+    """``model`` with another attention; maps that it lacks are copies of those for all tokens."""
+    config = dataclasses.replace(model.config, **options)
+    flat = flax.traverse_util.flatten_dict(model.params, sep="/")
+    for path in model.family.parameter_shapes(config):
+        flat.setdefault(path, flat.get(path.replace("_global/", "/")))
+    params = flax.traverse_util.unflatten_dict(flat, sep="/")
+    return Model(model.family, config, params, model.tokenizer)
 
 
 def long_texts(model: Model, files: str, count: int, length: int) -> list[list[int]]:
@@ -112,8 +133,9 @@ def cosines(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
     return {"cosine": float(values.mean()), "lowest": float(values.min())}
 
 
-def study_embeddings(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Rows of the table."""
+def study_embeddings(args: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
+    """Rows of the table; all of them anew, as they take minutes."""
+    del done
     model = longsum_jax.load(args.model)
     lengths = [int(x) for x in args.lengths.split(",")]
     texts = long_texts(model, args.documents, args.count, max(lengths))
@@ -151,17 +173,16 @@ def closed(model: Model, inputs: Any, labels: Any) -> tuple[jax.Array, jax.Array
     return around(inputs, ends), around(labels, (IGNORED_LABEL,) * 2)
 
 
-def bits(model: Model, texts: np.ndarray, length: int, seed: int) -> float:
-    """Bits per hidden token of texts [n, T], read in pieces of ``length`` tokens; equal seeds hide
-    equal tokens."""
+def scores(model: Model, texts: np.ndarray, length: int, seed: int) -> dict[str, float]:
+    """Bits per hidden token of texts [n, T], and the share of them that is guessed, read in pieces
+    of ``length`` tokens; equal seeds hide equal tokens."""
     hidden = jax.vmap(
         lambda i, x: hide(model, jax.random.fold_in(jax.random.key(seed), i), x[None])
     )
     inputs, labels = (
         np.asarray(x)[:, 0] for x in hidden(jnp.arange(len(texts)), jnp.asarray(texts))
     )
-    losses, size = [], length - 2
-    loss = jax.jit(token_cross_entropy)
+    sums, size = [], length - 2
     for start in range(0, texts.shape[1], size):
         for part in zip(
             inputs[:, None, start : start + size],
@@ -169,9 +190,15 @@ def bits(model: Model, texts: np.ndarray, length: int, seed: int) -> float:
             strict=True,
         ):
             ids, wanted = closed(model, *part)
-            losses.append(loss(model.logits(ids, np.ones(ids.shape, bool)), wanted))
-    total, count = np.sum(losses, axis=0)
-    return float(total / count / math.log(2))
+            sums.append(loss_and_right(model.logits(ids, np.ones(ids.shape, bool)), wanted))
+    total, count, right = np.sum(sums, axis=0)
+    return {"bits": float(total / count / math.log(2)), "accuracy": float(right / count)}
+
+
+@jax.jit
+def loss_and_right(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
+    """Loss and number of hidden tokens, and how many of them are the most likely ones."""
+    return *token_cross_entropy(logits, labels), (logits.argmax(-1) == labels).sum()
 
 
 def train(model: Model, texts: np.ndarray, options: dict[str, Any], steps: int, seed: int) -> Model:
@@ -228,38 +255,36 @@ def trained_model(args: argparse.Namespace) -> Model:
     return model
 
 
-def study_masked_lm(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Rows of the table."""
+def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
+    """Rows of the table but for those of variants that are done."""
     model, lengths = trained_model(args), [int(x) for x in args.lengths.split(",")]
     long = max(lengths)
     texts = np.array(long_texts(model, args.documents, args.count, long - 2))
-    for length in lengths:
-        value = bits(model, texts[:, : length - 2], SHORT, args.seed)
-        yield {
-            "length": length,
-            "documents": len(texts),
-            "variant": "original, in chunks of 512",
-            "bits": value,
-        }
+    original = "original, in chunks of 512"
+    for length in lengths if original not in done else ():
+        found = scores(model, texts[:, : length - 2], SHORT, args.seed)
+        yield {"length": length, "documents": len(texts), "variant": original, **found}
     further = pieces(model, args.train, long - 2) if args.fine_tuning_steps else None
     for variant in args.variants.split(","):
+        if variant in done:
+            continue
         longer = converted(model, variant, long)
         row = {"documents": len(texts), "variant": variant}
         plain = {
-            length: bits(longer, texts[:, : length - 2], length, args.seed) for length in lengths
+            length: scores(longer, texts[:, : length - 2], length, args.seed) for length in lengths
         }
         if further is not None:
             longer = train(longer, further, FINE_TUNING, args.fine_tuning_steps, args.seed)
-        for length, value in plain.items():
-            tuned = (
-                bits(longer, texts[:, : length - 2], length, args.seed)
-                if further is not None
-                else None
-            )
-            yield {"length": length, **row, "bits": value, "bits_fine_tuned": tuned}
+        found = []
+        for length, before in plain.items():
+            found.append({"length": length, **row, **before})
+            if further is not None:
+                after = scores(longer, texts[:, : length - 2], length, args.seed)
+                found[-1] |= {f"{name}_fine_tuned": value for name, value in after.items()}
+        yield from found
 
 
-STUDIES: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
+STUDIES: dict[str, Callable[[argparse.Namespace, set[str]], Iterator[dict[str, Any]]]] = {
     "embeddings": study_embeddings,
     "masked_lm": study_masked_lm,
 }
@@ -276,7 +301,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=6, help="documents of each file; default: 6")
     parser.add_argument("--lengths", default="2048,4096", help="tokens; default: 2048,4096")
     parser.add_argument(
-        "--variants", default=",".join(VARIANTS), help="comma-separated; default: all"
+        "--variants",
+        default=",".join([*VARIANTS, *PEERS]),
+        help="comma-separated; default: all",
     )
     parser.add_argument("--model", required=True, help="directory of a BERT")
     parser.add_argument(
@@ -294,12 +321,14 @@ def main() -> None:
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
 
-    rows = []
-    for row in STUDIES[args.study](args):
+    options = dict(vars(args))
+    rows = rows_before(args.out, options=options) if args.study == "masked_lm" else []
+    done = {row["variant"] for row in rows}
+    for row in STUDIES[args.study](args, done):
         rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
         if args.out:
-            write_report(args.out, rows, options=dict(vars(args)))
+            write_report(args.out, rows, options=options)
     print_table(rows)
 
 

@@ -9,7 +9,7 @@ allocator counted. `roofline` is the model's own operations (models.forward_flop
 matrix product does on this machine in the same time (`peak_flops` in the report). The fastest of
 --repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
 beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, or out of
-memory.
+memory. Started again with the same --out, it measures what is not there yet.
 """
 
 import argparse
@@ -24,7 +24,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import GIB, Program, Seconds, fastest, numbers, print_table, write_report
+from common import (
+    GIB,
+    Program,
+    Seconds,
+    fastest,
+    numbers,
+    print_table,
+    rows_before,
+    write_report,
+)
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
 from longsum_jax.inference.model import Model
@@ -131,22 +140,21 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     args.budget_gib = args.budget_gib or 0.8 * _device_bytes() / GIB
     peak = None if args.compiled_only else peak_flops(args.dtype)
-    rows: Rows = []
+    settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
+    rows: Rows = rows_before(args.out, **settings)
+    done = {(row["model"], row["length"]) for row in rows}
     for name in args.models.split(","):
         for length in sorted(numbers(args.lengths)):
+            if (name, length) in done:
+                continue
             new = measure(make_case(name, length, args), rows, peak)
             gc.collect()
             for row in new:
                 print(json.dumps(row), file=sys.stderr, flush=True)
             rows += new
             if args.out:
-                settings = {
-                    "size": args.size,
-                    "dtype": args.dtype,
-                    "batch": args.batch,
-                    "peak_flops": peak,
-                }
-                write_report(args.out, rows, **settings, load=os.getloadavg()[0])
+                load = os.getloadavg()[0]
+                write_report(args.out, rows, **settings, peak_flops=peak, load=load)
     print_table(rows)
 
 

@@ -1,4 +1,5 @@
-"""Question answering with BERT, RoBERTa, DistilBERT or BART: the part of a text that answers.
+"""Question answering with BERT, RoBERTa, DistilBERT or BART: the part of a text that answers, or
+the right one of several choices.
 
     python -m longsum_jax.train --config=configs/answer.py:model=DIR,data=FILE \
         --workdir=runs/answers
@@ -8,7 +9,10 @@ it a small BERT starts from nothing, with a tokenizer trained on the data. `data
 {"context": ..., "question": ..., "answer": ...}, `questions/{split}.jsonl` or one file of which a
 tenth is held out. An answer stands in its context word for word; a list holds several right ones.
 Cloze questions, with a mark in place of the answer, are questions like any others. The evaluation
-prints exact match and F1 as SQuAD does. `tiny` runs in seconds on a CPU.
+prints exact match and F1 as SQuAD does. The mode `choices` learns which of several texts is right,
+{"context": ..., "question": ..., "choices": [...], "label": 2}, where a label is a choice's number
+from 0 on or its text and `choices` says how many there are at most; it prints the accuracy beside
+that of chance, and is for encoders. `tiny` runs in seconds on a CPU.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
 from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
@@ -16,12 +20,15 @@ from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink
 
-ARGUMENTS = ("model", "data")
-MODES = ("default", "tiny")
+ARGUMENTS = ("model", "data", "choices")
+MODES = ("default", "choices", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
-    task = own_data("answers", data, max_source_length=512)
+def get_config(mode, model="", data="data/{split}.jsonl", choices=4):
+    if mode == "choices":
+        task = own_data("choices", data, max_source_length=512, max_parts=choices)
+    else:
+        task = own_data("answers", data, max_source_length=512)
     if model:
         config = checkpoint(model, task)
     else:
@@ -37,4 +44,7 @@ def get_config(mode, model="", data="data/{split}.jsonl"):
         steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="answer_f1"
     )
     config.evaluation.update(examples=1000, batch_size=32)
+    if mode == "choices":  # each as long as a document
+        config.training.update(accumulation=4, best_metric="accuracy")
+        config.evaluation.batch_size = 8
     return shrink(config) if mode == "tiny" else config

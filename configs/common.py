@@ -18,7 +18,7 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
 HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
-ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer")
+ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer", "choose")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
@@ -112,6 +112,7 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
         "summary_key",
         "query_key",
         "label_key",
+        "choices_key",
         "data_dir",
         "cache_dir",
         "prefix",
@@ -133,6 +134,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     )
     task |= {"objective": objective} if objective in ENCODER_OBJECTIVES else {}
     task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
+    task |= {"max_parts": 2} if objective == "choose" else {}
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:

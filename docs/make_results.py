@@ -214,6 +214,35 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             )
         ],
     ),
+    "many_documents": Page(
+        "Many documents",
+        "Documents of mixed lengths, from a news article to a book, base models with random "
+        "weights, greedy search, summaries of varied lengths: `Model.summarize` with "
+        '`batch_size="auto"`. The peer is the `generate` of transformers over batches of '
+        "documents sorted by length, at its best batch size. *Warm* leaves out the time of "
+        "compiling. *Equal* is the share of equal summaries.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    Column("documents", "documents", count),
+                    Column("tokens read of each", "our_tokens_per_document", digits(0)),
+                    Column("tokens of a summary", "our_tokens_per_summary", digits(0)),
+                    Column("documents/s", "our_documents_per_second", digits(3)),
+                    Column("s of compiling", "our_compile_seconds", digits(0)),
+                    Column("peer (PyTorch)", "by"),
+                    Column("its batch", "batch_size", count),
+                    Column("documents/s", "documents_per_second", digits(3)),
+                    Column("times as fast", "ratio", digits(2)),
+                    Column("warm", "warm_ratio", digits(2)),
+                    Column("processor seconds", "cpu_ratio", digits(2)),
+                    Column("equal", "equal", digits(2)),
+                ],
+                with_peers,
+            )
+        ],
+    ),
     "peers": Page(
         "Beside PyTorch, machine by machine",
         "How many times as fast this library is as transformers under PyTorch, base models, one "
@@ -376,6 +405,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 [
                     KIND,
                     Column("complexity", "complexity"),
+                    Column("new parameters", "new_parameters", count),
                     Column("forward slope", "forward_slope", digits(2)),
                     Column("expected", "forward_expected", digits(2)),
                     Column("training slope", "training_slope", digits(2)),
@@ -390,6 +420,25 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "One layer of each attention at one length. LSG settings are written as block size / "
         "sparsity factor and selection.",
         [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES])],
+    ),
+    "lsg_classifier": Page(
+        "LSG classifiers beside their peers",
+        "A training step of a whole RoBERTa that tells two classes, with each attention, with and"
+        " without dropout of attention weights. Linear, efficient and Performer attention have no"
+        " weights to drop.",
+        [
+            Table(
+                "",
+                [
+                    KIND,
+                    TOKENS,
+                    Column("dropout of attention", "attention_dropout", digits(1)),
+                    Column("GiB held", "gib", digits(2)),
+                    Column("of these at work", "work_gib", digits(2)),
+                    Column("s", "seconds", digits(2)),
+                ],
+            )
+        ],
     ),
     "lsg_lengths": Page(
         "LSG by length",
@@ -426,7 +475,9 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("variant", "variant"),
                     TOKENS,
                     Column("bits", "bits", digits(3)),
+                    Column("guessed", "accuracy", digits(3)),
                     Column("bits after training", "bits_fine_tuned", digits(3)),
+                    Column("guessed after training", "accuracy_fine_tuned", digits(3)),
                 ],
             )
         ],

@@ -20,10 +20,10 @@ from jaxtyping import install_import_hook
 # them. Options and configs check their values themselves, with sentences of their own.
 _LAYERS = (
     "attention.base attention.bigbird attention.cross attention.full attention.global_tokens "
-    "attention.hybrid attention.linformer attention.local attention.longformer attention.lsg "
-    "attention.lsh attention.multi_head attention.patterns attention.sinkhorn attention.staggered "
-    "attention.state_space chunking decoder decoder_cache dense encoder layer layer_groups memory "
-    "partitioning s4d"
+    "attention.hybrid attention.linear attention.linformer attention.local attention.longformer "
+    "attention.lsg attention.lsh attention.multi_head attention.patterns attention.performer "
+    "attention.sinkhorn attention.staggered attention.state_space chunking decoder decoder_cache "
+    "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert encoder_decoder extraction_head heads salient_vectors t5"
 CHECKED_MODULES = (

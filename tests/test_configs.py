@@ -124,6 +124,7 @@ def rows(tmp_path_factory):
             "question": "What?",
             "context": "The first sentence says this.",
             "answer": "sentence",
+            "choices": ["this", "another"],
         }
         for i in range(20)
     )

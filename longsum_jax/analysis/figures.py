@@ -287,13 +287,47 @@ def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
     )
 
 
-def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) -> "Figure":
-    """Draws a line per data set: the share of the summaries' bigrams over that of the documents.
+def lines_figure(
+    rows: Sequence[Mapping[str, Any]], x: str, y: str, by: str, *, size: tuple[float, float]
+) -> "Figure":
+    """Draws a line per model or attention over the length, both axes logarithmic.
+
+    Args:
+        rows: of a benchmark; those of a line in the order of their ``x``.
+        x, y: keys of the numbers, all above 0.
+        by: key of the name of a row's line.
+        size: width and height in inches.
+    """
+    with _style():
+        figure, axes = _figure(size, 1, 1)
+        for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
+            points = [(row[x], row[y]) for row in rows if row[by] == name]
+            color, style = _color_and_style(number)
+            axes[0][0].plot(
+                *zip(*points, strict=True),
+                style,
+                color=color,
+                marker="o",
+                markersize=3,
+                label=name,
+            )
+        axes[0][0].set(xlabel=x, ylabel=y.replace("_", " "), xscale="log", yscale="log")
+        axes[0][0].grid(alpha=0.3, linewidth=0.5)
+        axes[0][0].legend(frameon=False)
+    return figure
+
+
+def ngrams_figure(
+    curves: Mapping[str, np.ndarray], ngram: int, size: tuple[float, float]
+) -> "Figure":
+    """Draws a line per data set: the share of the summaries' n-grams over that of the documents.
 
     Args:
         curves: name -> ``text.extractive.mean_salient_ngrams``.
+        ngram: words of an n-gram.
         size: width and height in inches.
     """
+    what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(ngram, f"{ngram}-grams")
     with _style():
         figure, axes = _figure(size, 1, 1)
         for number, (name, curve) in enumerate(curves.items()):
@@ -310,7 +344,7 @@ def bigrams_figure(curves: Mapping[str, np.ndarray], size: tuple[float, float]) 
             )
         axes[0][0].set(
             xlabel="read of the document (%)",
-            ylabel="bigrams of the summary seen (%)",
+            ylabel=f"{what} of the summary seen (%)",
             ylim=(0, 102),
         )
         axes[0][0].grid(alpha=0.3, linewidth=0.5)

@@ -71,15 +71,28 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
     parser.add_argument(
-        "--batch_size", type=int, default=1, help="documents decoded together; default: 1"
+        "--batch_size",
+        type=_batch_size,
+        default=1,
+        metavar="N",
+        help="documents decoded together, auto for as many as are fastest; default: 1",
     )
     console.add_report_flag(parser)
     console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     args = parser.parse_args(argv)
-    console.check_positive(args, "examples", "batch_size")
+    console.check_positive(args, "examples")
+    if args.batch_size != "auto":
+        console.check_positive(args, "batch_size")
     _evaluate(args)
+
+
+def _batch_size(text: str) -> int | str:
+    """Reads the flag --batch_size."""
+    if text == "auto" or text.removeprefix("-").isdecimal():
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor "auto"')
 
 
 def _evaluate(args: argparse.Namespace) -> None:

@@ -76,6 +76,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "bigrams", help="where in documents the bigrams of their summaries first stand"
     )
     add_data_flags(bigrams)
+    bigrams.add_argument(
+        "--ngram", type=int, default=2, metavar="N", help="words, 1 for unigrams; default: 2"
+    )
     bigrams.set_defaults(draw=_bigrams)
     study = commands.add_parser(
         "study", help="bits per token, ROUGE and speed of a sweep of attentions"
@@ -172,15 +175,16 @@ def _bigrams(args: argparse.Namespace) -> Any:
     from longsum_jax.analysis import figures
     from longsum_jax.text.extractive import mean_salient_ngrams
 
+    console.check_positive(args, "ngram")
     curves = {}
     for path in args.data:
         with console.spinner(f"reading {path}"):
-            curves[path] = mean_salient_ngrams(read_pairs(path, args))
+            curves[path] = mean_salient_ngrams(read_pairs(path, args), size=args.ngram)
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # Complete paths would leave no room for the lines.
     named = dict(zip(console.short_names(list(curves)), curves.values(), strict=True))
-    return figures.bigrams_figure(named, (args.width, args.height or 2.6))
+    return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))
 
 
 def _study(args: argparse.Namespace) -> Any:

@@ -125,6 +125,7 @@ def _pad_segments(
 ) -> NumpyBatch:
     input_ids = np.full((rows, num_segments, shape.length), pad_id, np.int32)
     attention_mask = np.zeros(input_ids.shape, bool)
+    token_type_ids = np.zeros(input_ids.shape, np.int32)
     labels_shape: tuple[int, ...] = (rows, num_segments)
     if shape.target_length:
         labels_shape = (*labels_shape, shape.target_length)
@@ -133,12 +134,16 @@ def _pad_segments(
         mask = _segment_mask(example["segment_lengths"], input_ids[row].shape, example["id"])
         attention_mask[row] = mask
         input_ids[row][mask] = example["input_ids"]
+        if "token_type_ids" in example:
+            token_type_ids[row][mask] = example["token_type_ids"]
         if shape.target_length:
             mask = _segment_mask(example["label_lengths"], labels[row].shape, example["id"])
             labels[row][mask] = example["labels"]
         else:
             labels[row, : len(example["labels"])] = example["labels"]
     batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+    if any("token_type_ids" in example for example in examples):
+        batch["token_type_ids"] = token_type_ids
     if shape.num_vectors:
         batch |= _vectors(examples, rows, num_segments, shape)
     return batch

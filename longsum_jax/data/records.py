@@ -26,6 +26,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
         summary=_text(record, task.summary_key) if task.needs_summary else None,
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
+        choices=tuple(_lines(record[task.choices_key])) if task.objective == "choose" else None,
     )
 
 
@@ -38,6 +39,8 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
         keys.append(task.summary_key)
     if task.needs_label:
         keys.append(task.label_key)
+    if task.objective == "choose":
+        keys.append(task.choices_key)
     for key in keys:
         if key and key not in known:
             raise InputError(

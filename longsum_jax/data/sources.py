@@ -76,7 +76,8 @@ def _embedded_documents(split: str) -> Iterator[Document]:
             title = text.partition("\n")[0]
             # A label for runs that only show that everything works.
             label = "statement" if "statement" in title else "other"
-            yield Document(f"pydoc:{name}", text, summary=None, query=None, label=label)
+            choices = ("statement", "other")
+            yield Document(f"pydoc:{name}", text, None, None, label, choices)
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
@@ -87,6 +88,7 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
         query_key=task.query_key or "",
         id_key=task.id_key or "",
         label_key=task.label_key if task.needs_label else "",
+        choices_key=task.choices_key if task.objective == "choose" else "",
         require_summary=task.needs_summary,
     )
 

@@ -19,6 +19,7 @@ _BLANK_MEANS_DEFAULT = (
     "summary_key",
     "query_key",
     "label_key",
+    "choices_key",
     "data_dir",
     "cache_dir",
 )
@@ -28,6 +29,7 @@ _JSON_DOCUMENT_KEYS = {
     "extract": "document",
     "gap_sentences": "text",
     "answer": "context",
+    "choose": "context",
 }
 
 
@@ -49,18 +51,21 @@ class Task:
         leading_query: whether the query stands at the beginning of the document's field, with a
             blank line after it, as in SCROLLS.
         id_key: field with the id, None to number the documents.
-        label_key: field with the label ("classify"), the labels of the words ("tag") or the answer
-            ("answer").
+        label_key: field with the label ("classify"), the labels of the words ("tag"), the answer
+            ("answer") or the right choice ("choose"), its text or its number.
+        choices_key: field with the texts to choose from ("choose").
         objective: "summarize" and "gap_sentences" (which makes source and target out of the
             document alone) train encoder-decoders, "summarize_segments" segment by segment;
             "classify", "tag" (a label for each word), "mlm" (masked tokens of the document, all of
             it in pieces of max_source_length tokens) and "extract" (which sentences to take into a
             summary) train encoders; "answer" (which part of the document answers the query) trains
-            models that find spans.
+            models that find spans, "choose" (which of several texts does) models that choose.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
-            "extract"; see ``segments`` for "summarize_segments".
+            "extract", of the document with one choice for "choose"; see ``segments`` for
+            "summarize_segments".
         max_target_length: tokens of the target (of a segment), end of sequence included.
-        max_parts: sentences ("extract") or segments ("summarize_segments") read of a document.
+        max_parts: sentences ("extract") or segments ("summarize_segments") read of a document, at
+            most; choices that a document may have ("choose").
         segments: options by which documents are cut and read ("summarize_segments").
         prefix: text put before every source, and before every piece of a masked language model.
         labels: names of the classes in the order of their numbers; empty to collect them from the
@@ -87,6 +92,7 @@ class Task:
     leading_query: bool = False
     id_key: str | None = None
     label_key: str = "label"
+    choices_key: str = "choices"
     objective: Literal[
         "gap_sentences",
         "summarize",
@@ -96,6 +102,7 @@ class Task:
         "mlm",
         "extract",
         "answer",
+        "choose",
     ] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
@@ -157,7 +164,7 @@ class Task:
     @property
     def needs_label(self) -> bool:
         """Tells whether documents come with labels or answers."""
-        return self.objective in ("classify", "tag", "answer")
+        return self.objective in ("classify", "tag", "answer", "choose")
 
     @property
     def holds_out(self) -> bool:
@@ -183,9 +190,10 @@ def get_task(name: str, **overrides: Any) -> Task:
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
-    for encoders; ``context``, ``question``, ``answer`` for answers) unless the keys are given too.
-    An empty string for source, document_key, summary_key, query_key, label_key, data_dir or
-    cache_dir stands for the value in ``TASKS``.
+    for encoders; ``context``, ``question`` and ``answer`` for answers, ``label`` and ``choices``
+    for choices) unless the keys are given too. An empty string for source, document_key,
+    summary_key, query_key, label_key, choices_key, data_dir or cache_dir stands for the value in
+    ``TASKS``.
     Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
@@ -212,10 +220,11 @@ def _json_fields(objective: str) -> dict[str, Any]:
         "splits": dict(TRAIN_VALIDATION_TEST),
         "document_key": _JSON_DOCUMENT_KEYS.get(objective, "text|document"),
         "summary_key": "summary",
-        "query_key": "question" if objective == "answer" else "query",
+        "query_key": "question" if objective in ("answer", "choose") else "query",
         "leading_query": False,
         "id_key": "id",
         "label_key": "answer" if objective == "answer" else "label",
+        "choices_key": "choices",
     }
 
 
@@ -399,6 +408,16 @@ _OWN_TASKS = (
         label_key="answer",
         objective="answer",
         max_source_length=512,
+    ),
+    Task(
+        "choices",
+        _JSON_FILES,
+        document_key="context",
+        query_key="question",
+        id_key="id",
+        objective="choose",
+        max_source_length=512,
+        max_parts=4,
     ),
 )
 

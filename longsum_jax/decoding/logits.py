@@ -1,8 +1,8 @@
 """Pure functions that forbid, force or reweigh next tokens.
 
-Throughout, ``scores`` are logits, or log-probabilities in beam search; of ``history`` the first
-``length`` ids are set (a traced scalar that counts the start token), and the rest is unspecified.
-Forbidden tokens get -inf. Meanings and their order follow transformers 5's generate.
+Throughout, ``scores`` are logits, or log-probabilities in beam search; of a row of ``history`` the
+first ``length`` ids are set (the start token counts), and the rest is unspecified. Forbidden tokens
+get -inf. Meanings and their order follow transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from longsum_jax.typing import AnyArray
 
 Scores = Float[Array, "batch beams vocab"]
 History = Int[Array, "batch beams history"]
-Scalar = Int[Array, ""]
+Lengths = Int[Array, " batch"]
 
 
 def process_scores(
-    scores: Scores, history: History, length: Scalar, options: GenerationOptions
+    scores: Scores, history: History, length: Lengths, options: GenerationOptions
 ) -> Scores:
     """Applies everything that ``options`` ask for except the sampling options.
 
@@ -30,7 +30,7 @@ def process_scores(
         InputError: a forced or forbidden token id that is outside the vocabulary.
     """
     _check_vocabulary(options, scores.shape[-1])
-    new_tokens = length - 1
+    new_tokens = length[:, None, None] - 1
     if options.repetition_penalty != 1.0:
         scores = penalize_repetition(scores, history, length, options.repetition_penalty)
     if options.no_repeat_ngram_size > 0:
@@ -64,18 +64,20 @@ def warp_scores(scores: Scores, options: GenerationOptions) -> Scores:
     return scores
 
 
-def penalize_repetition(scores: Scores, history: History, length: Scalar, penalty: float) -> Scores:
+def penalize_repetition(
+    scores: Scores, history: History, length: Lengths, penalty: float
+) -> Scores:
     """Divides positive and multiplies negative scores of tokens in the history by ``penalty``.
 
     Source: Keskar et al. 2019, section 4.1, with the sign handled as transformers does.
     """
-    is_set = jnp.arange(history.shape[-1]) < length
+    is_set = jnp.arange(history.shape[-1]) < length[:, None, None]
     repeats = _token_mask(history, is_set, scores.shape[-1])
     penalized = jnp.where(scores < 0, scores * penalty, scores / penalty)
     return jnp.where(repeats, penalized, scores)
 
 
-def forbid_repeated_ngrams(scores: Scores, history: History, length: Scalar, size: int) -> Scores:
+def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, size: int) -> Scores:
     """Forbids every token that would complete an n-gram of ``size`` that the history holds already.
 
     Linear in the length of the history: each window of ``size`` ids is compared once with the ids
@@ -84,27 +86,23 @@ def forbid_repeated_ngrams(scores: Scores, history: History, length: Scalar, siz
     windows = history.shape[-1] - size + 1
     if windows < 1:
         return scores
-    match = jnp.broadcast_to(jnp.arange(windows) <= length - size, (*history.shape[:-1], windows))
+    match = jnp.arange(windows) <= length[:, None, None] - size
     for offset in range(size - 1):
-        wanted = jax.lax.dynamic_index_in_dim(history, length - size + 1 + offset, axis=-1)
-        match &= history[..., offset : offset + windows] == wanted
+        wanted = _at(history, length - size + 1 + offset)
+        match = match & (history[..., offset : offset + windows] == wanted)
     banned = _token_mask(history[..., size - 1 :], match, scores.shape[-1])
     return jnp.where(banned, -jnp.inf, scores)
 
 
 def forbid_sequence(
-    scores: Scores, history: History, length: Scalar, word: Sequence[int]
+    scores: Scores, history: History, length: Lengths, word: Sequence[int]
 ) -> Scores:
     """Forbids the last id of ``word`` where the history ends with the ids before it."""
     *prefix, last = word
-    match = jnp.broadcast_to(length >= len(prefix), history.shape[:-1])
+    match = length[:, None, None] >= len(prefix)
     for back, token in enumerate(reversed(prefix), start=1):
-        match &= (
-            jax.lax.dynamic_index_in_dim(history, length - back, axis=-1, keepdims=False) == token
-        )
-    return jnp.where(
-        match[..., None] & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores
-    )
+        match = match & (_at(history, length - back) == token)
+    return jnp.where(match & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores)
 
 
 def forbid_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
@@ -137,6 +135,11 @@ def keep_top_p(scores: Scores, p: float) -> Scores:
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
+def _at(history: History, index: Lengths) -> Int[Array, "batch beams 1"]:
+    """Returns the id at ``index`` of each row, of which one outside counts as the nearest."""
+    return jnp.take_along_axis(history, index[:, None, None], axis=-1, mode="clip")
+
+
 def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray, " vocab"]:
     """Returns True at ``tokens``."""
     return np.isin(np.arange(vocab_size), tokens)
@@ -144,7 +147,7 @@ def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray,
 
 def _token_mask(
     ids: Int[AnyArray, "batch beams positions"],
-    where: Bool[AnyArray, " positions"] | Bool[AnyArray, "batch beams positions"],
+    where: Bool[AnyArray, "batch one_or_beams positions"],
     vocab_size: int,
 ) -> Bool[Array, "batch beams vocab"]:
     """Returns True for the tokens that occur in ``ids`` where ``where`` is True."""

@@ -1,5 +1,13 @@
 """Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a cache.
 
+Every row counts its own tokens. So the loop may stop when some rows are done, other documents take
+their places, and it goes on in the same compiled program:
+
+    state = start(cache)
+    state = advance(decoder, state)         until as many rows are done as are asked for
+    result(state)                           of the rows that are done
+    state = restart(state, rows)            with other documents
+
 Ids and scores are those of transformers 5's generate for encoder-decoder models, with two
 differences on purpose. Rows of a batch finish independently: nothing of a row depends on its batch
 mates, not even the spare hypotheses that num_return_sequences returns. The end of a sequence is
@@ -8,6 +16,7 @@ the padding id is 0.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +40,7 @@ RandomKeys = Key[Array, "..."] | UInt[Array, "..."]
 
 
 class Decoder(NamedTuple):
-    """Two functions of a model over a cache that holds its position.
+    """Two functions of a model over a cache that holds the position of every row.
 
     Attributes:
         step: (ids [batch, beams] int32, cache) -> (logits [batch, beams, vocab], cache); reads one
@@ -94,9 +103,79 @@ def generate(
         InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too
             small for the number of end-of-sequence ids.
     """
-    if options.do_sample or options.num_beams == 1:
-        return _sample(decoder, cache, batch_size, options, rng, is_done)
-    return _beam_search(decoder, cache, batch_size, options, is_done)
+    state = start(cache, batch_size=batch_size, options=options)
+    if is_done is not None:
+        state = state._replace(done=is_done)
+    return result(advance(decoder, state, options=options, rng=rng), options)
+
+
+def start(cache: Cache, *, batch_size: int, options: GenerationOptions) -> "SearchState":
+    """Returns the state of a search before its first token; arguments as for ``generate``."""
+    first = _first_samples if _is_sampled(options) else _first_beams
+    return first(cache, batch_size, options)
+
+
+def restart(
+    state: "SearchState", rows: Bool[Array, " batch"], cache: Cache, options: GenerationOptions
+) -> "SearchState":
+    """Returns a state whose ``rows`` are before their first token again.
+
+    Args:
+        state: of a search.
+        rows: True for those that begin with another document.
+        cache: with these documents.
+        options: of the search.
+    """
+
+    def choose(fresh: AnyArray, old: AnyArray) -> Array:
+        return jnp.where(rows.reshape(-1, *(1,) * (old.ndim - 1)), fresh, old)
+
+    fresh = start((), batch_size=len(rows), options=options)
+    return jax.tree.map(choose, fresh, state._replace(cache=()))._replace(cache=cache)
+
+
+def advance(
+    decoder: Decoder,
+    state: "SearchState",
+    *,
+    options: GenerationOptions,
+    rng: RandomKeys | None = None,
+    num_done: Int[AnyArray, ""] | None = None,
+) -> "SearchState":
+    """Decodes until ``num_done`` rows are done; None for all.
+
+    Args:
+        decoder: the model's step and reorder functions.
+        state: of a search; rows that are done stay as they are.
+        options: of the search.
+        rng: as for ``generate``.
+        num_done: number of rows, those counted that were done before.
+    """
+    batch_size = len(state.done)
+    num_done = batch_size if num_done is None else num_done
+    if _is_sampled(options):
+        keys = _row_keys(rng, batch_size, options.decoder_beams) if options.do_sample else None
+        step = partial(_sample, decoder, options=options, keys=keys)
+    else:
+        step = partial(_extend_beams, decoder, options=options)
+    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < num_done, step, state)
+
+
+def result(state: "SearchState", options: GenerationOptions) -> Generated:
+    """Returns the sequences of a state; those of rows that are not done may still change."""
+    best = state if isinstance(state, _Samples) else state.finished
+    count = options.num_return_sequences
+    sequences = best.sequences[:, :count].reshape(-1, best.sequences.shape[-1])
+    lengths = best.lengths[:, :count].reshape(-1)
+    last = jnp.take_along_axis(sequences, lengths[:, None], axis=1)[:, 0]
+    forced = bool(options.forced_eos_token_id) & (lengths == options.max_new_tokens)
+    ended = _is_eos(last, options) & ~forced
+    return Generated(sequences, lengths, ended, best.scores[:, :count].reshape(-1))
+
+
+def _is_sampled(options: GenerationOptions) -> bool:
+    """Tells whether the beams of a row are independent of each other."""
+    return options.do_sample or options.num_beams == 1
 
 
 def trim(generated: Generated) -> Int[np.ndarray, "sequences positions"]:
@@ -109,59 +188,57 @@ def trim(generated: Generated) -> Int[np.ndarray, "sequences positions"]:
 
 
 class _Samples(NamedTuple):
-    step: Scalar  # new tokens so far
+    step: Int[Array, " batch"]  # new tokens so far
     sequences: Sequences
     lengths: Int[Array, "batch beams"]
     finished: Bool[Array, "batch beams"]
     scores: Float[Array, "batch beams"]
+    done: Bool[Array, " batch"]  # nothing of the row changes any more
     cache: Cache
+
+
+def _first_samples(cache: Cache, batch_size: int, options: GenerationOptions) -> _Samples:
+    shape = (batch_size, options.decoder_beams)
+    return _Samples(
+        step=jnp.zeros(batch_size, jnp.int32),
+        sequences=_empty_sequences(*shape, options),
+        lengths=jnp.zeros(shape, jnp.int32),
+        finished=jnp.zeros(shape, bool),
+        scores=jnp.zeros(shape, jnp.float32),
+        done=jnp.zeros(batch_size, bool),
+        cache=cache,
+    )
 
 
 def _sample(
     decoder: Decoder,
-    cache: Cache,
-    batch_size: int,
+    state: _Samples,
+    *,
     options: GenerationOptions,
-    rng: RandomKeys | None,
-    is_done: Bool[Array, " batch"] | None,
-) -> Generated:
-    beams = options.decoder_beams
-    keys = _row_keys(rng, batch_size, beams) if options.do_sample else None
-
-    def unfinished(state: _Samples) -> Array:
-        return (state.step < options.max_new_tokens) & ~jnp.all(state.finished)
-
-    def advance(state: _Samples) -> _Samples:
-        logits, cache = decoder.step(state.sequences[:, :, state.step], state.cache)
-        logits = process_scores(
-            logits.astype(jnp.float32), state.sequences, state.step + 1, options
-        )
-        if keys is None:
-            tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        else:
-            logits = warp_scores(logits, options)
-            tokens = _draw(keys, state.step, logits)
-        gained = _pick(jax.nn.log_softmax(logits), tokens)
-        tokens = jnp.where(state.finished, options.pad_token_id, tokens)
-        return _Samples(
-            step=state.step + 1,
-            sequences=_write(state.sequences, tokens, state.step + 1),
-            lengths=jnp.where(state.finished, state.lengths, state.step + 1),
-            finished=state.finished | _is_eos(tokens, options),
-            scores=jnp.where(state.finished, state.scores, state.scores + gained),
-            cache=cache,
-        )
-
-    start = _Samples(
-        step=jnp.int32(0),
-        sequences=_empty_sequences(batch_size, beams, options),
-        lengths=jnp.zeros((batch_size, beams), jnp.int32),
-        finished=jnp.repeat(_done_rows(is_done, batch_size)[:, None], beams, axis=1),
-        scores=jnp.zeros((batch_size, beams), jnp.float32),
+    keys: Key[Array, "batch beams"] | None,
+) -> _Samples:
+    """Adds a token to every row."""
+    logits, cache = decoder.step(_newest(state), state.cache)
+    step = _next_step(state)
+    logits = process_scores(logits.astype(jnp.float32), state.sequences, step, options)
+    if keys is None:
+        tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    else:
+        logits = warp_scores(logits, options)
+        tokens = _draw(keys, state.step, logits)
+    gained = _pick(jax.nn.log_softmax(logits), tokens)
+    over = state.finished | state.done[:, None]
+    tokens = jnp.where(over, options.pad_token_id, tokens)
+    finished = over | _is_eos(tokens, options)
+    return _Samples(
+        step=step,
+        sequences=_write(state.sequences, tokens, state.step + 1),
+        lengths=jnp.where(over, state.lengths, step[:, None]),
+        finished=finished,
+        scores=jnp.where(over, state.scores, state.scores + gained),
+        done=jnp.all(finished, axis=1) | (step == options.max_new_tokens),
         cache=cache,
     )
-    end = jax.lax.while_loop(unfinished, advance, start)
-    return _result(end.sequences, end.lengths, end.scores, options)
 
 
 def _row_keys(rng: RandomKeys | None, batch_size: int, beams: int) -> Key[Array, "batch beams"]:
@@ -181,14 +258,17 @@ def _row_keys(rng: RandomKeys | None, batch_size: int, beams: int) -> Key[Array,
 
 
 def _draw(
-    keys: Key[Array, "batch beams"], step: Scalar, logits: Float[AnyArray, "batch beams vocab"]
+    keys: Key[Array, "batch beams"],
+    step: Int[Array, " batch"],
+    logits: Float[AnyArray, "batch beams vocab"],
 ) -> Tokens:
     """Draws one token for every beam."""
 
-    def draw(key: Key[Array, ""], row: Float[AnyArray, " vocab"]) -> Scalar:
+    def draw(key: Key[Array, ""], step: Scalar, row: Float[AnyArray, " vocab"]) -> Scalar:
         return jax.random.categorical(jax.random.fold_in(key, step), row)
 
-    return jax.vmap(jax.vmap(draw))(keys, logits).astype(jnp.int32)
+    of_row = jax.vmap(draw, in_axes=(0, None, 0))
+    return jax.vmap(of_row)(keys, step, logits).astype(jnp.int32)
 
 
 # Beam search: the running beams beside as many best finished hypotheses. Every step ranks more
@@ -204,7 +284,7 @@ class _Hypotheses(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    step: Scalar  # new tokens so far
+    step: Int[Array, " batch"]  # new tokens so far
     sequences: Sequences  # still running
     scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
     finished: _Hypotheses
@@ -221,40 +301,27 @@ class _Candidates(NamedTuple):
     ends: Bool[Array, "batch candidates"]
 
 
-def _beam_search(
-    decoder: Decoder,
-    cache: Cache,
-    batch_size: int,
-    options: GenerationOptions,
-    is_done: Bool[Array, " batch"] | None,
-) -> Generated:
-    def unfinished(state: _Beams) -> Array:
-        return (state.step < options.max_new_tokens) & ~jnp.all(state.done)
+SearchState = _Samples | _Beams
 
-    def advance(state: _Beams) -> _Beams:
-        logits, cache = decoder.step(state.sequences[:, :, state.step], state.cache)
-        candidates = _rank_continuations(logits, state, options)
-        finished = _keep_best_finished(candidates, state, options)
-        # Candidates that ended sink to the bottom, below every one that can be continued.
-        scores, best = jax.lax.top_k(
-            candidates.scores + candidates.ends * _NEVER, options.num_beams
-        )
-        full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
-        hopeless = ~_can_improve(scores[:, :1], finished, state.step + 1, options)
-        return _Beams(
-            step=state.step + 1,
-            sequences=_take(candidates.sequences, best),
-            scores=scores,
-            finished=finished,
-            done=state.done | full | hopeless,
-            cache=decoder.reorder(cache, _take(candidates.beams, best)),
-        )
 
-    done = _done_rows(is_done, batch_size)
-    start = _first_beams(cache, batch_size, options)._replace(done=done)
-    end = jax.lax.while_loop(unfinished, advance, start)
-    best = jax.tree.map(lambda slots: slots[:, : options.num_return_sequences], end.finished)
-    return _result(best.sequences, best.lengths, best.scores, options)
+def _extend_beams(decoder: Decoder, state: _Beams, *, options: GenerationOptions) -> _Beams:
+    """Adds a token to the running beams of every row."""
+    logits, cache = decoder.step(_newest(state), state.cache)
+    step = _next_step(state)
+    candidates = _rank_continuations(logits, state, step, options)
+    finished = _keep_best_finished(candidates, state, step, options)
+    # Candidates that ended sink to the bottom, below every one that can be continued.
+    scores, best = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
+    full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
+    hopeless = ~_can_improve(scores[:, :1], finished, step, options)
+    return _Beams(
+        step=step,
+        sequences=_take(candidates.sequences, best),
+        scores=scores,
+        finished=finished,
+        done=state.done | full | hopeless | (step == options.max_new_tokens),
+        cache=decoder.reorder(cache, _take(candidates.beams, best)),
+    )
 
 
 def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _Beams:
@@ -262,7 +329,7 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
     sequences = _empty_sequences(*shape, options)
     nothing = jnp.full(shape, _NEVER, jnp.float32)
     return _Beams(
-        step=jnp.int32(0),
+        step=jnp.zeros(batch_size, jnp.int32),
         sequences=sequences,
         # All beams hold the same start: only one of them may be continued.
         scores=nothing.at[:, 0].set(0.0),
@@ -275,9 +342,19 @@ def _first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> _
 
 
 def _rank_continuations(
-    logits: Float[AnyArray, "batch beams vocab"], state: _Beams, options: GenerationOptions
+    logits: Float[AnyArray, "batch beams vocab"],
+    state: _Beams,
+    step: Int[Array, " batch"],
+    options: GenerationOptions,
 ) -> _Candidates:
-    """Ranks the continuations of all beams of a row by accumulated log-probability, best first."""
+    """Ranks the continuations of all beams of a row by accumulated log-probability, best first.
+
+    Args:
+        logits: of the next token.
+        state: before it.
+        step: new tokens with it.
+        options: of the search.
+    """
     batch_size, beams, vocab_size = logits.shape
     count = max(2, 1 + len(options.eos_token_id)) * beams
     if count > beams * vocab_size:
@@ -286,7 +363,7 @@ def _rank_continuations(
             f"least {count // beams}, not {vocab_size}"
         )
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-    log_probs = process_scores(log_probs, state.sequences, state.step + 1, options)
+    log_probs = process_scores(log_probs, state.sequences, step, options)
     accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
     scores, flat = jax.lax.top_k(accumulated, count)
     parents = flat // vocab_size
@@ -295,22 +372,25 @@ def _rank_continuations(
         beams=parents,
         tokens=tokens,
         scores=scores,
-        sequences=_write(_take(state.sequences, parents), tokens, state.step + 1),
-        ends=_is_eos(tokens, options) | (state.step + 1 == options.max_new_tokens),
+        sequences=_write(_take(state.sequences, parents), tokens, step),
+        ends=_is_eos(tokens, options) | (step == options.max_new_tokens)[:, None],
     )
 
 
 def _keep_best_finished(
-    candidates: _Candidates, state: _Beams, options: GenerationOptions
+    candidates: _Candidates,
+    state: _Beams,
+    step: Int[Array, " batch"],
+    options: GenerationOptions,
 ) -> _Hypotheses:
     """Merges candidates that end into the best finished hypotheses of rows that are not done."""
     old = state.finished
     # A candidate ranked below the number of beams is there to refill them, and may not finish.
     ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
-    scores = candidates.scores / _length_divisors(options)[state.step + 1] + ~ends * _NEVER
-    new = _Hypotheses(
-        candidates.sequences, scores, jnp.full_like(candidates.tokens, state.step + 1), ends
-    )
+    divisors = _length_divisors(options)[step][:, None]
+    scores = candidates.scores / divisors + ~ends * _NEVER
+    lengths = jnp.broadcast_to(step[:, None], ends.shape)
+    new = _Hypotheses(candidates.sequences, scores, lengths, ends)
     merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
     best = jax.lax.top_k(merged.scores, options.num_beams)[1]
 
@@ -324,7 +404,7 @@ def _keep_best_finished(
 def _can_improve(
     best_running: Float[AnyArray, "batch one"],
     finished: _Hypotheses,
-    step: Scalar,
+    step: Int[Array, " batch"],
     options: GenerationOptions,
 ) -> Bool[Array, " batch"]:
     """Returns True for rows whose best running beam may still beat their worst finished one.
@@ -334,7 +414,7 @@ def _can_improve(
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0
-    best_possible = best_running / (divisors[-1] if hopeful else divisors[step])
+    best_possible = best_running / (divisors[-1] if hopeful else divisors[step][:, None])
     worst = jnp.where(finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER)
     return jnp.any(best_possible > worst, axis=1)
 
@@ -350,8 +430,15 @@ def _length_divisors(options: GenerationOptions) -> Float[Array, " positions"]:
 # Shared by both loops.
 
 
-def _done_rows(is_done: Bool[Array, " batch"] | None, batch_size: int) -> Bool[Array, " batch"]:
-    return jnp.zeros(batch_size, bool) if is_done is None else is_done
+def _newest(state: SearchState) -> Tokens:
+    """Returns the newest token of every beam."""
+    index = state.step[:, None, None]
+    return jnp.take_along_axis(state.sequences, index, axis=2, mode="promise_in_bounds")[..., 0]
+
+
+def _next_step(state: SearchState) -> Int[Array, " batch"]:
+    """Counts one more token in rows that are not done."""
+    return state.step + ~state.done
 
 
 def _empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
@@ -367,10 +454,11 @@ def _is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[A
 def _write(
     sequences: Int[AnyArray, "batch rows positions"],
     tokens: Int[AnyArray, "batch rows"],
-    position: Scalar,
+    position: Int[Array, " batch"],
 ) -> Int[Array, "batch rows positions"]:
-    """Sets sequences[:, :, position] to tokens."""
-    return jax.lax.dynamic_update_index_in_dim(sequences, tokens, position, axis=2)
+    """Sets sequences[b, :, position[b]] to tokens[b]."""
+    is_new = jnp.arange(sequences.shape[-1]) == position[:, None, None]
+    return jnp.where(is_new, tokens[:, :, None], sequences)
 
 
 def _pick(
@@ -386,17 +474,3 @@ def _take(
     """Selects along axis 1."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 2))
     return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")
-
-
-def _result(
-    sequences: Sequences,
-    lengths: Int[AnyArray, "batch beams"],
-    scores: Float[AnyArray, "batch beams"],
-    options: GenerationOptions,
-) -> Generated:
-    """Flattens the first two axes, and finds the sequences that ended by themselves."""
-    flat = sequences.reshape(-1, sequences.shape[-1])
-    lengths = lengths.reshape(-1)
-    last = jnp.take_along_axis(flat, lengths[:, None], axis=1)[:, 0]
-    forced = bool(options.forced_eos_token_id) & (lengths == options.max_new_tokens)
-    return Generated(flat, lengths, _is_eos(last, options) & ~forced, scores.reshape(-1))

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
@@ -172,7 +172,9 @@ class PredictionsFile:
             ) from error
 
 
-BATCHES_AT_ONCE = 4  # that a killed evaluation loses
+# What a killed evaluation loses, in batches; in documents where the model chooses their size.
+BATCHES_AT_ONCE = 4
+DOCUMENTS_AT_ONCE = 64
 
 
 def predict(
@@ -180,7 +182,7 @@ def predict(
     pairs: Sequence[Pair],
     metrics: Metrics,
     *,
-    batch_size: int = 1,
+    batch_size: int | Literal["auto"] = 1,
     on_row: Callable[[Row], None] = lambda row: None,
     **options: Any,
 ) -> list[Row]:
@@ -193,7 +195,7 @@ def predict(
         model: makes the summaries.
         pairs: documents and references.
         metrics: by name; those that are ``scored_last`` are left to ``score_last``.
-        batch_size: documents decoded together.
+        batch_size: documents decoded together, see ``Model.summaries``.
         on_row: called with every row as soon as it is made.
         **options: of ``Model.summaries``.
 
@@ -202,9 +204,8 @@ def predict(
     """
     at_once = {name: metric for name, metric in metrics.items() if not metric.scored_last}
     rows: dict[int, Row] = {}
-    window, order = 1, list(range(len(pairs)))
-    if batch_size > 1:
-        window = batch_size * BATCHES_AT_ONCE
+    window, order = _documents_at_once(batch_size), list(range(len(pairs)))
+    if batch_size != 1:
         order.sort(key=lambda i: -len(pairs[i].source))
     for start in range(0, len(order), window):
         places = order[start : start + window]
@@ -226,6 +227,12 @@ def predict(
             on_row(row)
             rows[i] = row
     return [rows[i] for i in range(len(pairs))]
+
+
+def _documents_at_once(batch_size: int | Literal["auto"]) -> int:
+    if batch_size == "auto":
+        return DOCUMENTS_AT_ONCE
+    return batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
 
 
 def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequence[ModelSummary]:

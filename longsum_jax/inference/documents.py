@@ -1,6 +1,7 @@
 """Summaries of documents that are read in one piece."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -10,12 +11,15 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
+from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.padding import check_kernel_length
-from longsum_jax.inference.summary import Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (ids, mask, options, seed) -> sequences
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
+# (batch_size=, options=, seed=) -> slots
+MakeSlots = Callable[..., ContinuousBatch]
 
 
 class TokenizedDocument(NamedTuple):
@@ -33,15 +37,23 @@ class DocumentSummarizer:
         tokenizer: of the model.
         prefix: text before every document.
         generate: decodes a batch.
+        make_slots: makes slots to decode in.
     """
 
     def __init__(
-        self, config: Any, tokenizer: Tokenizer, *, prefix: str, generate: Generate
+        self,
+        config: Any,
+        tokenizer: Tokenizer,
+        *,
+        prefix: str,
+        generate: Generate,
+        make_slots: MakeSlots,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._prefix = prefix
         self._generate = generate
+        self._make_slots = make_slots
 
     def summaries(
         self,
@@ -50,23 +62,22 @@ class DocumentSummarizer:
         *,
         max_tokens: int | None,
         on_overflow: Overflow,
-        batch_size: int,
+        batch_size: BatchSize,
         seed: int,
     ) -> list[Summary]:
         """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read.
 
-        A thread reads the next documents while a batch is decoded.
+        A thread reads the next documents while a batch is decoded; slots begin with the longest, so
+        all are read before.
         """
 
-        def read(start: int) -> list[TokenizedDocument]:
-            batch = requests[start : start + batch_size]
-            return [self.read(request, max_tokens, on_overflow) for request in batch]
+        def read(request: Request) -> TokenizedDocument:
+            return self.read(request, max_tokens, on_overflow)
 
-        results: list[Summary] = []
+        sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            for batch in reader.map(read, range(0, len(requests), batch_size)):
-                results += self.summarize(batch, batch_size, generation, seed)
-        return results
+            found = dict(self.decode(reader.map(read, requests), **sizes))
+        return [found[i] for i in range(len(requests))]
 
     def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
         """Tokenizes a document.
@@ -100,34 +111,79 @@ class DocumentSummarizer:
         )
         return TokenizedDocument(read, total)
 
-    def summarize(
+    def decode(
         self,
-        documents: Sequence[TokenizedDocument],
-        batch_size: int,
-        generation: GenerationOptions,
+        documents: Iterable[TokenizedDocument],
+        *,
+        batch_size: BatchSize,
+        options: GenerationOptions,
         seed: int,
-        length: int = 0,
-    ) -> list[Summary]:
-        """Summarizes documents as one batch.
+        padded_length: Callable[[int], int] = int,
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields the place of every document with its summary, as they are done.
 
         Args:
-            documents: at most ``batch_size``.
-            batch_size: rows of the batch.
-            generation: options of the search.
+            documents: to be summarized.
+            batch_size: documents decoded together.
+            options: of the search.
             seed: of sampling.
-            length: to which documents are padded at least, in tokens.
+            padded_length: tokens of the longest document of a batch -> those of its rows at least.
         """
-        # The last batch is filled up with copies, so that it runs through the same compiled
-        # program.
-        filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
-        longest = max(len(document.ids) for document in filled)
-        ids = np.full((batch_size, max(length, longest)), self._config.pad_token_id, np.int32)
-        mask = np.zeros(ids.shape, bool)
-        for row, document in enumerate(filled):
+        if batch_size == "auto":
+            documents = list(documents)
+            batch_size = num_slots(self._config, [len(document.ids) for document in documents])
+        # The rows of a mesh begin and end together: each device has its own.
+        together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+        decode = self._in_batches if together else self._in_slots
+        sizes = {"batch_size": batch_size, "options": options, "seed": seed}
+        return decode(documents, padded_length, **sizes)
+
+    def _in_slots(
+        self,
+        documents: Iterable[TokenizedDocument],
+        padded_length: Callable[[int], int],
+        **sizes: Any,
+    ) -> Iterator[tuple[int, Summary]]:
+        documents = list(documents)
+        order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
+        slots = self._make_slots(**sizes)
+        rows = (self._rows([documents[i]], padded_length) for i in order)
+        for place, out in slots.decode(list(rows)):
+            yield order[place], self._summary(documents[order[place]], out, 0)
+
+    def _in_batches(
+        self,
+        documents: Iterable[TokenizedDocument],
+        padded_length: Callable[[int], int],
+        *,
+        batch_size: int,
+        options: GenerationOptions,
+        seed: int,
+    ) -> Iterator[tuple[int, Summary]]:
+        remaining = iter(documents)
+        start = 0
+        while batch := list(itertools.islice(remaining, batch_size)):
+            # The last batch is filled up with copies, so that it runs through the same compiled
+            # program.
+            filled = batch + batch[-1:] * (batch_size - len(batch))
+            ids, mask = self._rows(filled, padded_length)
+            out = jax.device_get(self._generate(ids, mask, options, seed))
+            for row, document in enumerate(batch):
+                yield start + row, self._summary(document, out, row)
+            start += len(batch)
+
+    def _rows(
+        self, documents: Sequence[TokenizedDocument], padded_length: Callable[[int], int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and mask of a batch."""
+        longest = max(len(document.ids) for document in documents)
+        shape = len(documents), padded_length(longest)
+        ids = np.full(shape, self._config.pad_token_id, np.int32)
+        mask = np.zeros(shape, bool)
+        for row, document in enumerate(documents):
             ids[row, : len(document.ids)] = document.ids
             mask[row, : len(document.ids)] = True
-        out = jax.device_get(self._generate(ids, mask, generation, seed))
-        return [self._summary(document, out, row) for row, document in enumerate(documents)]
+        return ids, mask
 
     def _summary(self, document: TokenizedDocument, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])

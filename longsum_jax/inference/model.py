@@ -20,6 +20,7 @@ from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
@@ -34,14 +35,8 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.stream import (
-    BatchSize,
-    Result,
-    Work,
-    coarse_length,
-    summarize_stream,
-)
-from longsum_jax.inference.summary import Overflow, Request, Summary
+from longsum_jax.inference.stream import Result, Work, coarse_length, summarize_stream
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
@@ -318,13 +313,16 @@ class Model:
         *,
         max_source_length: int | None = None,
         on_overflow: Overflow = "truncate",
-        batch_size: int = 1,
+        batch_size: BatchSize = 1,
         seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
         **options: Any,
     ) -> list[Summary]:
         """Summarizes documents, ``batch_size`` at a time: those of about the same length together.
+
+        A document that is done makes room for the next one (``inference.continuous``); segment by
+        segment and on a mesh, the documents of a batch begin and end together.
 
         The checkpoint's own settings (``summarization``) are followed: a prefix is put before every
         document, and its options count where none are given here. With "segments" among them,
@@ -337,6 +335,8 @@ class Model:
                 ends after a complete segment.
             on_overflow: what to do with longer documents: read their beginning, or raise.
             batch_size: documents decoded together; it changes speed and memory, not results.
+                "auto" takes as many as are fastest on CPUs, at most 16, and fewer where their keys
+                and values would take more than 2 GiB; segment by segment one.
             seed: of sampling.
             names: of the documents in error messages; by default they are counted.
             queries: what to look for in each document, or None; a query stands before its document
@@ -358,11 +358,12 @@ class Model:
         queries = queries or [None] * len(texts)
         requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
         order = list(range(len(requests)))
-        if batch_size > 1:  # the longest first: should memory run out, then at once
+        if batch_size != 1:  # the longest first: should memory run out, then at once
             order.sort(key=lambda i: -len(requests[i].text))
         requests = [requests[i] for i in order]
         limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
         if "segments" in self.summarization:
+            limits["batch_size"] = 1 if batch_size == "auto" else batch_size
             summaries = self._by_segments.summaries(
                 self.params,
                 requests,
@@ -395,20 +396,19 @@ class Model:
         Args:
             requests: documents with their names and queries; may be made on the way.
             max_source_length, on_overflow, seed, **options: as for ``summaries``.
-            batch_size: as there; "auto" decodes as many together as the device has work for, which
-                depends on their length. Documents of like lengths are found in a window of 64.
+            batch_size: as there. With "auto", documents of like lengths are found in a window of
+                64.
             on_segment: called with the summary of every segment as soon as there is one; for models
                 that read segment by segment, with batch_size=1.
 
         Yields:
-            For every batch the places of its documents among ``requests``, with their summaries or
+            As they are done, the places of documents among ``requests``, with their summaries or
             the InputError about a document that cannot be summarized.
 
         Raises:
             InputError: as ``summaries``, but for what concerns a single document.
         """
-        rows = 1 if batch_size == "auto" else batch_size
-        self._check_call(rows, max_source_length)
+        self._check_call(batch_size, max_source_length)
         generation = self.summary_options(**options)
         if on_segment is not None and "segments" not in self.summarization:
             raise InputError(
@@ -438,17 +438,20 @@ class Model:
         limit = self._max_tokens(max_source_length)
         documents = self._by_documents
 
-        def row_tokens(length: int) -> int:
+        def padded_length(length: int) -> int:
             coarse = coarse_length(length)
             return coarse if limit is None else max(length, min(coarse, limit))
 
-        def summarize(batch: Sequence[TokenizedDocument], rows: int, tokens: int) -> list[Summary]:
-            return documents.summarize(batch, rows, generation, seed, length=tokens)
+        def summarize(
+            batch: Sequence[TokenizedDocument], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
+            for done in documents.decode(batch, padded_length=padded_length, **sizes):
+                yield [done]
 
         return Work(
             read=partial(documents.read, limit=limit, on_overflow=on_overflow),
             length=lambda document: len(document.ids),
-            row_tokens=row_tokens,
             summarize=summarize,
             reads_on_device=False,
         )
@@ -468,26 +471,31 @@ class Model:
         def show(row: int, text: str) -> None:
             on_segment(text)
 
-        def summarize(batch: Sequence[SegmentInputs], rows: int, tokens: int) -> list[Summary]:
+        def summarize(
+            documents: Sequence[SegmentInputs], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            rows = 1 if batch_size == "auto" else batch_size
             shown = None if on_segment is None else show
-            return segments.summarize(self.params, batch, rows, generation, seed, shown)
+            for start in range(0, len(documents), rows):
+                batch = documents[start : start + rows]
+                found = segments.summarize(self.params, batch, rows, generation, seed, shown)
+                yield list(enumerate(found, start))
 
         return Work(
             read=partial(
                 segments.read, prefix=prefix, limit=max_source_length, on_overflow=on_overflow
             ),
             length=lambda document: len(document.sources) * segment_length,
-            row_tokens=lambda length: segment_length,
             summarize=summarize,
             # Extractors and sentence encoders are moved to the device and off it again.
             reads_on_device=True,
         )
 
-    def _check_call(self, batch_size: int, max_source_length: int | None) -> None:
+    def _check_call(self, batch_size: BatchSize, max_source_length: int | None) -> None:
         if self.tokenizer is None:
             raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} must be at least 1")
+        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
         if max_source_length is not None and max_source_length < 2:
             raise InputError(
                 f"max_source_length={max_source_length} must be at least 2, the end of sequence "
@@ -706,6 +714,16 @@ class Model:
             self.tokenizer,
             prefix=self.summarization.get("prefix", ""),
             generate=self._generated,
+            make_slots=self._slots,
+        )
+
+    def _slots(self, **sizes: Any) -> ContinuousBatch:
+        return ContinuousBatch(
+            self._programs,
+            self.params,
+            pad=partial(self.padded, inputs={}),
+            variables=self._variables,
+            **sizes,
         )
 
     @cached_property

@@ -2,6 +2,7 @@
 
 Decoding is two programs: one encodes a document and computes its keys and values, one searches. In
 a single program XLA chooses one layout of the keys for both, and copies them at every token.
+Documents of a batch begin and end a search together (``Search``) or one by one (``Slots``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +12,21 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, Generated, generate
+from longsum_jax.decoding.search import (
+    Decoder,
+    Generated,
+    SearchState,
+    advance,
+    generate,
+    restart,
+    result,
+    start,
+)
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
@@ -35,13 +46,15 @@ class Programs:
             d_model], those after ``layer`` layers where it is given.
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
         read: (variables, ids, mask, inputs) -> what decoding reads of the documents.
+        search, slots: decode what ``read`` gave, see there.
     """
 
     def __init__(self, module: Any) -> None:
         self.encode = jax.jit(partial(_encode, module), static_argnames="layer")
         self.logits = jax.jit(partial(_logits, module))
-        self.read = jax.jit(partial(_read, module))
+        self.read = jax.jit(partial(_read, module), static_argnames="stores_states")
         self.search = Search(module)
+        self.slots = Slots(module)
 
     def generate(
         self,
@@ -141,6 +154,27 @@ class Search:
         self._compiled[signature] = compiled.result()
 
 
+class Slots:
+    """The programs of a search that documents enter and leave one by one.
+
+    Attributes:
+        begin: (params, source, batch_size=, options=) -> the state of a search, all slots free.
+        enter: (source, state, row, slot, options=) -> source and state with one more document, of
+            which ``row`` was read.
+        shrink: (source, state, batch_size=, shapes=) -> both, ``source`` with smaller ``shapes``.
+        advance: (params, layers, source, state, keys, num_done, options=) -> the state when
+            ``num_done`` slots are done or free, and the sequences of all.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.begin = jax.jit(partial(_begin, module), static_argnames=("batch_size", "options"))
+        self.enter = jax.jit(_enter, static_argnames="options", donate_argnames=("source", "state"))
+        self.shrink = jax.jit(_shrink, static_argnames=("batch_size", "shapes"))
+        self.advance = jax.jit(
+            partial(_advance, module), static_argnames="options", donate_argnames="state"
+        )
+
+
 def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
     """Returns what tells programs of different arguments apart."""
     leaves, tree = jax.tree.flatten(arguments)
@@ -189,10 +223,16 @@ def _logits(
 
 
 def _read(
-    module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs
+    module: Any,
+    variables: Variables,
+    ids: Array,
+    mask: Array,
+    inputs: Inputs,
+    *,
+    stores_states: bool | None = None,
 ) -> DecoderSource:
     states = module.apply(variables, ids, mask, method="encode", **inputs)
-    return module.apply(variables, states, mask, method="read_source")
+    return module.apply(variables, states, mask, stores_states=stores_states, method="read_source")
 
 
 def _search(
@@ -206,17 +246,98 @@ def _search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
-    if layers is None:
-        layers = unstacked_layers(params["decoder"])
-    apply = partial(module.apply, {"params": params})
-    cache = apply(source, options.decoder_beams, options.max_new_tokens, method="init_cache")
-
-    def step(ids: Array, cache: DecoderCache) -> tuple[Array, DecoderCache]:
-        return apply(ids, cache, source, layers, method="decode_step")
-
-    decoder = Decoder(step, DecoderCache.reorder)
+    cache = _empty_cache(module, params, source, options)
     sizes = {"batch_size": batch_size, "options": options}
+    decoder = _decoder(module, params, layers, source)
     out = generate(decoder, cache, **sizes, rng=keys, is_done=is_done)
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
+
+
+def _decoder(
+    module: Any, params: Params, layers: tuple[Any, ...] | None, source: DecoderSource
+) -> Decoder:
+    if layers is None:
+        layers = unstacked_layers(params["decoder"])
+    apply = partial(module.apply, {"params": params}, method="decode_step")
+    return Decoder(lambda ids, cache: apply(ids, cache, source, layers), DecoderCache.reorder)
+
+
+def _empty_cache(
+    module: Any, params: Params, source: DecoderSource, options: GenerationOptions
+) -> DecoderCache:
+    sizes = options.decoder_beams, options.max_new_tokens
+    return module.apply({"params": params}, source, *sizes, method="init_cache")
+
+
+def _begin(
+    module: Any,
+    params: Params,
+    source: DecoderSource,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+) -> SearchState:
+    cache = _empty_cache(module, params, source, options)
+    state = start(cache, batch_size=batch_size, options=options)
+    return state._replace(done=jnp.ones(batch_size, bool))
+
+
+def _enter(
+    source: DecoderSource,
+    state: SearchState,
+    row: DecoderSource,
+    slot: Array,
+    *,
+    options: GenerationOptions,
+) -> tuple[DecoderSource, SearchState]:
+    batch_size = len(state.done)
+
+    def write(whole: Array, part: Array) -> Array:
+        pages = len(whole) // batch_size
+        part = _fit(part, (pages, *whole.shape[1:]))
+        return jax.lax.dynamic_update_slice_in_dim(whole, part, slot * pages, 0)
+
+    rows = jnp.arange(batch_size) == slot
+    state = restart(state, rows, state.cache.restarted(rows), options)
+    return jax.tree.map(write, source, row), state
+
+
+def _shrink(
+    source: DecoderSource, state: SearchState, *, batch_size: int, shapes: DecoderSource
+) -> tuple[DecoderSource, SearchState]:
+    def cut(x: Array, shape: tuple[int, ...]) -> Array:
+        rows = x.reshape(batch_size, -1, *x.shape[1:])
+        rows = _fit(rows, (batch_size, shape[0] // batch_size, *shape[1:]))
+        return rows.reshape(shape)
+
+    source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
+    num_rows = len(source.mask)  # of documents, or of their pages: then the cache has as many
+
+    def cut_rows(x: Array) -> Array:
+        return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
+
+    return source, state._replace(cache=jax.tree.map(cut_rows, state.cache))
+
+
+def _fit(x: Array, shape: tuple[int, ...]) -> Array:
+    """Cuts or pads the end of every axis."""
+    x = x[tuple(map(slice, shape))]
+    return jnp.pad(x, [(0, size - had) for size, had in zip(shape, x.shape, strict=True)])
+
+
+def _advance(
+    module: Any,
+    params: Params,
+    layers: tuple[Any, ...] | None,
+    source: DecoderSource,
+    state: SearchState,
+    keys: Array | None,
+    num_done: Array,
+    *,
+    options: GenerationOptions,
+) -> tuple[SearchState, Generated]:
+    decoder = _decoder(module, params, layers, source)
+    state = advance(decoder, state, options=options, rng=keys, num_done=num_done)
+    return state, result(state, options)

@@ -8,21 +8,14 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
-
-import jax
+from typing import Any, NamedTuple, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.inference.summary import BatchSize, Request, Summary
 
-BatchSize = int | Literal["auto"]
 T = TypeVar("T")
 
-# With "auto": tokens of all rows of a batch, and the most rows. A processor gains little by more.
-_BATCH_TOKENS = {"cpu": 2**14}
-_BATCH_TOKENS_ELSEWHERE = 2**17
-_MAX_ROWS = 32
-_WINDOW = 64  # documents among which like lengths are found
+_WINDOW = 64  # with "auto", documents among which like lengths are found
 _BATCHES_IN_WINDOW = 4  # with a given batch size, of which a failure loses what is not yet written
 
 
@@ -32,15 +25,14 @@ class Work(NamedTuple):
     Attributes:
         read: tokenizes a document; raises InputError for one that does not fit.
         length: tokens of a document that was read, by which like ones are found.
-        row_tokens: tokens that a document of some length adds to a batch.
-        summarize: (documents, rows of the batch, tokens of a row) -> their summaries.
+        summarize: (documents, batch size) -> places of some of them with their summaries, until all
+            are done.
         reads_on_device: whether reading runs models of its own, which then waits for its turn.
     """
 
     read: Callable[[Request], Any]
     length: Callable[[Any], int]
-    row_tokens: Callable[[int], int]
-    summarize: Callable[[Sequence[Any], int, int], list[Summary]]
+    summarize: Callable[[Sequence[Any], BatchSize], Iterator[list[tuple[int, Summary]]]]
     reads_on_device: bool
 
 
@@ -64,7 +56,7 @@ def summarize_stream(
     Args:
         work: of the model.
         requests: read in a thread, a window ahead at most.
-        batch_size: documents that are decoded together; "auto" takes as many as fit.
+        batch_size: documents that are decoded together.
     """
     window = _WINDOW if batch_size == "auto" else 1
     if isinstance(batch_size, int) and batch_size > 1:
@@ -145,17 +137,7 @@ def _summarize_window(
     left = [each for each in window if not each.error]
     if len(left) > 1:  # the longest first: should memory run out, then at once
         left.sort(key=lambda each: -each.length)
-    while left:
-        tokens = work.row_tokens(left[0].length)
-        rows = _fitting_rows(tokens, len(left)) if batch_size == "auto" else batch_size
-        batch, left = left[:rows], left[rows:]
-        summaries = work.summarize([each.document for each in batch], rows, tokens)
-        yield [(each.index, found) for each, found in zip(batch, summaries, strict=True)]
-
-
-def _fitting_rows(tokens: int, num_documents: int) -> int:
-    """Returns a power of two, so that few shapes are compiled."""
-    budget = _BATCH_TOKENS.get(jax.default_backend(), _BATCH_TOKENS_ELSEWHERE)
-    most = min(_MAX_ROWS, max(1, budget // tokens))
-    enough = 1 << (num_documents - 1).bit_length()
-    return min(1 << (most.bit_length() - 1), enough)
+    if not left:
+        return
+    for done in work.summarize([each.document for each in left], batch_size):
+        yield [(left[place].index, summary) for place, summary in done]

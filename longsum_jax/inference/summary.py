@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 # What happens to documents beyond the limit: their beginning is read, or InputError is raised.
 Overflow = Literal["truncate", "error"]
+# Documents decoded together; "auto" for as many as are fastest.
+BatchSize = int | Literal["auto"]
 
 
 class Request(NamedTuple):

@@ -8,6 +8,8 @@ from .attention.cross import LinformerCrossAttention as LinformerCrossAttention
 from .attention.cross import NearestAttention as NearestAttention
 from .attention.cross import SourceAttention as SourceAttention
 from .attention.full import FullAttention as FullAttention
+from .attention.linear import EfficientAttention as EfficientAttention
+from .attention.linear import LinearAttention as LinearAttention
 from .attention.linformer import LinformerAttention as LinformerAttention
 from .attention.local import LocalAttention as LocalAttention
 from .attention.local import TransientGlobalAttention as TransientGlobalAttention
@@ -20,6 +22,7 @@ from .attention.multi_head import RelativePositionBias as RelativePositionBias
 from .attention.options import CrossAttentionOptions as CrossAttentionOptions
 from .attention.options import EncoderAttentionOptions as EncoderAttentionOptions
 from .attention.patterns import PatternAttention as PatternAttention
+from .attention.performer import PerformerAttention as PerformerAttention
 from .attention.registry import CROSS_ATTENTIONS as CROSS_ATTENTIONS
 from .attention.registry import ENCODER_ATTENTIONS as ENCODER_ATTENTIONS
 from .attention.registry import get_cross_attention as get_cross_attention

@@ -328,6 +328,7 @@ class Decoder(nn.Module):
         encoder_states: Float[AnyArray, "batch length d_model"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory | None = None,
+        stores_states: bool | None = None,
     ) -> DecoderSource:
         """Returns what decoding reads of a document.
 
@@ -335,6 +336,8 @@ class Decoder(nn.Module):
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
             memory: memories after the segment before, shared by all beams.
+            stores_states: whether to store the states in place of keys and values; None for where
+                those would be too large.
         """
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
@@ -342,7 +345,8 @@ class Decoder(nn.Module):
         size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
         is_large = size * jnp.dtype(stack.dtype).itemsize > MAX_CROSS_CACHE_BYTES
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
-        to_project, to_store = (None, encoder_states) if is_large else (encoder_states, None)
+        stores_states = is_large if stores_states is None else stores_states
+        to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)
         memory = self.empty_memory(batch, 0) if memory is None else memory
         rows = zip(self._single_layers, self._unstacked(), self._by_layer(memory), strict=True)
         layers = tuple(
@@ -372,7 +376,8 @@ class Decoder(nn.Module):
         empty = jnp.zeros(shape, stack.dtype)
         layers = (KeyValueCache.of(empty, empty),) * stack.num_layers
         sources = jnp.zeros((batch, beams, length), jnp.int32)
-        return DecoderCache(jnp.zeros((), jnp.int32), layers, sources)
+        positions = jnp.zeros(batch, jnp.int32)
+        return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
 
     def step(
         self,
@@ -395,8 +400,8 @@ class Decoder(nn.Module):
         """
         beams = x.shape[1]
         cache = cache.started()
-        mask, column = cache.mask(), cache.position * beams
-        bias = self._bias(cache.position[None], jnp.arange(cache.length))
+        mask, column = cache.mask(), cache.place * beams
+        bias = self._bias(cache.place[None], cache.place - cache.ages)
         bias = None if bias is None else jnp.repeat(bias, beams, -1)
         layers = self._unstacked() if layers is None else layers
         rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
@@ -415,8 +420,7 @@ class Decoder(nn.Module):
                 method="step",
             )
             kept.append(self_kv)
-        cache = cache._replace(position=cache.position + 1, layers=tuple(kept))
-        return self._normalize(x), cache
+        return self._normalize(x), cache.advanced(tuple(kept))
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:

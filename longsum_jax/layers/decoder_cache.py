@@ -96,16 +96,21 @@ class DecoderCache(NamedTuple):
         token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
         written by beams 0, 1, 2 at each position               0 0 2
 
+    Places are filled in turn, the first again after the last: a row that begins with another
+    document does so at the place where the other rows go on, and reads nothing from before.
+
     Attributes:
-        position: number of tokens decoded so far.
+        place: where the next tokens are written.
+        positions: number of tokens decoded so far in each row.
         layers: keys and values of each layer [batch, ...], with room for all tokens of all beams;
-            column p * beams + r was written by beam r at position p. A batch of one has no axis of
+            column p * beams + r was written by beam r at place p. A batch of one has no axis of
             its own: XLA would drop it in products, keep the cache in both shapes, and copy one to
             the other at every step.
-        sources: the beam that wrote what each beam reads at each position.
+        sources: the beam that wrote what each beam reads at each place.
     """
 
-    position: Int[Array, ""]
+    place: Int[Array, ""]
+    positions: Int[Array, " batch"]
     layers: tuple[KeyValueCache, ...]
     sources: Int[Array, "batch beams length"]
 
@@ -125,16 +130,37 @@ class DecoderCache(NamedTuple):
         return self._replace(sources=sources)
 
     def started(self) -> "DecoderCache":
-        """Returns the cache whose beams read what they write at the current position."""
+        """Returns the cache whose beams read what they write at the current place."""
         own = jnp.arange(self.sources.shape[1])[:, None]
         own = jnp.broadcast_to(own, (*self.sources.shape[:2], 1)).astype(jnp.int32)
         return self._replace(
-            sources=lax.dynamic_update_slice_in_dim(self.sources, own, self.position, 2)
+            sources=lax.dynamic_update_slice_in_dim(self.sources, own, self.place, 2)
         )
 
+    def advanced(self, layers: tuple[KeyValueCache, ...]) -> "DecoderCache":
+        """Returns the cache after a step, with keys and values of its tokens."""
+        # Rows that wait for a document stay at the last position.
+        positions = jnp.minimum(self.positions + 1, self.length - 1)
+        return self._replace(
+            place=(self.place + 1) % self.length, positions=positions, layers=layers
+        )
+
+    def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DecoderCache":
+        """Returns the cache with nothing decoded yet in ``rows``.
+
+        The cache may have several rows (pages) for each of ``rows``.
+        """
+        rows = jnp.repeat(rows, len(self.positions) // len(rows))
+        return self._replace(positions=jnp.where(rows, 0, self.positions))
+
+    @property
+    def ages(self) -> Int[Array, " length"]:
+        """How many steps before the current one each place was written."""
+        return (self.place - jnp.arange(self.length)) % self.length
+
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
-        """Returns which columns each beam reads, up to the current position."""
+        """Returns which columns each beam reads, those of the current step included."""
         batch, beams, length = self.sources.shape
         is_source = self.sources[..., None] == jnp.arange(beams)
-        is_decoded = jnp.arange(length) <= self.position
-        return (is_source & is_decoded[:, None]).reshape(batch, 1, beams, length * beams)
+        is_decoded = self.ages <= self.positions[:, None]
+        return (is_source & is_decoded[:, None, :, None]).reshape(batch, 1, beams, length * beams)

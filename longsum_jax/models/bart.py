@@ -126,7 +126,11 @@ class Bart(EncoderDecoder):
     def shifted_source(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "batch length"]:
         """Returns the decoder's input of models whose decoder reads the source."""
         c = self.config
-        return shift_right(ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+        shifted = shift_right(ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+        if not c.wraps_source:
+            return shifted
+        last = jnp.maximum((ids != c.pad_token_id).sum(1, keepdims=True) - 1, 0)
+        return shifted.at[:, :1].set(jnp.take_along_axis(ids, last, axis=1))
 
     def _position_table(self, name: str, rows: int) -> Float[Array, "rows d_model"]:
         """Makes the position table of one stack; to be called in ``setup``."""
@@ -149,7 +153,7 @@ class Bart(EncoderDecoder):
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the target at ``positions`` (one for each column, or one)."""
+        """Returns the embeddings of the target at ``positions``, one for each column or row."""
         x = self._embed(ids, positions, "decoder")
         return self.target_norm(x) if self.config.normalize_embedding else x
 

@@ -63,6 +63,8 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
         final_norm_name: name of the norm at the end of a stack in state dicts.
         stored_positions: stacks whose position table is a parameter although ``positions`` are
             sinusoids, see ``PegasusConfig``.
+        wraps_source: a decoder that reads the source begins with its last token, not with
+            ``decoder_start_token_id``.
 
     Attributes:
         head: "language_model" writes; the others read the source with the decoder, too (Lewis et
@@ -79,6 +81,7 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
     final_norm_name: ClassVar[str] = "layer_norm"
     prefix: ClassVar[str] = "model"
     stored_positions: ClassVar[tuple[Side, ...]] = ()
+    wraps_source: ClassVar[bool] = False
 
     vocab_size: int = 50265
     max_position_embeddings: int = 1024
@@ -206,8 +209,8 @@ class MbartConfig(BartConfig):
     either.
     """
 
-    heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
     normalize_before: ClassVar[bool] = True
+    wraps_source: ClassVar[bool] = True
 
     vocab_size: int = 250027
     scale_embedding: bool = True

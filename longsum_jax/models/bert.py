@@ -406,7 +406,11 @@ _TEXT_HEAD_KEYS = {
     AlbertConfig: ("albert.pooler", "classifier"),
     BigBirdConfig: ("classifier.dense", "classifier.out_proj"),
 }
-_CHOICE_KEYS = _TEXT_HEAD_KEYS | {RobertaConfig: ("roberta.pooler.dense", "classifier")}
+_CHOICE_KEYS = _TEXT_HEAD_KEYS | {
+    RobertaConfig: ("roberta.pooler.dense", "classifier"),
+    ElectraConfig: ("sequence_summary.summary", "classifier"),
+    BigBirdConfig: ("bert.pooler", "classifier"),
+}
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",

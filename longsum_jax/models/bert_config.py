@@ -50,8 +50,6 @@ Head = Literal[
     "extraction",
 ]
 VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
-# Longformer makes tokens of the question global for these, and BigBird has heads of its own.
-_NOT_IN_SPARSE: tuple[Head, ...] = ("causal_lm", "question_answering", "multiple_choice")
 
 
 def heads_without(*names: Head) -> tuple[Head, ...]:
@@ -297,20 +295,34 @@ class ElectraConfig(BertConfig):
     Attributes:
         embedding_size: features of an embedding, which a linear map makes ``hidden_size`` if they
             differ.
+        summary_last_dropout: before the last map of the head for multiple choice.
     """
 
     prefix: ClassVar[str] = "electra"
     class_name: ClassVar[str] = "Electra"
-    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm", "multiple_choice")
     vocabulary_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
 
     embedding_size: int = 768
+    summary_last_dropout: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least_one(self, ("embedding_size",))
+
+    @property
+    def dropout_rate(self) -> float:
+        """See ``BertConfig``."""
+        if self.head != "multiple_choice":
+            return super().dropout_rate
+        return max(super().dropout_rate, self.summary_last_dropout)
+
+    @property
+    def head_dropout(self) -> float:
+        """See ``BertConfig``; choices have a rate of their own."""
+        is_choice = self.head == "multiple_choice"
+        return self.summary_last_dropout if is_choice else super().head_dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,12 +367,15 @@ class LongformerConfig(RobertaConfig):
     """The config of Longformer; defaults of Longformer base.
 
     ``attention_window`` has one number for all layers or one for each. No token is global unless
-    ``global_attention_mask`` says so, but for the first one in classification.
+    ``global_attention_mask`` says so, but for the first one in classification. Classes for answers
+    and choices make tokens of the question global, and are not here.
     """
 
     prefix: ClassVar[str] = "longformer"
     class_name: ClassVar[str] = "Longformer"
-    heads: ClassVar[tuple[str, ...]] = heads_without(*_NOT_IN_SPARSE)
+    heads: ClassVar[tuple[str, ...]] = heads_without(
+        "causal_lm", "question_answering", "multiple_choice"
+    )
 
     encoder_attention: str = "longformer"
     max_position_embeddings: int = 4098
@@ -380,13 +395,14 @@ class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
 
     In training dropout follows the norm of the embeddings, as in BERT; transformers has it before.
+    Its class for answers has a head of its own, which is not here.
 
     Attributes:
         rescale_embeddings: embeddings of tokens are multiplied by sqrt(hidden_size).
     """
 
     class_name: ClassVar[str] = "BigBird"
-    heads: ClassVar[tuple[str, ...]] = heads_without(*_NOT_IN_SPARSE)
+    heads: ClassVar[tuple[str, ...]] = heads_without("question_answering")
     drops_head_input: ClassVar[bool] = True
 
     vocab_size: int = 50358
@@ -404,8 +420,8 @@ class BigBirdConfig(BertConfig):
 
     @property
     def head_activation(self) -> str:
-        """That of the layers."""
-        return self.hidden_act
+        """That of the layers; choices have BERT's."""
+        return "tanh" if self.head == "multiple_choice" else self.hidden_act
 
 
 _SMALL = {
@@ -483,10 +499,13 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
         values["attention_window"] = read_windows(values["attention_window"])
     if config_class is BigBirdConfig and "encoder_attention" not in values:
         values["encoder_attention"] = read_bigbird_attention(raw)
-    _check_structure(raw)
+    _check_structure(raw, _PLAIN)
     if config_class is ElectraConfig and _is_discriminator(raw):
         return values | {"head": "none"}
-    return values | read_labels(raw) | {"head": head_of(raw, _HEADS, "Model")}
+    head = head_of(raw, _HEADS, "Model")
+    if config_class is ElectraConfig and head == "multiple_choice":
+        _check_structure(raw, _ELECTRA_CHOICE)
+    return values | read_labels(raw) | {"head": head}
 
 
 def _is_discriminator(raw: Mapping[str, Any]) -> bool:
@@ -499,16 +518,24 @@ def _architectures(raw: Mapping[str, Any]) -> list[str]:
     return [plain_architecture(name) for name in raw.get("architectures") or ()]
 
 
-def _check_structure(raw: Mapping[str, Any]) -> None:
-    """Raises an InputError for options of BERT in transformers that are not supported."""
-    plain = {
-        "position_embedding_type": "absolute",
-        "add_cross_attention": False,
-        "sinusoidal_pos_embds": False,
-        "num_hidden_groups": 1,
-        "inner_group_num": 1,
-        "use_bias": True,
-    }
+# What options of transformers must be, of all encoders and of the choices of ELECTRA.
+_PLAIN = {
+    "position_embedding_type": "absolute",
+    "add_cross_attention": False,
+    "sinusoidal_pos_embds": False,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "use_bias": True,
+}
+_ELECTRA_CHOICE = {
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "summary_activation": "gelu",
+}
+
+
+def _check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
+    """Raises an InputError for options of transformers other than the supported ones."""
     for key, value in plain.items():
         if raw.get(key) not in (value, None):
             raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")

@@ -229,16 +229,19 @@ class EncoderDecoder(nn.Module):
         encoder_states: Float[AnyArray, "batch states_length d_model"],
         attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory | None = None,
+        stores_states: bool | None = None,
     ) -> DecoderSource:
         """Returns what decoding reads of a document.
 
         Args:
             memory: read by the decoder and not changed.
+            stores_states: see ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        return self.decoder.read_source(encoder_states, mask, memory and memory.decoder)
+        memory = memory and memory.decoder
+        return self.decoder.read_source(encoder_states, mask, memory, stores_states)
 
     def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
         """Returns an empty cache for ``decode_step``.
@@ -261,7 +264,8 @@ class EncoderDecoder(nn.Module):
         Args:
             layers: parameters of every layer of the decoder, see ``layers.decoder.Decoder.step``.
         """
-        x = self.embed_target(ids, cache.position)
+        positions = cache.positions.reshape(len(ids), -1)[:, :1]
+        x = self.embed_target(ids, positions)
         if not self.config.page_decoding:
             x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache
@@ -299,7 +303,7 @@ class EncoderDecoder(nn.Module):
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: int [length], or one position for all columns of ``ids``.
+            positions: int [length], or [batch, 1] for all columns of each row.
         """
         raise NotImplementedError
 

@@ -101,10 +101,15 @@ def max_input_length(config: ModelConfig) -> int | None:
 def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     """Returns a "model" section for run configs: a preset with some keys replaced.
 
+    LSG attention that ``overrides`` choose has the options of the published code, as in
+    ``model_config``, unless they say otherwise.
+
     Raises:
         InputError: an unknown family or preset.
     """
     known = get_family(family).presets
     if name not in known:
         raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, known)}')
-    return {"family": family, **dataclasses.asdict(known[name]), **overrides}
+    chosen = overrides.get("encoder_attention") or ""
+    options = lsg_layout.DEFAULTS if "lsg" in chosen else {}
+    return {"family": family, **dataclasses.asdict(known[name]), **options, **overrides}

@@ -25,13 +25,17 @@ Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several lab
 
 
 class Document(NamedTuple):
-    """One row of a data file; several summaries, where they are asked for, are a tuple."""
+    """One row of a data file; several summaries, where they are asked for, are a tuple.
+
+    ``choices`` are texts of which the label names the right one.
+    """
 
     id: str
     document: str
     summary: str | tuple[str, ...] | None
     query: str | None
     label: Label | None = None
+    choices: tuple[str, ...] | None = None
 
 
 def read_json_lines(
@@ -42,6 +46,7 @@ def read_json_lines(
     query_key: str = "query",
     id_key: str = "id",
     label_key: str = "",
+    choices_key: str = "",
     require_document: bool = True,
     require_summary: bool = True,
     several_summaries: bool = False,
@@ -62,6 +67,7 @@ def read_json_lines(
         id_key: the key of the id.
         label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
             either; "" reads no labels.
+        choices_key: the key of a list of texts to choose from; "" reads none.
         require_document: whether a missing or blank text is an error; otherwise it becomes "".
         require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
         several_summaries: whether a list of summaries becomes a tuple; otherwise it is an error.
@@ -77,6 +83,7 @@ def read_json_lines(
         "query": query_key,
         "id": id_key,
         "label": label_key,
+        "choices": choices_key,
     }
     for path in find_files(paths):
         for number, row in read_json_objects(path, max_bytes):
@@ -245,7 +252,8 @@ def _document(
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
     name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
-    return Document(name, document, summary, query, label)
+    choices = _choices(row, keys["choices"], where) if keys["choices"] else None
+    return Document(name, document, summary, query, label, choices)
 
 
 def _is_list_of_strings(value: Any) -> bool:
@@ -276,6 +284,16 @@ def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str 
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     return _text(row, key, where, flag)
+
+
+def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = row.get(key)
+    if not value or not _is_list_of_strings(value):
+        raise InputError(
+            f'{where}: "{key}" is {json.dumps(value)[:80]}; give a list of texts to choose from, '
+            "or name another key with task.choices_key"
+        )
+    return _texts(value, key, where)
 
 
 def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:

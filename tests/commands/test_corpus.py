@@ -137,6 +137,23 @@ def test_an_export_of_the_first_documents(meetings, tmp_path):
     assert [json.loads(line) for line in path.read_text().split("\n")[:-1]] == [row]
 
 
+def test_an_export_of_choices(tmp_path, capsys):
+    row = {"id": "a", "context": "It rains.", "question": "Wet?", "choices": ["yes", "no"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"label": 0}) + "\n")
+    source = f"--source=json:{tmp_path / 'rows.jsonl'}"
+    corpus.main(
+        ["export", "--task=choices", source, "--split=train", f"--out={tmp_path / 'out.jsonl'}"]
+    )
+    [found] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert found == {
+        "id": "a",
+        "document": "It rains.",
+        "query": "Wet?",
+        "label": 0,
+        "choices": ["yes", "no"],
+    }
+
+
 def test_an_export_of_labels(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow.parquet import write_table

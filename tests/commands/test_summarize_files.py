@@ -13,7 +13,7 @@ from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference import loading
-from longsum_jax.inference.stream import Work, coarse_length, summarize_stream
+from longsum_jax.inference.stream import Work, summarize_stream
 from longsum_jax.inference.summary import Summary
 
 
@@ -39,10 +39,11 @@ class FirstWords:
                 raise InputError(f"{request.name} has 9 tokens, more than it may")
             return request
 
-        def write(documents, rows, tokens):
-            return [self.summary(each, on_segment) for each in documents]
+        def write(documents, batch_size):
+            for place, each in enumerate(documents):
+                yield [(place, self.summary(each, on_segment))]
 
-        work = Work(read, lambda each: len(each.text), coarse_length, write, False)
+        work = Work(read, lambda each: len(each.text), write, False)
         return summarize_stream(work, requests, batch_size)
 
     def summary(self, request, on_segment):

@@ -25,7 +25,7 @@ def test_cases_with_several_labels_or_none(tmp_path):
         path = tmp_path / "ecthr_a" / f"train-{part:05}-of-00002.parquet"
         write(path, text=paragraphs[rows], labels=[[4, 9], [], [0]][rows])
     task = get_task("ecthr_a", source=f"parquet:{tmp_path}/ecthr_a/{{split}}-*.parquet")
-    assert [tuple(document) for document in documents(task, "train")] == [
+    assert [tuple(document)[:5] for document in documents(task, "train")] == [
         ("train-00000-of-00002:0", "1. The facts.\n2. The law.", None, None, (4, 9)),
         ("train-00000-of-00002:1", "1. Né.", None, None, ()),
         ("train-00001-of-00002:0", "1. x", None, None, (0,)),

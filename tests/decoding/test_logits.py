@@ -9,7 +9,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 
 _B, _R, _T, _V = 2, 3, 14, 9
-_LENGTHS = [1, 2, 3, 8, _T]
+_LENGTHS = [(1, 2), (2, 8), (3, 3), (_T, 1)]  # of the two rows
 
 
 @pytest.fixture(scope="module")
@@ -23,69 +23,69 @@ def history():
     return np.random.default_rng(1).integers(0, 4, (_B, _R, _T)).astype(np.int32)
 
 
-def _attend_on_cpu(function, scores, history, length):
+def _attend_on_cpu(function, scores, history, lengths):
     out = scores.copy()
     for b, r in np.ndindex(_B, _R):
-        function(out[b, r], history[b, r, :length].tolist())
+        function(out[b, r], history[b, r, : lengths[b]].tolist())
     return out
 
 
-@pytest.mark.parametrize("length", _LENGTHS)
+@pytest.mark.parametrize("lengths", _LENGTHS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_no_repeat_ngram(scores, history, length, size):
+def test_no_repeat_ngram(scores, history, lengths, size):
     def twin(row, ids):
         seen = {tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)}
         for token in range(_V):
             if len(ids) >= size - 1 and (*ids[len(ids) - size + 1 :], token) in seen:
                 row[token] = -np.inf
 
-    expected = _attend_on_cpu(twin, scores, history, length)
-    assert length < 8 or size > 3 or np.isinf(expected).any()
+    expected = _attend_on_cpu(twin, scores, history, lengths)
+    assert max(lengths) < 8 or size > 3 or np.isinf(expected).any()
     got = processors.forbid_repeated_ngrams(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), size
+        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), size
     )
     np.testing.assert_array_equal(got, expected)
 
 
 def test_ngrams_longer_than_the_history_are_never_repeated(scores, history):
     got = processors.forbid_repeated_ngrams(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(_T), _T + 1
+        jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, _T), _T + 1
     )
     np.testing.assert_array_equal(got, scores)
 
 
-@pytest.mark.parametrize("length", _LENGTHS)
+@pytest.mark.parametrize("lengths", _LENGTHS)
 @pytest.mark.parametrize("penalty", [1.5, 0.5])
-def test_repetition_penalty(scores, history, length, penalty):
+def test_repetition_penalty(scores, history, lengths, penalty):
     def twin(row, ids):
         for token in set(ids):
             row[token] = row[token] * penalty if row[token] < 0 else row[token] / penalty
 
-    expected = _attend_on_cpu(twin, scores, history, length)
+    expected = _attend_on_cpu(twin, scores, history, lengths)
     got = processors.penalize_repetition(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), penalty
+        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), penalty
     )
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_ids_outside_the_vocabulary_repeat_nothing(scores):
     history = jnp.full((_B, _R, 4), _V + 3, jnp.int32)
-    penalised = processors.penalize_repetition(jnp.asarray(scores), history, jnp.int32(4), 2.0)
+    penalised = processors.penalize_repetition(jnp.asarray(scores), history, jnp.full(_B, 4), 2.0)
     np.testing.assert_array_equal(penalised, scores)
-    forbidden = processors.forbid_repeated_ngrams(jnp.asarray(scores), history, jnp.int32(4), 1)
+    forbidden = processors.forbid_repeated_ngrams(jnp.asarray(scores), history, jnp.full(_B, 4), 1)
     np.testing.assert_array_equal(forbidden, scores)
 
 
-@pytest.mark.parametrize("length", _LENGTHS)
+@pytest.mark.parametrize("lengths", _LENGTHS)
 @pytest.mark.parametrize("word", [[5], [2, 5], [1, 0, 3], [3, 3]])
-def test_bad_words(scores, history, length, word):
+def test_bad_words(scores, history, lengths, word):
     def twin(row, ids):
         if ids[len(ids) - len(word) + 1 :] == word[:-1] and len(ids) >= len(word) - 1:
             row[word[-1]] = -np.inf
 
-    expected = _attend_on_cpu(twin, scores, history, length)
+    expected = _attend_on_cpu(twin, scores, history, lengths)
     got = processors.forbid_sequence(
-        jnp.asarray(scores), jnp.asarray(history), jnp.int32(length), word
+        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), word
     )
     np.testing.assert_array_equal(got, expected)
 
@@ -140,4 +140,6 @@ def test_ids_outside_the_vocabulary_are_named(scores, history, name):
     with pytest.raises(
         InputError, match=f"{name}: token id 9 is outside the model's vocabulary of 9"
     ):
-        processors.process_scores(jnp.asarray(scores), jnp.asarray(history), jnp.int32(1), options)
+        processors.process_scores(
+            jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, 1), options
+        )

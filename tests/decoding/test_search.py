@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, Generated, generate, trim
+from longsum_jax.decoding.search import (
+    Decoder,
+    Generated,
+    advance,
+    generate,
+    restart,
+    result,
+    start,
+    trim,
+)
 from longsum_jax.errors import InputError
 
 _V, _EOS, _PAD, _LIMIT = 14, 1, 2, 9
@@ -62,6 +71,48 @@ def test_rows_that_are_done_at_the_start_have_no_token_and_change_no_other(decod
         np.testing.assert_array_equal(values[~done], wanted[~done], err_msg=name)
     assert not found.lengths[done].any()
     assert (found.sequences[done][:, 1:] == _PAD).all()
+
+
+@pytest.mark.parametrize("changes", [_GREEDY, _BEAM, _SAMPLE], ids=["greedy", "beam", "sample"])
+def test_a_document_that_takes_the_place_of_another_changes_nothing(decode, changes):
+    """Six documents pass through two places; the decoder reads document and newest token."""
+    options = _options(**changes)
+    keys = jnp.broadcast_to(jax.random.key(0), (6,)) if options.do_sample else None
+    expected = decode(_next_logits, range(6), options, keys)
+    decoder = Decoder(
+        lambda ids, documents: (jnp.asarray(_NEAR)[documents[:, None], ids], documents),
+        lambda documents, _: documents,
+    )
+
+    @jax.jit
+    def go_on(state, documents, rows, num_done):
+        state = restart(state, rows, documents, options)
+        rng = None if keys is None else keys[:2]
+        state = advance(decoder, state, options=options, rng=rng, num_done=num_done)
+        return state, result(state, options)
+
+    places, waiting, left = [None, None], [0, 1, 2, 3, 4, 5], []
+    state = start(jnp.zeros(2, jnp.int32), batch_size=2, options=options)
+    state = state._replace(done=jnp.ones(2, bool))
+    each = options.num_return_sequences
+    while waiting or places != [None, None]:
+        free = [i for i in range(2) if places[i] is None]
+        for i in free[: len(waiting)]:
+            places[i] = waiting.pop(0)
+        rows = jnp.array([i in free and places[i] is not None for i in range(2)])
+        documents = jnp.array([place or 0 for place in places])
+        num_done = 1 if waiting else 2
+        state, out = go_on(state, documents, rows, num_done)
+        for i in np.flatnonzero(np.asarray(state.done)):
+            if places[i] is None:
+                continue
+            left.append(places[i])
+            for name in Generated._fields:
+                values = np.asarray(getattr(out, name))[i * each : (i + 1) * each]
+                wanted = getattr(expected, name)[left[-1] * each : (left[-1] + 1) * each]
+                np.testing.assert_array_equal(values, wanted, err_msg=name)
+            places[i] = None
+    assert sorted(left) == list(range(6))
 
 
 @pytest.mark.slow

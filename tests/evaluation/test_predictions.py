@@ -54,7 +54,9 @@ def test_rows_of_predictions():
         assert (row["document_tokens"], row["read_tokens"], row["dropped_tokens"]) == (10, 8, 2)
 
 
-@pytest.mark.parametrize(("batch_size", "calls"), [(1, [1] * 10), (2, [8, 2]), (4, [10])])
+@pytest.mark.parametrize(
+    ("batch_size", "calls"), [(1, [1] * 10), (2, [8, 2]), (4, [10]), ("auto", [10])]
+)
 def test_documents_of_some_batches_go_to_the_model_at_once(batch_size, calls):
     model = Model()
     pairs = [Pair(str(i), "a b c", "a") for i in range(10)]

@@ -24,13 +24,14 @@ def work(batches, *, reads_on_device=False, threads=None):
             raise InputError(f"{request.name} is empty")
         return request.text
 
-    def summarize(documents, rows, tokens):
-        assert len(documents) <= rows
-        assert max(map(len, documents)) <= tokens
-        batches.append((rows, tokens, len(documents)))
-        return [summary_of(document.upper()) for document in documents]
+    def summarize(documents, batch_size):
+        rows = len(documents) if batch_size == "auto" else batch_size
+        for start in range(0, len(documents), rows):
+            batch = documents[start : start + rows]
+            batches.append(batch)
+            yield [(start + row, summary_of(text.upper())) for row, text in enumerate(batch)]
 
-    return Work(read, len, coarse_length, summarize, reads_on_device)
+    return Work(read, len, summarize, reads_on_device)
 
 
 def requests(*lengths):
@@ -52,7 +53,7 @@ def test_every_document_comes_back_once(batch_size, reads_on_device):
             assert results[index].text == "X" * length
         else:
             assert str(results[index]) == f"document {index} is empty"
-    assert sum(number for _, _, number in batches) == 7
+    assert sum(map(len, batches)) == 7
 
 
 def test_one_by_one_keeps_the_order():
@@ -60,19 +61,13 @@ def test_one_by_one_keeps_the_order():
     assert [index for batch in stream for index, _ in batch] == [0, 1, 2]
 
 
-def test_auto_compiles_few_shapes():
+def test_like_lengths_go_together_in_a_window():
     batches = []
     lengths = [10 + 37 * i % 500 for i in range(200)]
     list(summarize_stream(work(batches), requests(*lengths), "auto"))
-    assert len(batches) < 40
-    assert len({(rows, tokens) for rows, tokens, _ in batches}) <= 12
-    assert all(rows & (rows - 1) == 0 for rows, _, _ in batches)
-
-
-def test_auto_takes_long_documents_alone():
-    batches = []
-    list(summarize_stream(work(batches), requests(100_000, 200_000, 8, 8), "auto"))
-    assert [rows for rows, _, _ in batches] == [1, 1, 2]
+    assert [len(batch) for batch in batches] == [64, 64, 64, 8]
+    for batch in batches:
+        assert [*map(len, batch)] == sorted(map(len, batch), reverse=True)
 
 
 def test_coarse_lengths():

@@ -65,7 +65,29 @@ def test_steps_equal_teacher_forcing(config, states, source, decode_step, decode
     for t in range(9):
         logits, cache = decode_step(variables, ids[:, :, t], cache, source)
         np.testing.assert_allclose(logits, expected[:, :, t], rtol=0, atol=1e-5)
-    assert cache.position == 9
+    assert (cache.positions == 9).all()
+
+
+def test_rows_that_begin_again_read_nothing_from_before(
+    config, states, source, decode_step, decode
+):
+    """Places of the cache are used again while other rows go on."""
+    variables, encoder_states, mask = states
+    ids = jnp.asarray(np.random.default_rng(0).integers(0, 100, (3, 2, 9)))
+    cache = empty_cache(config, states[0], source, 2, 5)
+    begins = {0: [True] * 3, 3: [False, True, False], 5: [True, False, True]}
+    firsts = np.zeros(3, int)
+    for t in range(8):
+        if t in begins:
+            cache = cache.restarted(jnp.array(begins[t]))
+            firsts = np.where(begins[t], t, firsts)
+        logits, cache = decode_step(variables, ids[:, :, t], cache, source)
+        if t not in (4, 7):
+            continue
+        for row, first in enumerate(firsts):
+            rows = [jnp.repeat(x[row, None], 2, axis=0) for x in (encoder_states, mask)]
+            expected = decode(variables, ids[row, :, first : t + 1], *rows)[:, -1]
+            np.testing.assert_allclose(logits[row], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

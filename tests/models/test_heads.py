@@ -32,6 +32,13 @@ def test_what_is_refused(changes, problem):
         config_of(RAW | changes)
 
 
+def test_other_summaries_of_electra_are_refused_where_it_chooses():
+    raw = {"model_type": "electra", "summary_type": "mean"}
+    with pytest.raises(InputError, match="summary_type is 'mean'; only 'first' is supported"):
+        config_of(raw | {"architectures": ["ElectraForMultipleChoice"]}, "electra")
+    assert config_of(raw | {"architectures": ["ElectraForMaskedLM"]}, "electra").head == "masked_lm"
+
+
 @pytest.mark.parametrize("family", ["pegasus", "pegasus_x"])
 def test_heads_that_a_family_lacks(family):
     with pytest.raises(InputError, match='head "classification" is unknown; '):
@@ -55,6 +62,8 @@ def test_a_decoder_that_reads_the_source_limits_it():
         ("bert", "question_answering", (0.0, 0.0)),
         ("roberta", "classification", (0.3, 0.3)),
         ("roberta", "multiple_choice", (0.0, 0.1)),
+        ("electra", "classification", (0.3, 0.3)),
+        ("electra", "multiple_choice", (0.0, 0.4)),
         ("distilbert", "classification", (0.0, 0.3)),
         ("distilbert", "token_classification", (0.0, 0.1)),
         ("distilbert", "question_answering", (0.0, 0.2)),
@@ -63,6 +72,7 @@ def test_a_decoder_that_reads_the_source_limits_it():
 def test_dropout_is_that_of_the_class(family, head, rates):
     """Before and after the hidden layer, with 0.1 in the layers and 0.3 for the classifier."""
     values = {"head": head, "classifier_dropout": 0.3, "hidden_dropout_prob": 0.1}
-    values |= {"qa_dropout": 0.2} if family == "distilbert" else {}
+    further = {"distilbert": {"qa_dropout": 0.2}, "electra": {"summary_last_dropout": 0.4}}
+    values |= further.get(family, {})
     config = get_family(family).config(values)
     assert (config.head_input_dropout, config.head_dropout) == rates

@@ -4,6 +4,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
+from longsum_jax.models import lsg_layout
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import FAMILIES, family_of, get_family, model_config, preset
 
@@ -86,6 +87,13 @@ def test_lsg_has_the_published_defaults(attention):
     assert (config.block_size, config.num_global_tokens) == (64, 32)
     _, config = model_config({"family": "pegasus_x", "block_size": None})
     assert (config.block_size, config.num_global_tokens) == (512, 32)
+
+
+def test_lsg_of_a_preset_has_them_unless_something_else_is_asked_for():
+    chosen = preset("pegasus_x", "tiny", encoder_attention="lsg", sparsity_factor=4)
+    wanted = {**lsg_layout.DEFAULTS, "sparsity_factor": 4}
+    assert {name: chosen[name] for name in wanted} == wanted
+    assert preset("pegasus_x", "tiny")["block_size"] != wanted["block_size"]
 
 
 def test_parameter_shapes_of_the_published_model():

@@ -24,6 +24,7 @@ from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
 from longsum_jax.ops.attention.hepos import mix_strided
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
+from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
 from longsum_jax.ops.attention.local import (
     block_sums,
     local_attention,
@@ -34,6 +35,7 @@ from longsum_jax.ops.attention.local import (
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.ops.attention.performer import draw_projection, performer_attention
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.sequence_sharding import SequenceSharding, halo_exchange, shard_map_sequence
 
@@ -141,6 +143,14 @@ def cases():
         ),
         "lsg norm": lsg("norm", sparse_block_size=8),
         "lsg bos_pooling": lsg("bos_pooling"),
+        "linear": (linear_attention, text, {}, {}),
+        "efficient": (efficient_attention, text, {}, {}),
+        "performer": (
+            functools.partial(performer_attention, scale=0.1),
+            text,
+            {},
+            {"projection": draw_projection(jax.random.key(0), 6, K)},
+        ),
         "cross": (
             masked(functools.partial(dot_product_attention, scale=0.5)),
             keys | {"mask": MASK},
@@ -193,7 +203,7 @@ def moved(compiled):
     }
 
 
-def compare(function, text, rows, shared, block, outputs="text"):
+def compare(function, text, rows, shared, block=1, outputs="text"):
     """Compares values and gradients by shards and whole, and counts collectives of both."""
 
     def by_shards(text, rows, shared):

@@ -28,6 +28,9 @@ WANTED = {
         "collective-permute": 30
     },  # a window, and sparse keys on either side from two shards each
     "lsg bos_pooling": {"collective-permute": 20},
+    "linear": {},
+    "efficient": {},
+    "performer": {},
     "cross": {},
     "cross by states": {},
     "cross by strided states": {},

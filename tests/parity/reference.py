@@ -147,6 +147,12 @@ ENCODERS = {
 READERS = {
     "bart_labels": (tf.BartForSequenceClassification, tf.BartConfig, TINY | {"num_labels": 3}),
     "bart_answers": (tf.BartForQuestionAnswering, tf.BartConfig, TINY),
+    "mbart_labels": (
+        tf.MBartForSequenceClassification,
+        tf.MBartConfig,
+        TINY | {"scale_embedding": True, "num_labels": 3},
+    ),
+    "mbart_answers": (tf.MBartForQuestionAnswering, tf.MBartConfig, TINY),
     "led_answers": (
         tf.LEDForQuestionAnswering,
         tf.LEDConfig,
@@ -157,6 +163,16 @@ READERS = {
 DECODERS = {
     "bert_causal": (tf.BertLMHeadModel, tf.BertConfig, BERT_TINY | {"is_decoder": True}),
     "roberta_causal": (tf.RobertaForCausalLM, tf.RobertaConfig, BERT_TINY | {"is_decoder": True}),
+    "electra_causal": (
+        tf.ElectraForCausalLM,
+        tf.ElectraConfig,
+        ELECTRA_TINY | {"is_decoder": True},
+    ),
+    "big_bird_causal": (
+        tf.BigBirdForCausalLM,
+        tf.BigBirdConfig,
+        BIG_BIRD_TINY | {"is_decoder": True, "attention_type": "original_full"},
+    ),
 }
 # Other heads, of which each is a family's own: name -> (family, model class of the head).
 HEADS = {
@@ -171,8 +187,10 @@ HEADS = {
     "distilbert_choices": ("distilbert", tf.DistilBertForMultipleChoice),
     "electra_answers": ("electra", tf.ElectraForQuestionAnswering),
     "electra_tokens": ("electra", tf.ElectraForTokenClassification),
+    "electra_choices": ("electra", tf.ElectraForMultipleChoice),
     "albert_answers": ("albert", tf.AlbertForQuestionAnswering),
     "albert_choices": ("albert", tf.AlbertForMultipleChoice),
+    "big_bird_choices": ("big_bird", tf.BigBirdForMultipleChoice),
 }
 ENCODERS |= {
     name: (model_class, *ENCODERS[like][1:]) for name, (like, model_class) in HEADS.items()
@@ -216,7 +234,7 @@ def further_inputs(name, ids):
 
 def unused_keys(name):
     """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head."""
-    if name not in ("big_bird", "big_bird_labels"):
+    if name not in ("big_bird", "big_bird_labels", "big_bird_causal"):
         return set()
     return {"bert.pooler.weight", "bert.pooler.bias"}
 

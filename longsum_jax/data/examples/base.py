@@ -28,7 +28,7 @@ class Example(TypedDict):
     segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
     # int32 [segments], tokens of each segment's target; absent where labels are numbers.
     label_lengths: NotRequired[np.ndarray]
-    token_type_ids: NotRequired[np.ndarray]  # int32 [source length], of two texts
+    token_type_ids: NotRequired[np.ndarray]  # int32 [source length], of pairs of texts
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from longsum_jax.data.examples.answers import answer_examples
 from longsum_jax.data.examples.base import Counts, Example, Maker
+from longsum_jax.data.examples.choices import choice_examples
 from longsum_jax.data.examples.classification import classification_examples
 from longsum_jax.data.examples.extraction import extraction_examples
 from longsum_jax.data.examples.masked_lm import masked_lm_examples
@@ -24,6 +25,7 @@ MAKERS: Mapping[str, Maker] = {
     "classify": classification_examples,
     "mlm": masked_lm_examples,
     "answer": answer_examples,
+    "choose": choice_examples,
     "tag": tag_examples,
 }
 

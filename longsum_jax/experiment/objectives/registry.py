@@ -6,6 +6,7 @@ from longsum_jax.experiment.objectives.base import Objective
 from longsum_jax.experiment.objectives.classification import Classification
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
+from longsum_jax.experiment.objectives.multiple_choice import MultipleChoice
 from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
 from longsum_jax.experiment.objectives.segments import SegmentSummarization
 from longsum_jax.experiment.objectives.summarization import Summarization
@@ -19,5 +20,6 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "extract": Extraction,
     "mlm": MaskedLanguageModel,
     "answer": QuestionAnswering,
+    "choose": MultipleChoice,
     "tag": TokenClassification,
 }

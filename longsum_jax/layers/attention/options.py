@@ -186,6 +186,17 @@ class LshOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PerformerOptions:
+    """Options of ``performer``.
+
+    Attributes:
+        performer_num_features: random features that stand for a query or a key.
+    """
+
+    performer_num_features: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkhornOptions(BlockOptions):
     """Options of ``sinkhorn``.
 
@@ -233,6 +244,7 @@ class EncoderAttentionOptions(
     S4DRuntimeOptions,
     S4DOptions,
     LsgOptions,
+    PerformerOptions,
     SinkhornOptions,
     LshOptions,
     LinformerOptions,

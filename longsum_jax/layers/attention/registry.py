@@ -7,6 +7,7 @@ Communication between devices where a mesh cuts the sequence (preset "fsdp+seque
 
     local, transient_global, longformer, lsg, block_staggered,     neighbouring blocks, and sums
     window, adaptive_span, global, and these joined by "+"         over a few rows
+    linear, efficient, performer                                   sums of [features, head_dim]
     s4d                                                            all-to-all of length and channels
     full, bigbird, linformer, stride, random, lsh, sinkhorn        chosen by the partitioner, which
                                                                    may gather all keys
@@ -24,6 +25,7 @@ from longsum_jax.layers.attention.cross import (
 )
 from longsum_jax.layers.attention.full import FullAttention
 from longsum_jax.layers.attention.hybrid import HybridAttention
+from longsum_jax.layers.attention.linear import EfficientAttention, LinearAttention
 from longsum_jax.layers.attention.linformer import LinformerAttention
 from longsum_jax.layers.attention.local import LocalAttention, TransientGlobalAttention
 from longsum_jax.layers.attention.longformer import LongformerAttention
@@ -31,6 +33,7 @@ from longsum_jax.layers.attention.lsg import LsgAttention
 from longsum_jax.layers.attention.lsh import LshAttention
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
 from longsum_jax.layers.attention.patterns import PatternAttention, pattern_names
+from longsum_jax.layers.attention.performer import PerformerAttention
 from longsum_jax.layers.attention.sinkhorn import SinkhornAttention
 from longsum_jax.layers.attention.staggered import StaggeredAttention
 from longsum_jax.layers.attention.state_space import StateSpaceAttention
@@ -51,6 +54,9 @@ ENCODER_ATTENTIONS: dict[str, type[EncoderAttention]] = {
     "stride": PatternAttention,
     "random": PatternAttention,
     "linformer": LinformerAttention,
+    "linear": LinearAttention,
+    "efficient": EfficientAttention,
+    "performer": PerformerAttention,
     "lsh": LshAttention,
     "sinkhorn": SinkhornAttention,
 }

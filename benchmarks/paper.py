@@ -1,0 +1,290 @@
+"""Tables and figures of the four papers, one command each: rows as JSON, a table, and a picture.
+
+    python benchmarks/paper.py --list
+    python benchmarks/paper.py lsg_table_8 [--scale=paper] [--workdir=runs/paper] [--dry_run]
+    python benchmarks/paper.py awesome_figure_3 --scale=tiny
+
+A table is a script of this folder with flags: those of --scale=here take minutes to hours on a few
+processor cores, those of --scale=paper are the sizes of the paper and want a GPU, those of
+--scale=tiny take seconds and show only that everything works. TABLE.json, TABLE.md and, where rows
+are points of a curve, TABLE.png lie in --workdir/SCALE. Started again, it measures what is not
+there yet. Flags behind "--" go to the script, over its others.
+"""
+
+import argparse
+import json
+import runpy
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from common import markdown_table
+
+from longsum_jax.analysis import figures
+
+FOLDER = Path(__file__).parent
+SCALES = ("here", "paper", "tiny")
+
+
+class Curves(NamedTuple):
+    """A picture of rows: a line for every value of ``by``."""
+
+    x: str
+    y: str
+    by: str
+
+
+class Table(NamedTuple):
+    """A table or figure.
+
+    Attributes:
+        title: what it is in its paper.
+        script: of this folder, without ".py".
+        flags: of all scales.
+        scales: further flags by scale; some tables have but that of the paper.
+        curves: its picture, None for a table alone.
+    """
+
+    title: str
+    script: str
+    flags: str
+    scales: dict[str, str]
+    curves: Curves | None = None
+
+    def command(self, scale: str) -> list[str]:
+        """Script and flags.
+
+        Raises:
+            SystemExit: a scale that the table does not have.
+        """
+        if scale not in self.scales:
+            raise SystemExit(f"{self.title}: --scale={', '.join(self.scales)} alone")
+        return [f"{self.script}.py", *shlex.split(f"{self.flags} {self.scales[scale]}")]
+
+
+_TINY_SWEEP = "--size=tiny --lengths=64 --repeats=1 --peers=none"
+_LENGTHS = "1024,2048,4096,8192,16384,32768,65536,131072,262144,524288"
+_ONE_STEP = "--config.training.steps=1 --config.evaluation.examples=2"
+_AWESOME = (
+    "'configs/awesome.py:{},variant={{variant}},decoder_memory={{decoder_memory}},data={{data}}'"
+)
+TABLES: dict[str, Table] = {
+    "locost_figure_1": Table(
+        "LOCOST, figures 1 and 4: memory of encoders from 1K to 512K tokens",
+        "encode",
+        "--models=t5,led,longt5,locost --compiled_only",
+        {
+            "here": f"--size=small --lengths={_LENGTHS}",
+            "paper": f"--lengths={_LENGTHS}",
+            "tiny": "--size=tiny --lengths=64",
+        },
+        Curves("length", "gib", "model"),
+    ),
+    "locost_figure_4": Table(
+        "LOCOST, figures 1 and 4: memory of training steps from 1K to 512K tokens",
+        "train_step",
+        "--models=t5,led,longt5,locost --compiled_only",
+        {
+            "here": f"--size=small --lengths={_LENGTHS}",
+            "paper": f"--remat --lengths={_LENGTHS}",
+            "tiny": "--size=tiny --lengths=64 --target=8",
+        },
+        Curves("length", "gib", "model"),
+    ),
+    "locost_table_4_training": Table(
+        "LOCOST, table 4: training throughput at 4K and 16K tokens",
+        "train_step",
+        "--models=locost,longt5,led --peers=none",
+        {
+            "here": "--size=small --lengths=1024,4096 --repeats=1",
+            "paper": "--lengths=4096,16384 --batch=4",
+            "tiny": f"{_TINY_SWEEP} --target=8",
+        },
+        Curves("length", "tokens_per_second", "model"),
+    ),
+    "locost_table_4_inference": Table(
+        "LOCOST, table 4: throughput of the encoder at 4K and 16K tokens",
+        "encode",
+        "--models=locost,longt5,led --peers=none",
+        {
+            "here": "--size=small --lengths=4096,16384 --repeats=1",
+            "paper": "--lengths=4096,16384 --batch=4",
+            "tiny": _TINY_SWEEP,
+        },
+        Curves("length", "tokens_per_second", "model"),
+    ),
+    "locost_figure_5": Table(
+        "LOCOST, figure 5: tokens read in training, tested on whole books",
+        "study",
+        "",
+        {
+            "paper": "--workdir=runs/paper/locost_figure_5 "
+            "--cells=1024,2048,4096,8192,16384,32768 "
+            "--config='configs/locost_finetune.py:booksum_book,length={tokens}' "
+            "--config.init_from=locost"
+        },
+    ),
+    "lsg_table_1": Table(
+        "LSG, table 1: masked language models after conversion, at 512 and 4,096 tokens",
+        "lsg_study",
+        "masked_lm --lengths=512,4096 --model=roberta-base --documents=test.jsonl "
+        "--train=train.jsonl --work=runs/paper/lsg_table_1",
+        {
+            "here": "--count=6",
+            "paper": "--count=100 --fine_tuning_steps=2000",
+            "tiny": "--count=1 --steps=21 --fine_tuning_steps=6",
+        },
+    ),
+    "lsg_table_8": Table(
+        "LSG, table 8: seconds and memory of a classifier's step, with and without dropout of "
+        "attention",
+        "lsg",
+        "--classifier",
+        {
+            "here": "--size=small --batch=1 --lengths=4096 --repeats=1",
+            "paper": "--size=base --batch=4 --lengths=4096",
+            "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1",
+        },
+    ),
+    "lsg_figure_5": Table(
+        "LSG, figure 5: seconds and memory of a layer by length",
+        "lsg",
+        "--kinds='128/4 norm,256/none,longformer,bigbird,linear,efficient,performer,full'",
+        {
+            "here": "--lengths=512,1024,2048,4096,8192 --repeats=1 --train_limit=2048",
+            "paper": "--layers=12 --ffn=3072 --lengths=512,1024,2048,4096,8192,16384",
+            "tiny": "--lengths=64 --repeats=1 --kinds=linear,full",
+        },
+        Curves("length", "forward_seconds", "kind"),
+    ),
+    "hepos_table_1": Table(
+        "Hepos, table 1: cost of encoder attentions by length",
+        "encoder_attentions",
+        "",
+        {
+            "here": "--lengths=1024,4096 --repeats=1",
+            "paper": "--lengths=1024,2048,4096,8192,16384,32768",
+            "tiny": "--lengths=64 --repeats=1 --kinds=window",
+        },
+        Curves("length", "forward_seconds", "kind"),
+    ),
+    "hepos_table_3": Table(
+        "Hepos, table 3: encoder attentions and cross-attentions at equal cost, trained",
+        "study",
+        "--workdir=runs/paper/hepos_table_3 --data='reports/{split}.jsonl'",
+        {
+            "here": "--cells=full/full,full/hepos,lsh/hepos --length=256",
+            "paper": "--model=bart-large",
+            "tiny": f"--cells=full/hepos --length=64 {_ONE_STEP}",
+        },
+    ),
+    "hepos_table_4": Table(
+        "Hepos, table 4: the longest inputs, by memory of training steps",
+        "fit_length",
+        "--batch=2 --models=full/full,full/hepos,stride/full,linformer/full,lsh/full,lsh/hepos,"
+        "sinkhorn/full,sinkhorn/hepos",
+        {
+            "here": "--size=small --lengths=1024,4096",
+            "paper": "--size=large --budget_gib=48",
+            "tiny": "--size=tiny --lengths=256 --models=full/full,lsh/hepos",
+        },
+    ),
+    "awesome_table_10": Table(
+        "AWESOME, table 10: with the decoder's memory, without it, and without any",
+        "study",
+        "--data='reports/{split}.jsonl' --cells=attentive/true,attentive/false,se3/false",
+        {
+            "here": f"--workdir=runs/paper/awesome_table_10 --config={_AWESOME.format('small')}",
+            "paper": "--workdir=runs/paper/awesome_table_10_large "
+            f"--config={_AWESOME.format('json')} --config.init_from=bart-large",
+            "tiny": "--workdir=runs/paper/awesome_table_10_tiny --cells=attentive/false "
+            f"--config={_AWESOME.format('small')} {_ONE_STEP}",
+        },
+    ),
+    "awesome_table_14": Table(
+        "AWESOME, table 14: memory of training steps by length",
+        "fit_length",
+        "",
+        {
+            "here": "--size=small --lengths=1024,4096,16384",
+            "paper": "--size=large --budget_gib=27",
+            "tiny": "--size=tiny --lengths=64 --models=pagesum,attentive",
+        },
+    ),
+    "awesome_figure_3": Table(
+        "AWESOME, figure 3: batches a second at 16,384 tokens",
+        "fit_length",
+        "--run --models=unlimiformer,pagesum,se3,compressive,attentive,kv",
+        {
+            "here": "--size=small --lengths=4096 --repeats=1",
+            "paper": "--size=large --lengths=16384",
+            "tiny": "--size=tiny --lengths=64 --repeats=1 --models=pagesum,se3",
+        },
+    ),
+}
+
+
+def measure(command: Sequence[str], out: Path) -> None:
+    """Runs a script of this folder in this process, so that it writes ``out``."""
+    before = sys.argv
+    sys.argv = [str(FOLDER / command[0]), *command[1:], f"--out={out}"]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.argv = before
+
+
+def draw(table: Table, out: Path) -> list[Path]:
+    """Writes table and picture of a report beside it."""
+    rows = json.loads(out.read_text())["rows"]
+    text = out.with_suffix(".md")
+    text.write_text(f"# {table.title}\n\n{markdown_table(rows)}")
+    if table.curves is None:
+        return [text]
+    ours = [row for row in rows if row.get("by", "longsum_jax") == "longsum_jax"]
+    points = [row for row in ours if row.get(table.curves.y) is not None]
+    picture = out.with_suffix(".png")
+    figures.save(figures.lines_figure(points, *table.curves, size=(5.0, 3.2)), picture, 200)
+    return [text, picture]
+
+
+def main(argv: Sequence[str]) -> None:
+    own, more = list(argv), []
+    if "--" in own:
+        own, more = own[: own.index("--")], own[own.index("--") + 1 :]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("table", nargs="?", choices=TABLES, metavar="TABLE", help="see --list")
+    parser.add_argument("--list", action="store_true", help="prints all tables")
+    parser.add_argument("--scale", choices=SCALES, default="here")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/paper"))
+    parser.add_argument("--dry_run", action="store_true", help="prints the command alone")
+    args = parser.parse_args(own)
+    if args.list:
+        for name, table in TABLES.items():
+            print(f"{name:26} {table.title}")
+        return
+    if args.table is None:
+        parser.error("name a table; --list prints them")
+    table = TABLES[args.table]
+    command = [*table.command(args.scale), *more]
+    print(shlex.join(["python", f"benchmarks/{command[0]}", *command[1:]]))
+    if args.dry_run:
+        return
+    figures.require_matplotlib()
+    directory = args.workdir / args.scale
+    directory.mkdir(parents=True, exist_ok=True)
+    out = directory / f"{args.table}.json"
+    measure(command, out)
+    for path in draw(table, out):
+        print(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,153 @@
+"""Multiple choice: which of several texts goes with a document (Zellers et al. 2018)."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array as JaxArray
+from jaxtyping import Float, Int
+
+from longsum_jax.data.examples.choices import right_choice
+from longsum_jax.data.padding import SegmentShape, pad_batch
+from longsum_jax.data.tasks import Task
+from longsum_jax.evaluation.tables import score_table
+from longsum_jax.experiment.config import RunConfig
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
+from longsum_jax.inference.answers import takes_token_types
+from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.text.documents import Document
+from longsum_jax.training.step import LossFn, LossOutput
+from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, NumpyBatch, Params
+
+CHANCE = "chance_accuracy"  # expected of a choice at random
+
+
+class MultipleChoice(Objective):
+    """The right one of a document's choices."""
+
+    head = "multiple_choice"
+    parts = True
+
+    @classmethod
+    def ranking(cls, run: RunConfig) -> tuple[str, ...]:
+        return ("accuracy", "negative_loss")
+
+    @classmethod
+    def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
+        return run.task, dataclasses.replace(run.model, head=cls.head)
+
+    @cached_property
+    def shape(self) -> SegmentShape:
+        return SegmentShape(self.setup.task.max_source_length)
+
+    def label_options(self) -> dict[str, Any]:
+        return {"segments": self.shape}
+
+    def loss_fn(self) -> LossFn:
+        """Returns the cross-entropy over the choices of a document.
+
+        It also counts tokens and right documents.
+        """
+        forward = self._forward(deterministic=False)
+
+        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+            logits = forward(params, batch, rngs={"dropout": rng})
+            right = right_numbers(batch["labels"])
+            loss_sum, weight = class_cross_entropy(logits, right)
+            counts = {
+                "tokens": batch["attention_mask"].sum(),
+                "right_documents": (logits.argmax(-1) == right).sum(),
+            }
+            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
+            return LossOutput(loss_sum, weight, metrics)
+
+        return loss_fn
+
+    def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
+        """Returns (parameters, batch) -> logits of the choices [batch, choices]."""
+        module = self.setup.family.module_class(self.setup.config)
+        names = ("token_type_ids",) if takes_token_types(self.setup.config) else ()
+
+        def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+            mask = batch["attention_mask"]
+            inputs = {name: batch[name] for name in names}
+            logits = module.apply(
+                {"params": params},
+                batch["input_ids"],
+                mask,
+                deterministic=deterministic,
+                **inputs,
+                **options,
+            )
+            return jnp.where(mask.any(-1), logits, jnp.finfo(logits.dtype).min)
+
+        return forward
+
+    def read_evaluation(self) -> None:
+        _ = self.documents_with_examples
+
+    def evaluate(self, params: Params) -> Evaluation:
+        """Returns accuracy and loss, and "chance_accuracy" that of a choice at random."""
+        logits, labels = [], []
+        for batch in self._batches():
+            logits.append(jax.device_get(self._logits(params, batch)))
+            labels.append(batch["labels"])
+        logits, labels = np.concatenate(logits), np.concatenate(labels)
+        loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
+        documents, examples = zip(*self.documents_with_examples, strict=True)
+        rows = [_row(*pair) for pair in zip(documents, logits, strict=False)]
+        right = [row["prediction"] == row["label"] for row in rows]
+        chance = [1 / len(example["segment_lengths"]) for example in examples]
+        scores = {
+            "accuracy": 100 * float(np.mean(right)),
+            "negative_loss": -float(loss_sum / weight),
+            CHANCE: 100 * float(np.mean(chance)),
+        }
+        return Evaluation(scores, rows)
+
+    @cached_property
+    def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
+        forward = self._forward(deterministic=True)
+        return jax.jit(lambda params, batch: replicate(forward(params, batch)))
+
+    def _batches(self) -> Iterator[NumpyBatch]:
+        size = self.setup.run.evaluation.batch_size
+        examples = [example for _, example in self.documents_with_examples]
+        for start in range(0, len(examples), size):
+            yield pad_batch(
+                examples[start : start + size],
+                rows=size,
+                source_length=self.source_lengths[-1],
+                segments=self.shape,
+                pad_id=self.setup.config.pad_token_id,
+            )
+
+    def report(self, evaluation: Evaluation) -> str:
+        scores = evaluation.scores
+        lines = {"model": [scores["accuracy"]], "chance": [scores[CHANCE]]}
+        row = evaluation.rows[0]
+        return (
+            f"{score_table(('accuracy',), lines)}\n\n{len(evaluation.rows)} documents; of the "
+            f"choices of the first ({row['id']}) number {row['label']} is right, number "
+            f"{row['prediction']} predicted (from 0 on)"
+        )
+
+
+def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " batch"]:
+    """Returns the number of the choice labeled 1, IGNORED_LABEL in rows without one."""
+    is_right = jnp.asarray(labels) == 1
+    return jnp.where(is_right.any(-1), is_right.argmax(-1), IGNORED_LABEL)
+
+
+def _row(document: Document, logits: Float[AnyArray, " choices"]) -> Row:
+    found = logits[: len(document.choices or ())]
+    return {
+        "id": document.id,
+        "prediction": int(found.argmax()),
+        "label": right_choice(document),
+        "scores": [round(float(score), 6) for score in found],
+    }

@@ -1,0 +1,57 @@
+"""Performer: softmax attention by random features (Choromanski et al. 2021)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.layers.attention.base import Context
+from longsum_jax.layers.attention.linear import FeatureAttention
+from longsum_jax.layers.attention.multi_head import RelativePositionBias
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    PerformerOptions,
+    check_at_least_one,
+    option_names,
+)
+from longsum_jax.ops.attention.performer import draw_projection, performer_attention
+from longsum_jax.typing import AnyArray
+
+
+class PerformerContext(Context):
+    """The mask, and the number of each layer."""
+
+    def prepare(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+        relative_bias: RelativePositionBias | None,
+        deterministic: bool,
+    ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
+        return x, mask, jnp.arange(self.stack.num_layers)
+
+
+class PerformerAttention(FeatureAttention):
+    """Attention by positive random features.
+
+    They are drawn anew in every training step, and from a fixed seed for each layer otherwise.
+    """
+
+    Options = PerformerOptions
+    context_class = PerformerContext
+
+    @classmethod
+    def check(cls, options: EncoderAttentionOptions) -> None:
+        check_at_least_one(options, option_names(PerformerOptions))
+
+    def feature_attention(
+        self, layer_input: Any, deterministic: bool
+    ) -> tuple[Callable[..., Array], dict[str, Array]]:
+        if deterministic:
+            key = jax.random.fold_in(jax.random.key(0), layer_input)
+        else:
+            key = self.make_rng("dropout")
+        projection = draw_projection(key, self.options.performer_num_features, self.d_kv)
+        return performer_attention, {"projection": projection}

@@ -1,0 +1,138 @@
+"""Tables and figures of the papers: their commands, and what is made of their rows."""
+
+import json
+import re
+
+import flax.linen as nn
+import jax
+import pytest
+
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
+
+
+@pytest.fixture(scope="module")
+def paper(scripts):
+    return scripts("paper")
+
+
+def test_every_command_has_flags_that_its_script_knows(paper):
+    for name, table in paper.TABLES.items():
+        script = (paper.FOLDER / f"{table.script}.py").read_text()
+        if "sweep.add_flags" in script:
+            script += (paper.FOLDER / "sweep.py").read_text()
+        known = set(re.findall(r'"--(\w+)"', script))
+        for scale in table.scales:
+            command = table.command(scale)
+            flags = [flag for flag in command if re.match(r"--(?!config\.)", flag)]
+            given = {flag[2:].partition("=")[0] for flag in flags}
+            assert given <= known, (name, scale)
+
+
+@pytest.mark.slow
+def test_every_cell_of_a_study_is_a_config(scripts, paper):
+    study = scripts("study")
+    for table in paper.TABLES.values():
+        for scale in table.scales if table.script == "study" else ():
+            flags = table.command(scale)[1:]
+            given = dict(flag[2:].split("=", 1) for flag in flags)
+            config = given.get("config", study.CONFIG)
+            [cell, *_] = study.cells(config, given.get("cells"), "0")
+            values = {"length": "64", **given, "model": "", "data": "a.jsonl", **cell.values}
+            for name, value in values.items():
+                config = config.replace(f"{{{name}}}", value)
+            assert read_config(config, {})["task"]["name"]
+
+
+def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys):
+    rows = [
+        {"kind": kind, "length": length, "forward_seconds": length * factor}
+        for kind, factor in (("linear", 1e-3), ("full", 2e-3))
+        for length in (64, 128)
+    ]
+    commands = []
+
+    def measured(command, out):
+        commands.append(command)
+        out.write_text(json.dumps({"rows": rows}))
+
+    monkeypatch.setattr(paper, "measure", measured)
+    paper.main(["lsg_figure_5", "--scale=tiny", f"--workdir={tmp_path}", "--", "--repeats=2"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("python benchmarks/lsg.py '--kinds=128/4 norm,")
+    [command] = commands
+    assert command[-1] == "--repeats=2"
+    table = (tmp_path / "tiny" / "lsg_figure_5.md").read_text()
+    assert table.startswith("# LSG, figure 5")
+    assert table.count("\n| linear") == 2
+    assert (tmp_path / "tiny" / "lsg_figure_5.png").stat().st_size > 5000
+    paper.main(["hepos_table_1", "--scale=paper", "--dry_run"])
+    assert len(commands) == 1
+    assert capsys.readouterr().out.count("\n") == 1
+    with pytest.raises(SystemExit, match=r"figure 5: .* --scale=paper alone"):
+        paper.main(["locost_figure_5"])
+
+
+@pytest.mark.slow
+def test_classifiers_with_and_without_dropout_of_attention(report):
+    flags = ("--classifier", "--size=tiny", "--batch=1", "--lengths=64", "--repeats=1")
+    found = report("lsg", *flags, "--kinds=32/4 norm,performer")
+    rows = {(row["kind"], row["attention_dropout"]): row for row in found["rows"]}
+    assert set(rows) == {(k, r) for k in ("32/4 norm", "performer") for r in (0.1, 0.0)}
+    assert all(0 < row["work_gib"] < row["gib"] and row["seconds"] > 0 for row in rows.values())
+    # Of what has no weights of pairs there is nothing to drop.
+    assert rows["performer", 0.1]["gib"] == rows["performer", 0.0]["gib"]
+
+
+@pytest.mark.slow
+def test_steps_over_segments_and_pages(report):
+    flags = ("--size=tiny", "--lengths=64", "--models=pagesum,se3")
+    rows = report("fit_length", *flags, "--run", "--repeats=1")["rows"]
+    assert [row["model"] for row in rows] == ["pagesum", "se3"]
+    assert min(row["batches/s at 64"] for row in rows) > 0
+    assert min(row["64"] for row in rows) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["unlimiformer", "block_attention", "lsh/hepos", "linformer/full"])
+def test_models_read_what_their_rows_say(scripts, name):
+    """Traced, not compiled: two documents of 256 tokens."""
+    fit = scripts("fit_length")
+    step = fit.step_of(name, fit.SIZES["tiny"], 256, batch=2)
+    params = nn.meta.unbox(jax.eval_shape(step.init_params, jax.random.key(0)))
+    out = jax.eval_shape(step.loss_fn, params, step.batch, jax.random.key(0))
+    assert step.batch["input_ids"].shape == (2, 256)
+    assert out.loss_sum.shape == out.weight.shape == ()
+
+
+def test_reports_of_other_settings_are_not_gone_on_with(scripts, tmp_path):
+    common = scripts("common")
+    path = tmp_path / "rows.json"
+    assert common.rows_before(str(path), size="tiny") == []
+    common.write_report(path, [{"a": 1}], size="tiny")
+    assert common.rows_before(str(path), size="tiny") == [{"a": 1}]
+    with pytest.raises(SystemExit, match="is of size=tiny, this is base; give another --out"):
+        common.rows_before(str(path), size="base")
+
+
+def test_peers_of_a_converted_model_have_its_weights(scripts):
+    study = scripts("lsg_study")
+    family = get_family("bert")
+    config = family.config(
+        {
+            "vocab_size": 50,
+            "hidden_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+        }
+    )
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    longer = study.converted(Model(family, config, params), "longformer", 1024)
+    assert longer.config.max_source_length == 1024
+    attention = longer.params["encoder"]["layers"]["self_attention"]
+    for name in "qkv":
+        ours, theirs = attention[f"{name}_global"]["kernel"], attention[name]["kernel"]
+        assert (ours == theirs).all()
+        assert (theirs == params["encoder"]["layers"]["self_attention"][name]["kernel"]).all()

@@ -1,0 +1,106 @@
+"""Documents that pass through a few slots, against one document at a time."""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.inference.model import Model
+from longsum_jax.layers import decoder
+from longsum_jax.models.registry import get_family
+
+VOCABULARY = 96
+T5 = {"d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 32, "num_layers": 1}
+BART = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "init_std": 0.5,
+}
+FAMILIES = {
+    "bart": ("bart", BART),
+    "locost, Hepos": ("locost", T5 | {"d_state": 8, "cross_attention": "hepos"}),
+    "bart, LSG": (
+        "bart",
+        BART
+        | {
+            "encoder_attention": "lsg",
+            "block_size": 32,
+            "pass_global_tokens_to_decoder": True,
+        },
+    ),
+    "bart, pages": ("bart", BART | {"page_length": 64, "page_decoding": True}),
+}
+GREEDY = {"no_repeat_ngram_size": 1}
+BEAMS = {"num_beams": 3, "no_repeat_ngram_size": 1}
+SAMPLES = {"do_sample": True, "temperature": 1.5, "seed": 3}
+# Summaries of other lengths than their neighbours': one of many tokens ends them.
+ENDS = {"eos_token_id": tuple(range(5, 30)), "forced_eos_token_id": None, "max_new_tokens": 9}
+LENGTHS = (100, 90, 60, 50, 40, 33, 20)  # with room for 128 and for 64
+
+
+def make(name):
+    family, options = FAMILIES[name]
+    family = get_family(family)
+    config = family.config({"vocab_size": VOCABULARY} | options)
+    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    return Model(family, config, params)
+
+
+def in_slots(model, documents, batch_size, seed=0, **options):
+    options = model.generation_options(**ENDS | options)
+    slots = model._slots(batch_size=batch_size, options=options, seed=seed)
+    rows = [(np.asarray([ids], np.int32), np.ones((1, len(ids)), bool)) for ids in documents]
+    return [(i, out.sequences[0].tolist()) for i, out in slots.decode(rows)]
+
+
+def alone(model, document, **options):
+    ids = model.generate([document], **ENDS | options)[0].tolist()
+    padding = [model.generation_options(**ENDS).pad_token_id]
+    return ids + padding * (1 + ENDS["max_new_tokens"] - len(ids))
+
+
+@pytest.fixture(scope="module")
+def documents():
+    rng = np.random.default_rng(0)
+    return [rng.integers(20, VOCABULARY, length).tolist() for length in LENGTHS]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "options"),
+    [
+        pytest.param("bart", 0, GREEDY, id="room shrinks"),
+        pytest.param("locost, Hepos", 2, SAMPLES, id="samples", marks=pytest.mark.slow),
+        pytest.param("bart, LSG", 2, BEAMS, id="beams", marks=pytest.mark.slow),
+        pytest.param("bart, pages", 0, GREEDY, id="pages", marks=pytest.mark.slow),
+    ],
+)
+def test_ids_equal_those_of_one_document_at_a_time(name, first, options, documents):
+    documents = documents[first:]
+    model = make(name)
+    found = in_slots(model, documents, 3, **options)
+    places = [place for place, _ in found]
+    assert sorted(places) == list(range(len(documents)))
+    expected = [alone(model, document, **options) for document in documents]
+    assert [ids for _, ids in sorted(found)] == expected
+    padding = model.generation_options(**ENDS).pad_token_id
+    assert len({ids.count(padding) for ids in expected}) > 1  # lengths
+
+
+@pytest.mark.slow
+def test_documents_too_large_for_keys_and_values_leave_before_others_enter(documents, monkeypatch):
+    model = make("bart")
+    expected = [alone(model, document) for document in documents]
+    of_two_slots_of_64 = 2 * 64 * 2 * 32 * 4
+    monkeypatch.setattr(decoder, "MAX_CROSS_CACHE_BYTES", of_two_slots_of_64)
+    model = make("bart")
+    found = in_slots(model, documents, 2)
+    assert [ids for _, ids in sorted(found)] == expected
+    slots = model._slots(batch_size=2, options=model.generation_options(**ENDS), seed=0)
+    assert slots._stores_states(128)
+    assert not slots._stores_states(64)
