@@ -57,6 +57,7 @@ ROOMS = {
     "ranking": "The built-in extractor: features of sentences, boosted trees, selection.",
     "models": "Model families: configs, modules and names in checkpoints.",
     "data": "Tasks, examples, batches and prepared shards.",
+    "readers": "Documents of files: PDF, HTML, EPUB, office files, mail, subtitles, tables.",
     "training": "The training loop, its step, optimizers, meshes and checkpoints.",
     "evaluation": "Metrics of summaries, baselines, significance, agreement, files of predictions.",
     "conversion": "Longer inputs and other attentions for pretrained parameters.",

@@ -5,7 +5,7 @@
     print(longsum_jax.load("org/name").summarize(text)[0])  # new words, by a model
 
 Subpackages are imported when they are first used: ``longsum_jax.ops``, ``.layers``, ``.models``,
-``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.training``,
+``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``, ``.training``,
 ``.evaluation``.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         models,
         ops,
         ranking,
+        readers,
         text,
         tokenizers,
         training,
@@ -47,6 +48,7 @@ __all__ = [
     "models",
     "ops",
     "ranking",
+    "readers",
     "summarize",
     "text",
     "tokenizers",
@@ -61,6 +63,7 @@ _NAMESPACES = (
     "models",
     "ops",
     "ranking",
+    "readers",
     "text",
     "tokenizers",
     "training",

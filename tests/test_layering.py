@@ -22,7 +22,7 @@ RANKS = (
     {"schema", "atomic"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
-    {"models", "data", "ranking"},
+    {"models", "data", "ranking", "readers"},
     {"checkpoints", "conversion"},
     {"inference"},
     {"evaluation"},
@@ -49,6 +49,12 @@ OPTIONAL = (
     "tokenizers",
     "huggingface_hub",
     "tensorboardX",
+    "pyarrow",
+    "pypdfium2",
+    "selectolax",
+    "striprtf",
+    "charset_normalizer",
+    "backports",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 
@@ -149,7 +155,7 @@ def test_training_knows_no_data_set_and_no_model(module):
 
 
 @pytest.mark.parametrize(
-    "module", modules_of("tokenizers", "text", "ranking", "data", "evaluation")
+    "module", modules_of("tokenizers", "text", "ranking", "data", "readers", "evaluation")
 )
 def test_heavy_packages_are_imported_inside_functions(module):
     if module == NEEDS_SEQIO:
