@@ -101,7 +101,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
     metrics = console.metrics_of(args)
     pairs = _read(args)
-    model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
+    model = load(args.model, **console.load_options(args))
     settings = _settings(args, model, metrics)
     out = _open(Path(args.out), settings)
     predictions = PredictionsFile(out / "predictions.jsonl")

@@ -1,7 +1,7 @@
 """A loaded model: encode, logits, generate, summarize, save."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.documents import DocumentSummarizer
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
     PaddedInputs,
@@ -36,12 +36,13 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
+from longsum_jax.inference.stream import Result, Work, coarse_length, summarize_stream
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import from_dict
-from longsum_jax.text.segment_inputs import SegmentInputOptions
+from longsum_jax.text.segment_inputs import SegmentInputOptions, SegmentInputs
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
@@ -382,15 +383,7 @@ class Model:
                 on_overflow="error" or for the model, a batch_size or max_source_length out of
                 range, num_return_sequences above 1.
         """
-        if self.tokenizer is None:
-            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
-            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
-        if max_source_length is not None and max_source_length < 2:
-            raise InputError(
-                f"max_source_length={max_source_length} must be at least 2, the end of sequence "
-                "included"
-            )
+        self._check_call(batch_size, max_source_length)
         generation = self.summary_options(**options)
         texts = [texts] if isinstance(texts, str) else list(texts)
         names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
@@ -412,15 +405,141 @@ class Model:
                 **limits,
             )
         else:
-            if max_source_length is None:
-                max_source_length = max_input_length(self.config)
-            else:
-                check_length(max_source_length, self.config.max_source_length, "max_source_length")
+            max_tokens = self._max_tokens(max_source_length)
             summaries = self._by_documents.summaries(
-                requests, generation, max_tokens=max_source_length, **limits
+                requests, generation, max_tokens=max_tokens, **limits
             )
         by_place = dict(zip(order, summaries, strict=True))
         return [by_place[i] for i in range(len(order))]
+
+    def stream(
+        self,
+        requests: Iterable[Request],
+        *,
+        max_source_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        batch_size: BatchSize = 1,
+        seed: int = 0,
+        on_segment: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Iterator[list[Result]]:
+        """Summarizes documents as they come; a thread reads and tokenizes the next ones.
+
+        Args:
+            requests: documents with their names and queries; may be made on the way.
+            max_source_length, on_overflow, seed, **options: as for ``summaries``.
+            batch_size: as there. With "auto", documents of like lengths are found in a window of
+                64.
+            on_segment: called with the summary of every segment as soon as there is one; for models
+                that read segment by segment, with batch_size=1.
+
+        Yields:
+            As they are done, the places of documents among ``requests``, with their summaries or
+            the InputError about a document that cannot be summarized.
+
+        Raises:
+            InputError: as ``summaries``, but for what concerns a single document.
+        """
+        self._check_call(batch_size, max_source_length)
+        generation = self.summary_options(**options)
+        if on_segment is not None and "segments" not in self.summarization:
+            raise InputError(
+                "segments are to be shown as they come, but this model reads documents in one "
+                "piece; leave on_segment (--stream) out"
+            )
+        if on_segment is not None and batch_size != 1:
+            raise InputError(
+                f"batch_size={batch_size}, but segments of one document are shown as they come; "
+                "give 1"
+            )
+        work = self._work(generation, max_source_length, on_overflow, seed, on_segment)
+        return summarize_stream(work, requests, batch_size)
+
+    def _work(
+        self,
+        generation: GenerationOptions,
+        max_source_length: int | None,
+        on_overflow: Overflow,
+        seed: int,
+        on_segment: Callable[[str], None] | None,
+    ) -> Work:
+        if "segments" in self.summarization:
+            return self._work_by_segments(
+                generation, max_source_length, on_overflow, seed, on_segment
+            )
+        limit = self._max_tokens(max_source_length)
+        documents = self._by_documents
+
+        def padded_length(length: int) -> int:
+            coarse = coarse_length(length)
+            return coarse if limit is None else max(length, min(coarse, limit))
+
+        def summarize(
+            batch: Sequence[TokenizedDocument], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
+            for done in documents.decode(batch, padded_length=padded_length, **sizes):
+                yield [done]
+
+        return Work(
+            read=partial(documents.read, limit=limit, on_overflow=on_overflow),
+            length=lambda document: len(document.ids),
+            summarize=summarize,
+            reads_on_device=False,
+        )
+
+    def _work_by_segments(
+        self,
+        generation: GenerationOptions,
+        max_source_length: int | None,
+        on_overflow: Overflow,
+        seed: int,
+        on_segment: Callable[[str], None] | None,
+    ) -> Work:
+        segments = self._by_segments
+        prefix = self.summarization.get("prefix", "")
+        segment_length = self._segment_options.segment_length
+
+        def show(row: int, text: str) -> None:
+            on_segment(text)
+
+        def summarize(
+            documents: Sequence[SegmentInputs], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            rows = 1 if batch_size == "auto" else batch_size
+            shown = None if on_segment is None else show
+            for start in range(0, len(documents), rows):
+                batch = documents[start : start + rows]
+                found = segments.summarize(self.params, batch, rows, generation, seed, shown)
+                yield list(enumerate(found, start))
+
+        return Work(
+            read=partial(
+                segments.read, prefix=prefix, limit=max_source_length, on_overflow=on_overflow
+            ),
+            length=lambda document: len(document.sources) * segment_length,
+            summarize=summarize,
+            # Extractors and sentence encoders are moved to the device and off it again.
+            reads_on_device=True,
+        )
+
+    def _check_call(self, batch_size: BatchSize, max_source_length: int | None) -> None:
+        if self.tokenizer is None:
+            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
+        if max_source_length is not None and max_source_length < 2:
+            raise InputError(
+                f"max_source_length={max_source_length} must be at least 2, the end of sequence "
+                "included"
+            )
+
+    def _max_tokens(self, max_source_length: int | None) -> int | None:
+        """Returns the tokens of a document that are read in one piece; None for all."""
+        if max_source_length is None:
+            return max_input_length(self.config)
+        check_length(max_source_length, self.config.max_source_length, "max_source_length")
+        return max_source_length
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
