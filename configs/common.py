@@ -18,7 +18,12 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
 HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
-ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer", "choose")
+# Of the ``tiny`` modes.
+_SHORT_OPTIONS = {
+    "claims": {"claims": {"piece_words": 60}},
+    "cloze": {"cloze": {"context_words": 60, "question_words": 10}},
+}
+ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer", "choose", "claims", "cloze")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
@@ -118,8 +123,11 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
         "prefix",
     )
     others = ("piece_words", "held_out", "labels")
-    gaps = {"gap_sentences": dataclasses.asdict(GapSentenceOptions())}
-    return {"name": name, **dict.fromkeys(open_keys + LENGTHS + others), **gaps, **values}
+    sections = {"gap_sentences": dataclasses.asdict(GapSentenceOptions())}
+    for key in ("claims", "cloze"):
+        if (options := getattr(get_task(name), key)) is not None:
+            sections[key] = dataclasses.asdict(options)
+    return {"name": name, **dict.fromkeys(open_keys + LENGTHS + others), **sections, **values}
 
 
 def shrink(config: ConfigDict) -> ConfigDict:
@@ -135,6 +143,7 @@ def shrink(config: ConfigDict) -> ConfigDict:
     task |= {"objective": objective} if objective in ENCODER_OBJECTIVES else {}
     task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
     task |= {"max_parts": 2} if objective == "choose" else {}
+    task |= _SHORT_OPTIONS.get(objective, {})
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:

@@ -1,10 +1,12 @@
 """Long-document summarization in JAX and Flax.
 
-    model = longsum_jax.load("org/name")
-    print(model.summarize(open("report.txt").read())[0])
+    text = open("report.txt").read()
+    print(longsum_jax.summarize(text, length="150 words").text)  # its best sentences, at once
+    print(longsum_jax.load("org/name").summarize(text)[0])  # new words, by a model
 
 Subpackages are imported when they are first used: ``longsum_jax.ops``, ``.layers``, ``.models``,
-``.conversion``, ``.tokenizers``, ``.text``, ``.data``, ``.training``, ``.evaluation``.
+``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``, ``.training``,
+``.evaluation``.
 """
 
 import importlib
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
         layers,
         models,
         ops,
+        ranking,
+        readers,
         text,
         tokenizers,
         training,
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from longsum_jax.inference.loading import load
     from longsum_jax.inference.model import Model
     from longsum_jax.inference.summary import Summary
+    from longsum_jax.ranking.ranker import Extract, summarize
 
 __version__ = "0.1.0"
 __all__ = [
+    "Extract",
     "InputError",
     "Model",
     "Summary",
@@ -41,6 +47,9 @@ __all__ = [
     "load",
     "models",
     "ops",
+    "ranking",
+    "readers",
+    "summarize",
     "text",
     "tokenizers",
     "training",
@@ -53,11 +62,19 @@ _NAMESPACES = (
     "layers",
     "models",
     "ops",
+    "ranking",
+    "readers",
     "text",
     "tokenizers",
     "training",
 )
-_HOMES = {"load": "inference.loading", "Model": "inference.model", "Summary": "inference.summary"}
+_HOMES = {
+    "Extract": "ranking.ranker",
+    "Model": "inference.model",
+    "Summary": "inference.summary",
+    "load": "inference.loading",
+    "summarize": "ranking.ranker",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ RANKS = (
     {"schema", "atomic"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
-    {"models", "data"},
+    {"models", "data", "ranking", "readers"},
     {"checkpoints", "conversion"},
     {"inference"},
     {"evaluation"},
@@ -49,6 +49,12 @@ OPTIONAL = (
     "tokenizers",
     "huggingface_hub",
     "tensorboardX",
+    "pyarrow",
+    "pypdfium2",
+    "selectolax",
+    "striprtf",
+    "charset_normalizer",
+    "backports",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 
@@ -148,7 +154,9 @@ def test_training_knows_no_data_set_and_no_model(module):
     assert rooms <= {"training", *RANKS[0], *RANKS[1]}
 
 
-@pytest.mark.parametrize("module", modules_of("tokenizers", "text", "data", "evaluation"))
+@pytest.mark.parametrize(
+    "module", modules_of("tokenizers", "text", "ranking", "data", "readers", "evaluation")
+)
 def test_heavy_packages_are_imported_inside_functions(module):
     if module == NEEDS_SEQIO:
         return
@@ -190,7 +198,7 @@ def test_front_door_is_light():
 def test_front_door_shows_its_names():
     import longsum_jax
 
-    assert set(dir(longsum_jax)) >= {"load", "Model", "Summary", "InputError", "__version__"}
+    assert set(dir(longsum_jax)) >= {"load", "summarize", "Model", "Summary", "__version__"}
     namespaces = {name for name in dir(longsum_jax) if f"longsum_jax.{name}" in FILES}
     assert namespaces >= {"ops", "layers", "models", "text", "data", "training", "evaluation"}
     for name in dir(longsum_jax):

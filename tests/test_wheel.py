@@ -111,6 +111,8 @@ def test_wheel_holds_package_configs_and_type_marker(wheel):
     assert configs <= names
     assert {"longsum_jax/py.typed", "longsum_jax/__main__.py"} <= names
     scripts = {path.name for path in (ROOT / "longsum_jax/evaluation").glob("*.js")}
+    ranking = {path.name for path in (ROOT / "longsum_jax" / "ranking").iterdir() if path.is_file()}
+    assert {f"longsum_jax/ranking/{name}" for name in ranking} <= names
     pages = {"sheet.html", "report.html", "report.css", *scripts}
     assert {f"longsum_jax/evaluation/{page}" for page in pages} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "longsum_jax").rglob("*.py")}

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.report import ReportContent
+    from longsum_jax.readers import ReadOptions
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs ``main(argv)`` and exits.
 
-    The code is 0 if it worked, 2 with one sentence for bad input, 130 after Ctrl-C, else 1 with a
-    traceback. Compiled programs are kept for the next command, see ``keep_compiled_programs``.
+    The code is what ``main`` returns, 0 if that is None; 2 with one sentence for bad input, 130
+    after Ctrl-C, else 1 with a traceback. Compiled programs are kept for the next command, see
+    ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
     try:
@@ -166,10 +168,28 @@ def spinner(message: str) -> Iterator[None]:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds --model, --tokenizer, --dtype."""
+def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Adds --model and all that ``inference.loading.load`` takes; see ``load_options``."""
     parser.add_argument(
-        "--model", required=True, metavar="DIR", help="a model directory, or a training workdir"
+        "--model",
+        required=required,
+        metavar="DIR",
+        help="a model directory, a training workdir, or the name ORG/NAME of a repository of the "
+        "Hugging Face Hub, which is fetched once (extra hf)",
+    )
+    parser.add_argument(
+        "--revision", metavar="NAME", help="branch, tag or commit of a repository of the Hub"
+    )
+    parser.add_argument(
+        "--which",
+        choices=("best", "latest"),
+        default="best",
+        help="checkpoint of a training workdir; default: best",
+    )
+    parser.add_argument(
+        "--architecture",
+        metavar="CLASS",
+        help="class in transformers whose weights the model has, where config.json names another",
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own"
@@ -177,6 +197,57 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
+    parser.add_argument(
+        "--param_dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of the parameters; bfloat16 halves their memory",
+    )
+
+
+# Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
+_LOAD_FLAGS = ("tokenizer", "dtype", "param_dtype", "which", "revision", "architecture")
+
+
+def load_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of ``inference.loading.load`` that the command line sets."""
+    return flags_set(args, _LOAD_FLAGS)
+
+
+# Options of ``readers.ReadOptions``, with their types and what they are for.
+_FILE_FLAGS: dict[str, tuple[type, str, str]] = {
+    "document_key": (str, "NAME", "field or column that holds the document of JSON, CSV, Parquet"),
+    "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
+    "max_bytes": (int, "N", "largest size of a file, and of all that it expands to"),
+    "max_depth": (int, "N", "archives inside one another"),
+    "max_pages": (int, "N", "pages of a PDF, chapters of an EPUB"),
+    "max_seconds": (float, "N", "time that reading one document may take"),
+}
+
+
+def add_file_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of ``readers.ReadOptions``; see ``read_options``."""
+    group = parser.add_argument_group("files")
+    group.add_argument(
+        "--keep_all",
+        action="store_true",
+        default=None,
+        help="keep boilerplate, running headers, page numbers, hyphens at line ends, lists of "
+        "references, quoted mail",
+    )
+    for name, (value_type, metavar, text) in _FILE_FLAGS.items():
+        group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
+
+
+def read_options(args: argparse.Namespace) -> "ReadOptions":
+    """Returns the options that the flags of ``add_file_flags`` ask for.
+
+    Raises:
+        InputError: a value out of range.
+    """
+    from longsum_jax.readers import ReadOptions
+
+    return ReadOptions(**flags_set(args, ("keep_all", *_FILE_FLAGS)))
 
 
 def add_data_keys(parser: argparse.ArgumentParser) -> None:
@@ -351,11 +422,17 @@ def add_reading_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_GENERATION_FLAGS: dict[str, tuple[type, str]] = {
+def _parsed_flag(value: str) -> bool | str:
+    """Returns true and false as such, all other values as text."""
+    return {"true": True, "false": False}.get(value, value)
+
+
+_GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_new_tokens": (int, "longest summary in tokens"),
     "min_new_tokens": (int, "shortest summary in tokens"),
     "num_beams": (int, "beams of the search; 1 is greedy"),
     "length_penalty": (float, "above 0 favors longer beams"),
+    "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
     "temperature": (float, "of sampling"),
@@ -374,6 +451,14 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--do_sample", action="store_true", default=None, help="sample instead of searching"
     )
+    group.add_argument(
+        "--generation_option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of generation_config.json, its value as JSON; may be given several "
+        "times",
+    )
     group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
 
 
@@ -386,8 +471,22 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of generation that the command line sets."""
-    return flags_set(args, (*_GENERATION_FLAGS, "do_sample"))
+    """Returns the options of generation that the command line sets.
+
+    Raises:
+        InputError: a --generation_option that is no NAME=VALUE, or names one that has a flag.
+    """
+    options = flags_set(args, (*_GENERATION_FLAGS, "do_sample"))
+    for text in args.generation_option:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(
+                f"--generation_option={text}: write NAME=VALUE, as suppress_tokens=[3, 4]"
+            )
+        if name in (*_GENERATION_FLAGS, "do_sample"):
+            raise InputError(f"--generation_option={text}: has a flag of its own, --{name}")
+        options[name] = _parsed(value)
+    return options
 
 
 def flags_set(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

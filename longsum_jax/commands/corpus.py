@@ -210,7 +210,8 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
 def _is_complete(task: "Task", document: "Document") -> bool:
     has_summary = bool(document.summary and document.summary.strip())
-    return bool(document.document.strip()) and (has_summary or not task.needs_summary)
+    has_answer = task.objective == "cloze"  # made of a summary
+    return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
 
 
 def _write_rows(

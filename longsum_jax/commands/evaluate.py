@@ -103,7 +103,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
     metrics = console.metrics_of(args)
     pairs = _read(args)
-    model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
+    model = load(args.model, **console.load_options(args))
     if args.dry_run:
         _dry_run(args, model, list(pairs.values()))
         return
@@ -275,7 +275,9 @@ def _score_last(
         try:
             changed = score_last(rows, [pairs[row["id"]] for row in rows], metrics)
         except InputError as error:
-            raise InputError(f"{error} ({predictions.path} holds all predictions)") from error
+            raise InputError(
+                f"{error}; the summaries are in {predictions.path}, which longsum score reads"
+            ) from error
     if changed:
         predictions.write_again()
 

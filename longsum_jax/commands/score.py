@@ -41,6 +41,10 @@ EXAMPLES = """\
       --metric_option='rouge.types=["rouge1","rouge2","rouge3","rougeL","rougeLsum"]' \\
       --metric_option=rouge.tokenizer=unicode --out=scores
 
+  # a metric that reads with a model of yours
+  longsum score predictions.jsonl --references=test.jsonl --metrics=bertscore \\
+      --metric_option=bertscore.model=roberta-large
+
 Numbers in brackets are confidence intervals (bootstrap over documents). A star marks a system that
 differs from the first at p < 0.05, adjusted for their number (Holm). --out writes DIR/scores.json,
 with every difference, its interval, its p-value and the smallest one that so many documents show,

@@ -1,122 +1,481 @@
-"""longsum summarize: summaries of text files or standard input."""
+"""longsum summarize: summaries of files of many kinds, folders of them, or standard input."""
 
+import argparse
+import contextlib
+import dataclasses
+import itertools
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+from longsum_jax.inference.summary import Request
+from longsum_jax.inference.summary_files import Place, SummaryDirectory
+from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.paths import STDIN, expand, printable
+from longsum_jax.readers.source import ReadOptions
 
 if TYPE_CHECKING:
-    import argparse
-
     from longsum_jax.inference.model import Model
-    from longsum_jax.inference.summary import Summary
 
 EXAMPLES = """\
+  # the best sentences of a report, at once and without a model, with their places
+  longsum summarize --length="200 words" --sources report.pdf
+
   # a whole book, read from its first to its last token
-  longsum summarize --model=runs/quickstart book.txt
+  longsum summarize --model=runs/quickstart book.epub
+
+  # all files of a folder and some more, each to a file of its own; run again, it goes on
+  longsum summarize --model=runs/reports --out=summaries --batch_size=auto reports/ 'more/*.pdf'
+
+  # a model of the Hugging Face Hub (extra hf), at one of its versions
+  longsum summarize --model=facebook/bart-large-cnn --revision=main report.docx
 
   # what a meeting says of one question, by a model that was trained with queries
-  longsum summarize --model=runs/qmsum --query="What did they say of the budget?" meeting.txt
+  longsum summarize --model=runs/qmsum --query="What did they say of the budget?" meeting.vtt
 
   # standard input, beam search, machine-readable output
-  cat report.txt | longsum summarize --model=locost-base --num_beams=4 --json
+  cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
+
+Files are text, Markdown, HTML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML, MBOX),
+JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some need packages:
+pip install 'longsum_jax[files]'.
 
 The summary goes to standard output, and one JSON line to standard error: tokens of the document,
-read and dropped, and whether the summary ended by itself ("eos") or at --max_new_tokens ("limit").
-With --json both are one line of standard output.
+read and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens ("limit"), and
+what was left out of the file. With --format=jsonl both are one line of standard output, with --out
+both are in NAME_summary.json beside NAME_summary.txt. Without --model the summary consists of
+sentences of the document, which a ranker chooses that comes with the package; --query changes its
+choice.
+
+Documents that cannot be read are named at the end, after all others; the exit code is 3 then, or 2
+where there was no other.
 """
 
+_MODEL_FLAGS = (
+    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype", "batch_size"),
+    *("max_source_length", "on_overflow", "seed", "out", "stream", "dry_run"),
+)
+_MANY_FILES = 1_000_000  # of which the bar counts no more
+_READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
+T = TypeVar("T")
 
-def main(argv: Sequence[str]) -> None:
-    """Summarizes every file.
+
+def main(argv: Sequence[str]) -> int:
+    """Summarizes every document; returns 3 where some could not be.
 
     Raises:
-        InputError: a file or a model that cannot be read.
+        InputError: the only document, or a model, cannot be read; flags that do not fit.
     """
-    parser = console.parser("summarize", "Summarizes documents of any length.", EXAMPLES)
-    console.add_model_flags(parser)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    _check(args)
+    _check_model_flags(args, parser)
+    options = console.read_options(args)
+
+    from longsum_jax.readers import read_documents
+
+    failures: list[Failure] = []
+    documents = read_documents(
+        *args.files, options=options, on_failure=failures.append, exclude=args.out
+    )
+    if args.model is None:
+        return _finish(failures, _extract(args, documents, failures))
+
+    from longsum_jax.checkpoints.hub import local_directory
+
+    # A missing model should be told before files are read, and a missing file before jax and the
+    # model are loaded, which takes seconds.
+    local_directory(args.model, args.revision)
+    first = next(documents, None)
+    if first is None:
+        return _finish(failures, 0)
+
+    from longsum_jax.inference.loading import load
+
+    model = load(args.model, **console.load_options(args))
+    documents = itertools.chain([first], documents)
+    if args.dry_run:
+        return _finish(failures, _dry_run(args, model, list(documents)))
+    run = _Run(args, options, model, failures)
+    try:
+        with console.memory_errors(console.SUMMARY_ADVICE):
+            run.summarize(documents)
+    except BaseException:
+        _name(failures)  # a stop for another reason hides none of them
+        raise
+    return _finish(failures, run.num_done)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.parser("summarize", "Summarizes documents of any kind and length.", EXAMPLES)
+    console.add_model_flags(parser, required=False)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
+    console.add_file_flags(parser)
     parser.add_argument(
         "--query",
         metavar="TEXT",
         help="what to look for; stands before every document, or before each of its segments",
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON object per document on standard output"
+        "--length",
+        metavar="TEXT",
+        help='without --model: short, medium, long, "150 words", "7 sentences" or "5%%"; '
+        "default: medium, 150 words",
+    )
+    parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="without --model: say after each sentence where it stands in the document",
+    )
+    parser.add_argument(
+        "--batch_size",
+        type=_batch_size,
+        default=1,
+        metavar="N|auto",
+        help="documents decoded together; auto: as many of like lengths as fit. Stopped half-way, "
+        "those at work are lost. default: 1",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
+        "skipped unless they or any setting changed",
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, help="of standard output, and of files; default: text"
+    )
+    parser.add_argument("--json", action="store_true", help="the same as --format=jsonl")
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="print the summary of every segment as soon as there is one",
     )
     console.add_dry_run_flag(parser)
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="plain text; standard input when none is given"
+        "files",
+        nargs="*",
+        default=["-"],
+        metavar="FILE",
+        help="files, folders, patterns, file:// URLs; - or none is standard input",
     )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _batch_size(value: str) -> int | str:
+    try:
+        return value if value == "auto" else int(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{value}" is neither a number nor auto') from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Settles --json and --format, and refuses flags that do not go together."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
+    console.generation_options(args)  # refuses what it cannot read
+    if args.batch_size != "auto":
+        console.check_positive(args, "batch_size")
+    if args.json and args.format not in (None, "jsonl"):
+        raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
+    args.format = "jsonl" if args.json else args.format or "text"
+    if args.stream and (args.format != "text" or args.out):
+        given = "--out" if args.out else f"--format={args.format}"
+        raise InputError(f"--stream prints text as it comes; leave {given} out")
 
-    from longsum_jax.checkpoints.hub import local_directory
-    from longsum_jax.text.documents import read_text_file
 
-    documents = [(name, read_text_file(name)) for name in args.files or ["-"]]
-    directory = local_directory(args.model)
-    # Here, because jax takes a second to import, and a missing file should be told at once.
-    from longsum_jax.inference.loading import load
-
-    model = load(directory, dtype=args.dtype, tokenizer=args.tokenizer)
-    if args.dry_run:
-        _dry_run(model, documents, args)
+def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuses flags that have no effect with a model, or without one."""
+    if args.model is not None:
+        if args.length is not None:
+            raise InputError("--length is for summaries without --model; use --max_new_tokens")
+        if args.sources:
+            raise InputError("--sources is for summaries without --model; leave one of them out")
         return
-    with console.memory_errors(console.SUMMARY_ADVICE):
-        _summarize(model, documents, args)
+    changed = [name for name in _MODEL_FLAGS if getattr(args, name) != parser.get_default(name)]
+    given = [*console.generation_options(args), *changed]
+    if given:
+        raise InputError(
+            f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
+        )
+    if args.format not in ("text", "jsonl"):
+        raise InputError(
+            f"--format={args.format} is for a model; without --model give text or jsonl"
+        )
 
 
-def _dry_run(
-    model: "Model", documents: Sequence[tuple[str, str]], args: "argparse.Namespace"
-) -> None:
+def _extract(
+    args: argparse.Namespace, documents: Iterable[Document], failures: list[Failure]
+) -> int:
+    """Prints the best sentences of every document; returns the number of documents."""
+    from longsum_jax.ranking.ranker import DEFAULT_LENGTH, summarize
+    from longsum_jax.ranking.selection import parse_length
+
+    length = parse_length(args.length or DEFAULT_LENGTH)
+    num_done = 0
+    for document in documents:
+        began = time.perf_counter()
+        try:
+            extract = summarize(document.text, length=length, query=args.query or document.query)
+        except InputError as error:
+            failures.append(Failure.of(document.name, f"{document.name}: {error}"))
+            continue
+        seconds = round(time.perf_counter() - began, 2)
+        num_done += 1
+        name = STDIN if document.path == STDIN else document.name
+        report = {"file": name, **extract.report(), "seconds": seconds}
+        if args.format == "jsonl":
+            print(json.dumps({**report, "summary": extract.text}, ensure_ascii=False), flush=True)
+            continue
+        print(extract.with_sources() if args.sources else extract.text, flush=True)
+        del report["sources"]
+        print(json.dumps(report, ensure_ascii=False), file=sys.stderr)
+    return num_done
+
+
+def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Document]) -> int:
+    """Prints what the summaries would take; returns the number of documents."""
     from longsum_jax.commands.plan import dry_run_summaries
+    from longsum_jax.inference.continuous import num_slots
 
     lengths = model.read_lengths(
-        [text for _, text in documents],
+        [document.text for document in documents],
         max_source_length=args.max_source_length,
         on_overflow=args.on_overflow,
-        names=[name for name, _ in documents],
-        queries=[args.query] * len(documents),
+        names=[document.name for document in documents],
+        queries=[args.query or document.query for document in documents],
     )
-    dry_run_summaries(model, lengths, 1, **console.generation_options(args))
+    batch_size = args.batch_size
+    if batch_size == "auto":
+        batch_size = num_slots(model.config, lengths)
+    dry_run_summaries(model, lengths, batch_size, **console.generation_options(args))
+    return len(documents)
 
 
-def _summarize(
-    model: "Model", documents: Sequence[tuple[str, str]], args: "argparse.Namespace"
-) -> None:
-    for name, text in documents:
-        title = "standard input" if name == "-" else name
-        began = time.perf_counter()
-        with console.spinner(f"summarizing {title}"):
-            (summary,) = model.summaries(
-                text,
-                max_source_length=args.max_source_length,
-                on_overflow=args.on_overflow,
-                seed=args.seed,
-                names=[title],
-                queries=[args.query],
-                **console.generation_options(args),
-            )
-        seconds = round(time.perf_counter() - began, 2)
-        _print(name, summary, seconds, as_json=args.json)
+class _Run:
+    """Summarizes documents and prints or writes the summaries.
 
+    Args:
+        args: of the command.
+        options: how documents are read.
+        model: that summarizes.
+        failures: to which documents are added that cannot be summarized.
 
-def _print(name: str, summary: "Summary", seconds: float, *, as_json: bool) -> None:
-    report = {"file": name, **summary.report(), "seconds": seconds}
-    if summary.dropped_tokens:
-        console.print_stderr(
-            f"{name}: only the first {summary.read_tokens} of {summary.document_tokens} tokens "
-            "were read (--max_source_length)"
+    Attributes:
+        num_done: documents with a summary, finished ones of an earlier run included.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        options: ReadOptions,
+        model: "Model",
+        failures: list[Failure],
+    ) -> None:
+        self._args = args
+        self._model = model
+        self._failures = failures
+        self._documents: list[tuple[Document, Place | None]] = []  # read, by their place
+        self._out: SummaryDirectory | None = None
+        if args.out:
+            self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
+        self._tokens = 0
+        self._num_finished = 0
+        self.num_done = 0
+
+    def summarize(self, documents: Iterable[Document]) -> None:
+        """Summarizes all documents."""
+        batches = self._model.stream(
+            self._requests(documents),
+            max_source_length=self._args.max_source_length,
+            on_overflow=self._args.on_overflow,
+            batch_size=self._args.batch_size,
+            seed=self._args.seed,
+            on_segment=_print_segment if self._args.stream else None,
+            **console.generation_options(self._args),
         )
-    if as_json:
-        print(json.dumps({**report, "summary": summary.text}, ensure_ascii=False), flush=True)
-    else:
-        print(summary.text, flush=True)
-        print(json.dumps(report), file=sys.stderr)
+        printer = _Printer(self._args.format, has_summary=not self._args.stream)
+        with _Progress(self._args) as progress:
+            start = began = time.perf_counter()
+            while (batch := progress.wait_for(batches)) is not None:
+                now = time.perf_counter()
+                seconds, began = (now - began) / len(batch), now
+                with progress.printing():
+                    for index, result in batch:
+                        entry = self._entry(index, result, seconds)
+                        self._tokens += entry.summary.read_tokens if entry else 0
+                        if self._out is None:
+                            printer.add(index, entry)
+                progress.show(len(batch), len(self._documents), self._tokens / (now - start))
+        if self._out is None:
+            printer.end()
+        else:
+            self.num_done += self._num_finished
+            finished = f", {self._num_finished} of them before" if self._num_finished else ""
+            console.print_stderr(f"{self.num_done} summaries in {self._args.out}{finished}")
+
+    def _requests(self, documents: Iterable[Document]) -> Iterator[Request]:
+        """Yields what is to be summarized; runs in a thread of its own."""
+        for document in documents:
+            place = None
+            if self._out is not None:
+                place = self._out.claim(document)
+                if place is None:
+                    self._num_finished += 1
+                    continue
+            self._documents.append((document._replace(text=""), place))
+            yield Request(document.text, document.name, self._args.query or document.query)
+
+    def _entry(self, index: int, result: Any, seconds: float) -> Entry | None:
+        """Returns the entry of a document, which is written by now; None where it failed."""
+        document, place = self._documents[index]
+        if isinstance(result, InputError):
+            self._failures.append(Failure.of(document.name, result))
+            return None
+        entry = Entry.of(document, result, seconds)
+        if self._out is not None and place is not None:
+            self._out.write(place, entry)
+        self.num_done += 1
+        if result.dropped_tokens:
+            console.print_stderr(
+                f"{document.name}: only the first {result.read_tokens} of "
+                f"{result.document_tokens} tokens were read (--max_source_length)"
+            )
+        return entry
+
+    def _settings(self, options: ReadOptions) -> dict[str, Any]:
+        """Returns everything that summaries depend on besides their documents."""
+        from longsum_jax import __version__
+
+        args, model = self._args, self._model
+        generation = model.summary_options(**console.generation_options(args))
+        settings = {
+            "model": args.model,
+            "weights": model.fingerprint,
+            "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
+            "dtype": args.dtype,
+            "max_source_length": args.max_source_length,
+            "on_overflow": args.on_overflow,
+            "query": args.query,
+            "generation": dataclasses.asdict(generation) | {"seed": args.seed},
+            # Limits do not change what is read within them.
+            "files": {name: getattr(options, name) for name in _READING},
+            "longsum_jax": __version__,
+        }
+        return json.loads(json.dumps(settings))
+
+
+class _Printer:
+    """Prints summaries in the order of their documents, whatever the order they come in.
+
+    Args:
+        format: one of ``FORMATS``.
+        has_summary: whether the summaries themselves are still to be printed.
+    """
+
+    def __init__(self, format: str, *, has_summary: bool) -> None:
+        self._is_text = format == "text"
+        self._format = FORMATS[format]
+        self._has_summary = has_summary
+        self._waiting: dict[int, Entry | None] = {}
+        self._next = 0
+        self._num_printed = 0
+
+    def add(self, index: int, entry: Entry | None) -> None:
+        """Prints an entry as soon as those before it are printed; None is a failure."""
+        self._waiting[index] = entry
+        while self._next in self._waiting:
+            following = self._waiting.pop(self._next)
+            self._next += 1
+            if following is not None:
+                self._print(following)
+
+    def end(self) -> None:
+        """Prints what stands after the last entry."""
+        if self._num_printed:
+            print(self._format.end, end="", flush=True)
+
+    def _print(self, entry: Entry) -> None:
+        before = self._format.between if self._num_printed else self._format.begin
+        self._num_printed += 1
+        if self._has_summary:
+            print(before + self._format.show(entry), end="", flush=True)
+        if self._is_text:
+            print(json.dumps(entry.report(), ensure_ascii=False), file=sys.stderr)
+
+
+class _Progress:
+    """Shows documents, tokens a second and the time left, or the seconds of a single document.
+
+    Args:
+        args: of the command.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
+        self._is_quiet = args.stream  # segments show that work goes on
+
+    def __enter__(self) -> "_Progress":
+        from tqdm import tqdm
+
+        # None: where standard error is no terminal.
+        disable = True if len(self._files) == 1 else None
+        total = len(self._files)
+        self._bar = tqdm(total=total, unit="document", disable=disable, dynamic_ncols=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def wait_for(self, batches: Iterator[T]) -> T | None:
+        """Returns the next batch; None after the last one."""
+        if len(self._files) > 1 or self._is_quiet:
+            return next(batches, None)
+        self._is_quiet = True  # a file has one document, most often; after it comes the end
+        name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+        with console.spinner(f"summarizing {name}"):
+            return next(batches, None)
+
+    def printing(self) -> contextlib.AbstractContextManager[None]:
+        """Takes the bar away while something else is printed."""
+        return self._bar.external_write_mode()
+
+    def show(self, num_more: int, num_read: int, tokens_per_second: float) -> None:
+        """Shows that more documents are done; archives and tables have more than one."""
+        if not self._bar.disable:
+            self._bar.total = max(len(self._files), num_read)
+            self._bar.set_postfix_str(f"{tokens_per_second:,.0f} tokens/s", refresh=False)
+            self._bar.update(num_more)
+
+
+def _print_segment(text: str) -> None:
+    if text:
+        print(text, flush=True)
+
+
+def _finish(failures: Sequence[Failure], num_done: int) -> int:
+    """Names what failed; returns the exit code.
+
+    Raises:
+        InputError: there was one document, and it failed.
+    """
+    if not failures:
+        return 0
+    if len(failures) == 1 and num_done == 0:
+        raise InputError(failures[0].problem)
+    _name(failures)
+    return 3
+
+
+def _name(failures: Sequence[Failure]) -> None:
+    if failures:
+        documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
+        console.print_stderr(f"{documents} could not be summarized:")
+    for failure in failures:
+        console.print_stderr(f"  {failure.problem}")

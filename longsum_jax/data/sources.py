@@ -1,19 +1,24 @@
 """One way to the documents of every task, whatever the source."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from longsum_jax.data.derived import with_claims, with_cloze_questions
 from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.text.claims import ClaimOptions
+from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_texts
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
     """Yields the documents of a split, or their pieces, always the same ones in the same order.
 
     Documents of gap-sentence tasks have no summary, unless they come from a seqio cache, for which
-    the sentences were selected before.
+    the sentences were selected before. Those of "claims" and "cloze" are made by rules, see
+    ``derived``.
 
     Args:
         task: its ``source`` and ``cache_dir`` say where to read; with ``piece_words`` long
@@ -25,7 +30,14 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     """
     source_split = task.source_split(split)
     docs = _read(task, split, source_split)
-    return map(_split_query, docs) if task.leading_query else docs
+    if task.leading_query:
+        docs = map(_split_query, docs)
+    if task.objective == "claims":
+        return with_claims(docs, task.claims or ClaimOptions())
+    if task.objective == "cloze":
+        summarized = _with_summaries(docs, task.gap_sentences)
+        return with_cloze_questions(summarized, task.cloze or ClozeOptions())
+    return docs
 
 
 def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
@@ -47,6 +59,16 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
+
+
+def _with_summaries(docs: Iterable[Document], options: GapSentenceOptions) -> Iterator[Document]:
+    """Yields documents that have a summary, and others in two: gap sentences, and the rest."""
+    for document in docs:
+        if document.summary is not None:
+            yield document
+        elif (texts := gap_sentence_texts(document.document, options)) is not None:
+            source, target = texts
+            yield document._replace(document=source, summary=target)
 
 
 def _split_query(document: Document) -> Document:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import from_dict
+from longsum_jax.text.claims import ClaimOptions
+from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.gap_sentences import GapSentenceOptions
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 
@@ -30,7 +32,9 @@ _JSON_DOCUMENT_KEYS = {
     "gap_sentences": "text",
     "answer": "context",
     "choose": "context",
+    "cloze": "document",
 }
+_JSON_QUERY_KEYS = {"answer": "question", "choose": "question", "classify_pairs": "claim"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +62,11 @@ class Task:
             document alone) train encoder-decoders, "summarize_segments" segment by segment;
             "classify", "tag" (a label for each word), "mlm" (masked tokens of the document, all of
             it in pieces of max_source_length tokens) and "extract" (which sentences to take into a
-            summary) train encoders; "answer" (which part of the document answers the query) trains
-            models that find spans, "choose" (which of several texts does) models that choose.
+            summary) train encoders; "classify_pairs" (of the document and the query, a claim) and
+            "claims" (such pairs made of the document alone) train encoders, too; "answer" (which
+            part of the document answers the query) and "cloze" (questions with a gap, made of
+            document and summary) train models that find spans, "choose" (which of several texts
+            answers) models that choose.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
             "extract", of the document with one choice for "choose"; see ``segments`` for
             "summarize_segments".
@@ -75,6 +82,7 @@ class Task:
         held_out: share of the documents that make up the splits other than "train" of a GLOB
             without "{split}"; the choice depends on their ids alone.
         gap_sentences: options of the gap-sentence objective.
+        claims, cloze: options of the objectives of these names, None for the defaults.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
             this many words at sentence ends; each piece is a document of its own with id
             ``<id>#<n>``, n from 0, and a shorter document is its own piece ``<id>#0``. None cuts
@@ -101,8 +109,11 @@ class Task:
         "tag",
         "mlm",
         "extract",
+        "classify_pairs",
+        "claims",
         "answer",
         "choose",
+        "cloze",
     ] = "summarize"
     max_source_length: int = 4096
     max_target_length: int = 512
@@ -113,6 +124,8 @@ class Task:
     held_out: float = 0.0
     segments: SegmentInputOptions = dataclasses.field(default_factory=SegmentInputOptions)
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
+    claims: ClaimOptions | None = None
+    cloze: ClozeOptions | None = None
     piece_words: int | None = None
     data_dir: str | None = None
     cache_dir: str | None = None
@@ -159,12 +172,12 @@ class Task:
     @property
     def needs_summary(self) -> bool:
         """Tells whether a document without a summary is of no use."""
-        return self.objective in ("summarize", "summarize_segments", "extract")
+        return self.objective in ("summarize", "summarize_segments", "extract", "cloze")
 
     @property
     def needs_label(self) -> bool:
         """Tells whether documents come with labels or answers."""
-        return self.objective in ("classify", "tag", "answer", "choose")
+        return self.objective in ("classify", "classify_pairs", "tag", "answer", "choose")
 
     @property
     def holds_out(self) -> bool:
@@ -190,10 +203,10 @@ def get_task(name: str, **overrides: Any) -> Task:
 
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
-    for encoders; ``context``, ``question`` and ``answer`` for answers, ``label`` and ``choices``
-    for choices) unless the keys are given too. An empty string for source, document_key,
-    summary_key, query_key, label_key, choices_key, data_dir or cache_dir stands for the value in
-    ``TASKS``.
+    for encoders; ``claim`` for the query of pairs; ``context``, ``question`` and ``answer`` for
+    answers, ``label`` and ``choices`` for choices) unless the keys are given too. An empty string
+    for source, document_key, summary_key, query_key, label_key, choices_key, data_dir or cache_dir
+    stands for the value in ``TASKS``.
     Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
@@ -220,7 +233,7 @@ def _json_fields(objective: str) -> dict[str, Any]:
         "splits": dict(TRAIN_VALIDATION_TEST),
         "document_key": _JSON_DOCUMENT_KEYS.get(objective, "text|document"),
         "summary_key": "summary",
-        "query_key": "question" if objective in ("answer", "choose") else "query",
+        "query_key": _JSON_QUERY_KEYS.get(objective, "query"),
         "leading_query": False,
         "id_key": "id",
         "label_key": "answer" if objective == "answer" else "label",
@@ -398,6 +411,32 @@ _OWN_TASKS = (
         id_key="id",
         objective="extract",
         max_source_length=128,
+    ),
+    Task(
+        "pairs",
+        _JSON_FILES,
+        document_key="text|document",
+        query_key="claim",
+        id_key="id",
+        objective="classify_pairs",
+        max_source_length=512,
+    ),
+    Task(
+        "claims",
+        _JSON_FILES,
+        document_key="text|document",
+        id_key="id",
+        objective="claims",
+        max_source_length=512,
+        claims=ClaimOptions(),
+    ),
+    Task(
+        "cloze",
+        _JSON_FILES,
+        id_key="id",
+        objective="cloze",
+        max_source_length=512,
+        cloze=ClozeOptions(),
     ),
     Task(
         "answers",

@@ -18,6 +18,7 @@ from .judgements import correlations as correlations
 from .judging import PROTOCOLS as PROTOCOLS
 from .judging import make_key as make_key
 from .metric import Metric as Metric
+from .model_metric import ModelMetric as ModelMetric
 from .predictions import Pair as Pair
 from .predictions import PredictionsFile as PredictionsFile
 from .predictions import baseline_scores as baseline_scores

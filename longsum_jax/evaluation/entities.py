@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.evaluation.taggers import ENTITY_TAGGERS, Tagger, tag, tagger_of
+from longsum_jax.evaluation.model_tagger import ModelTagger
+from longsum_jax.evaluation.taggers import Tagger, describe_tagger, entity_tagger, tag
 from longsum_jax.text.ngrams import unicode_words
 
 
@@ -24,12 +25,14 @@ class EntityPrecision(Metric):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Attributes: tagger: a name in ``taggers.ENTITY_TAGGERS``."""
+        """Options of entity precision.
+
+        Attributes:
+            tagger: a name in ``taggers.ENTITY_TAGGERS``, or a model that labels words: a directory,
+                a training workdir or a name on the Hub.
+        """
 
         tagger: str = "rules"
-
-        def __post_init__(self):
-            tagger_of(self.tagger, ENTITY_TAGGERS, "metrics.entities")
 
     columns = ("entity_precision", "entities", "found_entities")
     reads_references = False
@@ -37,8 +40,9 @@ class EntityPrecision(Metric):
 
     def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
         super().__init__(options)
-        self._given = tagger
-        self._tagger = tagger or ENTITY_TAGGERS[self.options.tagger]
+        self._tagger_name = self.options.tagger if tagger is None else None
+        self._tagger = tagger or entity_tagger(self.options.tagger, "metrics.entities")
+        self.scored_last = isinstance(self._tagger, ModelTagger)
 
     def score(
         self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
@@ -53,7 +57,7 @@ class EntityPrecision(Metric):
         return dict(means) | {"entity_precision": precision}
 
     def describe(self) -> dict[str, Any]:
-        return describe_tagger("entities", self.options.tagger, self._given)
+        return describe_tagger("entities", self._tagger_name, self._tagger)
 
     def _shares(self, entities: Sequence[str], source: str) -> Scores:
         distinct = {tuple(unicode_words(entity)) for entity in entities} - {()}
@@ -64,12 +68,6 @@ class EntityPrecision(Metric):
             "entities": float(len(distinct)),
             "found_entities": float(present),
         }
-
-
-def describe_tagger(metric: str, name: str, given: Tagger | None) -> dict[str, Any]:
-    """Returns the signature of a metric with its tagger, for reports."""
-    used = name if given is None else getattr(given, "__name__", type(given).__name__)
-    return {"signature": f"{metric}|tagger:{used}", "tagger": used}
 
 
 def _spaced(words: Sequence[str]) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from longsum_jax.evaluation.entities import describe_tagger
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.evaluation.taggers import NOUN_TAGGERS, Tagger, tag, tagger_of
+from longsum_jax.evaluation.model_tagger import ModelTagger
+from longsum_jax.evaluation.taggers import Tagger, describe_tagger, noun_tagger, tag
 from longsum_jax.text.sentences import split_sentences
 
 
@@ -26,12 +26,14 @@ class EntityGraph(Metric):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Attributes: tagger: a name in ``taggers.NOUN_TAGGERS``."""
+        """Options of entity graphs.
+
+        Attributes:
+            tagger: a name in ``taggers.NOUN_TAGGERS``, or a model that labels words: a directory, a
+                training workdir or a name on the Hub.
+        """
 
         tagger: str = "rules"
-
-        def __post_init__(self):
-            tagger_of(self.tagger, NOUN_TAGGERS, "metrics.entity_graph")
 
     columns = ("entity_graph",)
     reads_references = False
@@ -40,8 +42,9 @@ class EntityGraph(Metric):
 
     def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
         super().__init__(options)
-        self._given = tagger
-        self._tagger = tagger or NOUN_TAGGERS[self.options.tagger]
+        self._tagger_name = self.options.tagger if tagger is None else None
+        self._tagger = tagger or noun_tagger(self.options.tagger, "metrics.entity_graph")
+        self.scored_last = isinstance(self._tagger, ModelTagger)
 
     def score(
         self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
@@ -50,7 +53,7 @@ class EntityGraph(Metric):
         return [{"entity_graph": self._coherence(prediction)} for prediction in predictions]
 
     def describe(self) -> dict[str, Any]:
-        return describe_tagger("entity_graph", self.options.tagger, self._given)
+        return describe_tagger("entity_graph", self._tagger_name, self._tagger)
 
     def _coherence(self, text: str) -> float:
         sentences = split_sentences(text)

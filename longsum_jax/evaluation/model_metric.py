@@ -48,9 +48,14 @@ class UserModel:
         given: an object in place of the path.
         requirement: that it must meet.
 
+    Attributes:
+        config: of the model.
+
     Raises:
         InputError: no model, one that cannot be read, or one of another kind.
     """
+
+    config: "ModelConfig"
 
     def __init__(
         self, option: str, path: str, given: "Model | None", requirement: Requirement
@@ -65,10 +70,10 @@ class UserModel:
             raise InputError(
                 f"{option} names no model; give {requirement.described}, --metric_option={flag}=DIR"
             )
-        family, config = (given.family, given.config) if given else load_config(path)
-        if not requirement.is_met(config, family.is_encoder_decoder):
+        family, self.config = (given.family, given.config) if given else load_config(path)
+        if not requirement.is_met(self.config, family.is_encoder_decoder):
             raise InputError(
-                f"{option}: {self.label} is a {family.name} with head {config.head}; give "
+                f"{option}: {self.label} is a {family.name} with head {self.config.head}; give "
                 f"{requirement.described}"
             )
 
@@ -93,7 +98,7 @@ class UserModel:
 
     @contextlib.contextmanager
     def on_device(self) -> Iterator["Model"]:
-        """Gives the model, which a path's is on its device no longer than the block runs."""
+        """Puts the model on its device while the block runs; one that was given is left alone."""
         if self._given is not None:
             yield self.model
             return

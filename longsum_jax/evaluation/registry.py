@@ -6,11 +6,18 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.apes import Apes
+from longsum_jax.evaluation.bartscore import BartScore
+from longsum_jax.evaluation.bertscore import BertScore
+from longsum_jax.evaluation.blanc import Blanc
 from longsum_jax.evaluation.choice import Choice
+from longsum_jax.evaluation.discoscore import DiscoScore
 from longsum_jax.evaluation.entities import EntityPrecision
 from longsum_jax.evaluation.entity_graph import EntityGraph
 from longsum_jax.evaluation.extractiveness import Extractiveness
+from longsum_jax.evaluation.factcc import FactCC
 from longsum_jax.evaluation.length import Length
+from longsum_jax.evaluation.longdocfactscore import LongDocFactScore
 from longsum_jax.evaluation.meteor import Meteor
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.novelty import Novelty
@@ -19,6 +26,7 @@ from longsum_jax.evaluation.percentage import Percentage
 from longsum_jax.evaluation.repetition import Repetition
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.salience import Salience
+from longsum_jax.evaluation.summac import SummaC
 from longsum_jax.schema import from_dict
 
 METRICS: dict[str, type[Metric]] = {
@@ -35,6 +43,14 @@ METRICS: dict[str, type[Metric]] = {
     "choice": Choice,
     "percentage": Percentage,
     "ordering": Ordering,
+    "bertscore": BertScore,
+    "bartscore": BartScore,
+    "longdocfactscore": LongDocFactScore,
+    "discoscore": DiscoScore,
+    "factcc": FactCC,
+    "summac": SummaC,
+    "blanc": Blanc,
+    "apes": Apes,
 }
 
 DEFAULT = ("rouge",)

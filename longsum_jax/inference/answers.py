@@ -1,14 +1,16 @@
 """Answers to questions: the span of a document that a model finds most likely."""
 
+import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.inference.rows import ReadingModel, pair_logits
+from longsum_jax.inference.token_states import text_windows
 from longsum_jax.models.registry import max_input_length
-from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.typing import Array
+from longsum_jax.tokenizers.special_tokens import TokenPair
 
 MAX_ANSWER_LENGTH = 30  # tokens, as in BERT's evaluation on SQuAD
 
@@ -23,15 +25,6 @@ class Answer(NamedTuple):
 
     text: str
     score: float
-
-
-class AnsweringModel(Protocol):
-    """What answering needs of a model."""
-
-    config: Any
-    tokenizer: Tokenizer | None
-
-    def logits(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array: ...
 
 
 def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, int, float]:
@@ -57,29 +50,28 @@ def span_text(text: str, spans: Sequence[tuple[int, int]], first: int, last: int
     return text[spans[first][0] : spans[last][1]].strip()
 
 
-def takes_token_types(config: Any) -> bool:
-    """Returns whether a model tells the tokens of two texts apart."""
-    return config.has_token_types and config.type_vocab_size > 1
-
-
 def answer(
-    model: AnsweringModel,
+    model: ReadingModel,
     questions: Sequence[str],
     documents: Sequence[str],
     *,
     max_answer_length: int = MAX_ANSWER_LENGTH,
+    batch_size: int = 16,
 ) -> list[Answer]:
     """Finds the answer to each question in its document.
 
-    Documents are cut where the model's positions end.
+    A document longer than the model's positions is read in windows that overlap by half; the best
+    answer of all counts.
 
     Args:
         model: with a head for question answering.
         questions, documents: as many of each.
         max_answer_length: tokens of the longest answer.
+        batch_size: windows read together.
 
     Raises:
-        InputError: another kind of model, no tokenizer, an empty document, an option out of range.
+        InputError: another kind of model, no tokenizer, an empty document, a question that leaves
+            no room for it, an option out of range.
     """
     if model.config.head != "question_answering":
         raise InputError(
@@ -88,27 +80,61 @@ def answer(
         )
     if model.tokenizer is None:
         raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-    if max_answer_length < 1:
-        raise InputError(f"max_answer_length={max_answer_length} must be at least 1")
+    if min(max_answer_length, batch_size) < 1:
+        raise InputError(
+            f"max_answer_length={max_answer_length} and batch_size={batch_size} must be at least 1"
+        )
     if len(questions) != len(documents):
         raise InputError(
             f"{len(questions)} questions for {len(documents)} documents; give one each"
         )
-    pairs = zip(questions, documents, strict=True)
-    return [_answer(model, *pair, max_answer_length) for pair in pairs]
+    asked = zip(questions, documents, strict=True)
+    windows = [_windows(model, question, document) for question, document in asked]
+    pairs = [window.pair for of_document in windows for window in of_document]
+    logits = iter(pair_logits(model, pairs, batch_size=batch_size))
+    answers = []
+    for document, of_document in zip(documents, windows, strict=True):
+        spans = model.tokenizer.spans(document)
+        found = list(itertools.islice(logits, len(of_document)))
+        answers.append(_best_answer(document, spans, of_document, found, max_answer_length))
+    return answers
 
 
-def _answer(model: AnsweringModel, question: str, document: str, max_length: int) -> Answer:
+class _Read(NamedTuple):
+    """A question and the tokens of its document from the one of number ``start`` on."""
+
+    start: int
+    pair: TokenPair
+
+
+def _windows(model: ReadingModel, question: str, document: str) -> list[_Read]:
+    """Returns a question with every window of its document."""
     tokenizer = model.tokenizer
     ids = tokenizer.encode(document)
     if not ids:
         raise InputError("a document is empty; give a text with the answer")
+    asked = tokenizer.encode(model.summarization.get("prefix", "") + question)
     limit = max_input_length(model.config)
-    pair = tokenizer.join_pair(tokenizer.encode(question), ids, limit, truncation="second")
-    types = {"token_type_ids": [pair.token_type_ids]} if takes_token_types(model.config) else {}
-    mask = np.ones((1, len(pair.ids)), bool)
-    logits = np.asarray(model.logits(np.array([pair.ids]), mask, **types))[0]
-    first, last, score = best_span(logits, pair.second, max_length)
-    offset = pair.second.start
-    text = span_text(document, tokenizer.spans(document), first - offset, last - offset)
-    return Answer(text, score)
+    tokenizer.join_pair(asked, ids[:1], limit, truncation="second")  # raises where there is no room
+    num_around = len(tokenizer.join_pair(asked, []).ids)
+    windows = text_windows(len(ids), None if limit is None else limit - num_around)
+    return [
+        _Read(window.start, tokenizer.join_pair(asked, ids[window.start : window.stop]))
+        for window in windows
+    ]
+
+
+def _best_answer(
+    document: str,
+    spans: Sequence[tuple[int, int]],
+    windows: Sequence[_Read],
+    logits: Sequence[np.ndarray],
+    max_length: int,
+) -> Answer:
+    answers = []
+    for window, found in zip(windows, logits, strict=True):
+        first, last, score = best_span(found, window.pair.second, max_length)
+        offset = window.pair.second.start - window.start
+        text = span_text(document, spans, first - offset, last - offset)
+        answers.append(Answer(text, score))
+    return max(answers, key=lambda answer: answer.score)

@@ -85,13 +85,15 @@ class ContinuousBatch:
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
         self._shapes: dict[int, DecoderSource] = {}  # of what is read of all slots, by length
 
-    def decode(self, documents: Sequence[Sequence[int]]) -> Iterator[tuple[int, Generated]]:
+    def decode(
+        self, documents: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[int, Generated]]:
         """Yields the index of every document and its sequences on the host, as they are done.
 
         Args:
-            documents: ids of each, the longest first.
+            documents: ids and mask [1, length] of each, the longest first.
         """
-        rows = [self._padded(np.asarray([ids], np.int32)) for ids in documents]
+        rows = [self._pad(ids, mask) for ids, mask in documents]
         rooms = self._rooms([row.ids.shape[1] for row in rows])
         # Keys and values of the longest documents may be too large to be stored, see ``Decoder``.
         # All such documents leave before others enter.
@@ -135,9 +137,6 @@ class ContinuousBatch:
         count = self._options.num_return_sequences
         return jax.tree.map(lambda x: x[slot * count : (slot + 1) * count], out)
 
-    def _padded(self, ids: np.ndarray) -> PaddedInputs:
-        return self._pad(ids, np.ones(ids.shape, bool))
-
     def _rooms(self, lengths: Sequence[int]) -> list[int]:
         """Returns the length of a slot that has room for each document."""
         return [min(1 << (length - 1).bit_length(), lengths[0]) for length in lengths]
@@ -149,7 +148,7 @@ class ContinuousBatch:
         """Returns the shapes of what is read of all slots with room for documents of a length."""
         if room not in self._shapes:
             ids = np.zeros((self._batch_size, room), np.int32)
-            padded = self._padded(ids)
+            padded = self._pad(ids, ids == 0)
             read = self._programs.read
             self._shapes[room] = read.eval_shape({"params": self._params}, *padded)
         return self._shapes[room]

@@ -22,16 +22,11 @@ Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
 MakeSlots = Callable[..., ContinuousBatch]
 
 
-class ReadDocument(NamedTuple):
-    """A document as a model reads it.
+class TokenizedDocument(NamedTuple):
+    """A document as the model reads it."""
 
-    Attributes:
-        ids: that the model reads, special tokens included.
-        total_tokens: of the document, read or not.
-    """
-
-    ids: list[int]
-    total_tokens: int
+    ids: list[int]  # that the model reads, special tokens included
+    total_tokens: int  # of the document, read or not
 
 
 class DocumentSummarizer:
@@ -76,22 +71,25 @@ class DocumentSummarizer:
         all are read before.
         """
 
-        def read(request: Request) -> ReadDocument:
+        def read(request: Request) -> TokenizedDocument:
             return self.read(request, max_tokens, on_overflow)
 
+        sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            documents = reader.map(read, requests)
-            if batch_size == "auto":
-                documents = list(documents)
-                batch_size = num_slots(self._config, [len(document.ids) for document in documents])
-            # The rows of a mesh begin and end together: each device has its own.
-            together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
-            decode = self._in_batches if together else self._in_slots
-            found = dict(decode(documents, batch_size=batch_size, options=generation, seed=seed))
+            found = dict(self.decode(reader.map(read, requests), **sizes))
         return [found[i] for i in range(len(requests))]
 
-    def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> ReadDocument:
-        """Returns the ids that the model reads of a document, at most ``limit``."""
+    def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
+        """Tokenizes a document.
+
+        Args:
+            request: the document.
+            limit: tokens of it that are read; None for all.
+            on_overflow: what happens to those beyond.
+
+        Raises:
+            InputError: an empty text, or one that is too long.
+        """
         if not request.text.strip():
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         text = f"{request.query}\n{request.text}" if request.query else request.text
@@ -111,20 +109,52 @@ class DocumentSummarizer:
             request.name,
             "read its beginning with max_source_length=1048576 (--max_source_length=1048576)",
         )
-        return ReadDocument(read, total)
+        return TokenizedDocument(read, total)
+
+    def decode(
+        self,
+        documents: Iterable[TokenizedDocument],
+        *,
+        batch_size: BatchSize,
+        options: GenerationOptions,
+        seed: int,
+        padded_length: Callable[[int], int] = int,
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields the place of every document with its summary, as they are done.
+
+        Args:
+            documents: to be summarized.
+            batch_size: documents decoded together.
+            options: of the search.
+            seed: of sampling.
+            padded_length: tokens of the longest document of a batch -> those of its rows at least.
+        """
+        if batch_size == "auto":
+            documents = list(documents)
+            batch_size = num_slots(self._config, [len(document.ids) for document in documents])
+        # The rows of a mesh begin and end together: each device has its own.
+        together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+        decode = self._in_batches if together else self._in_slots
+        sizes = {"batch_size": batch_size, "options": options, "seed": seed}
+        return decode(documents, padded_length, **sizes)
 
     def _in_slots(
-        self, documents: Iterable[ReadDocument], **sizes: Any
+        self,
+        documents: Iterable[TokenizedDocument],
+        padded_length: Callable[[int], int],
+        **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
         documents = list(documents)
         order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
         slots = self._make_slots(**sizes)
-        for place, out in slots.decode([documents[i].ids for i in order]):
+        rows = (self._rows([documents[i]], padded_length) for i in order)
+        for place, out in slots.decode(list(rows)):
             yield order[place], self._summary(documents[order[place]], out, 0)
 
     def _in_batches(
         self,
-        documents: Iterable[ReadDocument],
+        documents: Iterable[TokenizedDocument],
+        padded_length: Callable[[int], int],
         *,
         batch_size: int,
         options: GenerationOptions,
@@ -136,18 +166,26 @@ class DocumentSummarizer:
             # The last batch is filled up with copies, so that it runs through the same compiled
             # program.
             filled = batch + batch[-1:] * (batch_size - len(batch))
-            longest = max(len(document.ids) for document in filled)
-            ids = np.full((batch_size, longest), self._config.pad_token_id, np.int32)
-            mask = np.zeros(ids.shape, bool)
-            for row, document in enumerate(filled):
-                ids[row, : len(document.ids)] = document.ids
-                mask[row, : len(document.ids)] = True
+            ids, mask = self._rows(filled, padded_length)
             out = jax.device_get(self._generate(ids, mask, options, seed))
             for row, document in enumerate(batch):
                 yield start + row, self._summary(document, out, row)
             start += len(batch)
 
-    def _summary(self, document: ReadDocument, out: Generated, row: int) -> Summary:
+    def _rows(
+        self, documents: Sequence[TokenizedDocument], padded_length: Callable[[int], int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and mask of a batch."""
+        longest = max(len(document.ids) for document in documents)
+        shape = len(documents), padded_length(longest)
+        ids = np.full(shape, self._config.pad_token_id, np.int32)
+        mask = np.zeros(shape, bool)
+        for row, document in enumerate(documents):
+            ids[row, : len(document.ids)] = document.ids
+            mask[row, : len(document.ids)] = True
+        return ids, mask
+
+    def _summary(self, document: TokenizedDocument, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(

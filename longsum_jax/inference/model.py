@@ -1,7 +1,7 @@
 """A loaded model: encode, logits, generate, summarize, save."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.documents import DocumentSummarizer
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
     PaddedInputs,
@@ -32,15 +32,17 @@ from longsum_jax.inference.padding import (
     kernel_limit,
     like_ids,
     pad_inputs,
+    padded_length,
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
+from longsum_jax.inference.stream import Result, Work, coarse_length, summarize_stream
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import from_dict
-from longsum_jax.text.segment_inputs import SegmentInputOptions
+from longsum_jax.text.segment_inputs import SegmentInputOptions, SegmentInputs
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
@@ -197,15 +199,46 @@ class Model:
         ids, mask = self._inputs(input_ids, attention_mask)
         if self.config.head != "language_model":
             return self._head_logits(ids, mask, decoder_input_ids, inputs)
-        decoder_ids = check_ids(decoder_input_ids, "decoder_input_ids", self.config.vocab_size)
-        if len(decoder_ids) != len(ids):
-            raise InputError(
-                f"decoder_input_ids has {len(decoder_ids)} rows, input_ids {len(ids)}; they must "
-                "agree"
-            )
-        check_length(decoder_ids.shape[1], self.config.max_target_length, "decoder_input_ids")
+        decoder_ids = self._targets(decoder_input_ids, "decoder_input_ids", len(ids))
         padded = self.padded(ids, mask, inputs)
         return self._programs.logits(self._variables(padded), *padded, decoder_ids)
+
+    def log_probs(
+        self, input_ids: Any, attention_mask: Any = None, target_ids: Any = None, **inputs: Any
+    ) -> Array:
+        """Returns the log-probability of every target token after those before it.
+
+        Sums of them say how likely a text is, given another. Padding at the end of a row of targets
+        is read as any token, and changes nothing before it.
+
+        Args:
+            input_ids, attention_mask, **inputs: as for ``encode``.
+            target_ids: int [batch, target_length], special tokens included.
+
+        Returns:
+            float32 [batch, target_length].
+
+        Raises:
+            InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
+        """
+        if self.config.head != "language_model":
+            raise InputError(f"this model ({self._name}) writes no text; use encode or logits")
+        ids, mask = self._inputs(input_ids, attention_mask)
+        targets = self._targets(target_ids, "target_ids", len(ids))
+        length = targets.shape[1]
+        padding = padded_length(length, self.config.max_target_length, 0) - length
+        targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=self.config.pad_token_id)
+        padded = self.padded(ids, mask, inputs)
+        found = self._programs.log_probs(self._variables(padded), *padded, targets)
+        return found[:, :length]
+
+    def _targets(self, ids: Any, name: str, rows: int) -> np.ndarray:
+        """Returns ids of the decoder, int32 [rows, target_length], checked."""
+        ids = check_ids(ids, name, self.config.vocab_size)
+        if len(ids) != rows:
+            raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
+        check_length(ids.shape[1], self.config.max_target_length, name)
+        return ids
 
     def _choice_logits(
         self, input_ids: Any, attention_mask: Any, decoder_ids: Any, inputs: dict[str, Any]
@@ -350,9 +383,8 @@ class Model:
                 on_overflow="error" or for the model, a batch_size or max_source_length out of
                 range, num_return_sequences above 1.
         """
-        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
-            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
-        requests = self._requests(texts, names, queries, max_source_length)
+        self._check_call(batch_size, max_source_length)
+        requests = _requests(texts, names, queries)
         generation = self.summary_options(**options)
         order = list(range(len(requests)))
         if batch_size != 1:  # the longest first: should memory run out, then at once
@@ -399,32 +431,136 @@ class Model:
                 f"this model ({self._name}) reads segment by segment, so its memory does not "
                 "depend on a document's length"
             )
-        requests = self._requests(texts, names, queries, max_source_length)
+        self._check_call(1, max_source_length)
+        requests = _requests(texts, names, queries)
         limit = self._max_tokens(max_source_length)
         by_documents = self._by_documents
         return [len(by_documents.read(request, limit, on_overflow).ids) for request in requests]
 
-    def _requests(
+    def stream(
         self,
-        texts: Sequence[str] | str,
-        names: Sequence[str] | None,
-        queries: Sequence[str | None] | None,
+        requests: Iterable[Request],
+        *,
+        max_source_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        batch_size: BatchSize = 1,
+        seed: int = 0,
+        on_segment: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Iterator[list[Result]]:
+        """Summarizes documents as they come; a thread reads and tokenizes the next ones.
+
+        Args:
+            requests: documents with their names and queries; may be made on the way.
+            max_source_length, on_overflow, seed, **options: as for ``summaries``.
+            batch_size: as there. With "auto", documents of like lengths are found in a window of
+                64.
+            on_segment: called with the summary of every segment as soon as there is one; for models
+                that read segment by segment, with batch_size=1.
+
+        Yields:
+            As they are done, the places of documents among ``requests``, with their summaries or
+            the InputError about a document that cannot be summarized.
+
+        Raises:
+            InputError: as ``summaries``, but for what concerns a single document.
+        """
+        self._check_call(batch_size, max_source_length)
+        generation = self.summary_options(**options)
+        if on_segment is not None and "segments" not in self.summarization:
+            raise InputError(
+                "segments are to be shown as they come, but this model reads documents in one "
+                "piece; leave on_segment (--stream) out"
+            )
+        if on_segment is not None and batch_size != 1:
+            raise InputError(
+                f"batch_size={batch_size}, but segments of one document are shown as they come; "
+                "give 1"
+            )
+        work = self._work(generation, max_source_length, on_overflow, seed, on_segment)
+        return summarize_stream(work, requests, batch_size)
+
+    def _work(
+        self,
+        generation: GenerationOptions,
         max_source_length: int | None,
-    ) -> list[Request]:
+        on_overflow: Overflow,
+        seed: int,
+        on_segment: Callable[[str], None] | None,
+    ) -> Work:
+        if "segments" in self.summarization:
+            return self._work_by_segments(
+                generation, max_source_length, on_overflow, seed, on_segment
+            )
+        limit = self._max_tokens(max_source_length)
+        documents = self._by_documents
+
+        def padded_length(length: int) -> int:
+            coarse = coarse_length(length)
+            return coarse if limit is None else max(length, min(coarse, limit))
+
+        def summarize(
+            batch: Sequence[TokenizedDocument], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
+            for done in documents.decode(batch, padded_length=padded_length, **sizes):
+                yield [done]
+
+        return Work(
+            read=partial(documents.read, limit=limit, on_overflow=on_overflow),
+            length=lambda document: len(document.ids),
+            summarize=summarize,
+            reads_on_device=False,
+        )
+
+    def _work_by_segments(
+        self,
+        generation: GenerationOptions,
+        max_source_length: int | None,
+        on_overflow: Overflow,
+        seed: int,
+        on_segment: Callable[[str], None] | None,
+    ) -> Work:
+        segments = self._by_segments
+        prefix = self.summarization.get("prefix", "")
+        segment_length = self._segment_options.segment_length
+
+        def show(row: int, text: str) -> None:
+            on_segment(text)
+
+        def summarize(
+            documents: Sequence[SegmentInputs], batch_size: BatchSize
+        ) -> Iterator[list[tuple[int, Summary]]]:
+            rows = 1 if batch_size == "auto" else batch_size
+            shown = None if on_segment is None else show
+            for start in range(0, len(documents), rows):
+                batch = documents[start : start + rows]
+                found = segments.summarize(self.params, batch, rows, generation, seed, shown)
+                yield list(enumerate(found, start))
+
+        return Work(
+            read=partial(
+                segments.read, prefix=prefix, limit=max_source_length, on_overflow=on_overflow
+            ),
+            length=lambda document: len(document.sources) * segment_length,
+            summarize=summarize,
+            # Extractors and sentence encoders are moved to the device and off it again.
+            reads_on_device=True,
+        )
+
+    def _check_call(self, batch_size: BatchSize, max_source_length: int | None) -> None:
         if self.tokenizer is None:
             raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
         if max_source_length is not None and max_source_length < 2:
             raise InputError(
                 f"max_source_length={max_source_length} must be at least 2, the end of sequence "
                 "included"
             )
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
-        queries = queries or [None] * len(texts)
-        return [Request(*row) for row in zip(texts, names, queries, strict=True)]
 
     def _max_tokens(self, max_source_length: int | None) -> int | None:
-        """Returns the most tokens that are read of a document."""
+        """Returns the tokens of a document that are read in one piece; None for all."""
         if max_source_length is None:
             return max_input_length(self.config)
         check_length(max_source_length, self.config.max_source_length, "max_source_length")
@@ -459,11 +595,12 @@ class Model:
 
         Args:
             questions, documents: as many of each.
-            **options: ``max_answer_length``, tokens of the longest answer (30).
+            **options: ``max_answer_length``, tokens of the longest answer (30); ``batch_size``,
+                windows of documents read together (16).
 
         Raises:
-            InputError: another kind of model, no tokenizer, an empty document, an option out of
-                range.
+            InputError: another kind of model, no tokenizer, an empty document, a question that
+                leaves no room for it, an option out of range.
         """
         return answers.answer(self, questions, documents, **options)
 
@@ -658,3 +795,14 @@ def _short_count(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f}{letter}"
     return str(number)
+
+
+def _requests(
+    texts: Sequence[str] | str,
+    names: Sequence[str] | None,
+    queries: Sequence[str | None] | None,
+) -> list[Request]:
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
+    queries = queries or [None] * len(texts)
+    return [Request(*row) for row in zip(texts, names, queries, strict=True)]

@@ -30,6 +30,7 @@ from longsum_jax.decoding.search import (
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
+from longsum_jax.ops.losses import shift_right
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -45,6 +46,8 @@ class Programs:
         encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch, length,
             d_model], those after ``layer`` layers where it is given.
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
+        log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the targets, see
+            ``Model.log_probs``.
         read: (variables, ids, mask, inputs) -> what decoding reads of the documents.
         search, slots: decode what ``read`` gave, see there.
     """
@@ -52,6 +55,7 @@ class Programs:
     def __init__(self, module: Any) -> None:
         self.encode = jax.jit(partial(_encode, module), static_argnames="layer")
         self.logits = jax.jit(partial(_logits, module))
+        self.log_probs = jax.jit(partial(_log_probs, module))
         self.read = jax.jit(partial(_read, module), static_argnames="stores_states")
         self.search = Search(module)
         self.slots = Slots(module)
@@ -225,6 +229,16 @@ def _logits(
     module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, *decoder_ids: Array
 ) -> Array:
     return module.apply(variables, ids, mask, *decoder_ids, **inputs)
+
+
+def _log_probs(
+    module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, targets: Array
+) -> Array:
+    c = module.config
+    decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+    logits = module.apply(variables, ids, mask, decoder_ids, **inputs)
+    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
 def _read(

@@ -38,6 +38,8 @@ from longsum_jax.text.segment_inputs import (
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
+# (row of the batch, summary of a segment)
+OnSegment = Callable[[int, str], None]
 # (ids [batch, length], mask) -> the same at a length that is compiled once
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
@@ -98,14 +100,24 @@ class SegmentSummarizer:
         results: list[Summary] = []
         for start in range(0, len(requests), batch_size):
             batch = requests[start : start + batch_size]
-            documents = [self._read(request, prefix, max_tokens, on_overflow) for request in batch]
-            self._auxiliary.release()
-            results += self._summarize(params, documents, batch_size, generation, seed)
+            documents = [self.read(request, prefix, max_tokens, on_overflow) for request in batch]
+            results += self.summarize(params, documents, batch_size, generation, seed)
         return results
 
-    def _read(
+    def read(
         self, request: Request, prefix: str, limit: int | None, on_overflow: Overflow
     ) -> SegmentInputs:
+        """Cuts a document into segments.
+
+        Args:
+            request: the document.
+            prefix: text before every segment.
+            limit: tokens of it that are read; None for all.
+            on_overflow: what happens to those beyond.
+
+        Raises:
+            InputError: an empty text, or one that is too long.
+        """
         if not request.text.strip():
             raise InputError(f"{request.name} is empty; give it some text or leave it out")
         document = read_segment_inputs(
@@ -124,18 +136,31 @@ class SegmentSummarizer:
             )
         return document
 
-    def _summarize(
+    def summarize(
         self,
         params: Params,
-        documents: list[SegmentInputs],
+        documents: Sequence[SegmentInputs],
         batch_size: int,
         generation: GenerationOptions,
         seed: int,
+        on_segment: OnSegment | None = None,
     ) -> list[Summary]:
+        """Summarizes documents as one batch.
+
+        Args:
+            params: of the module.
+            documents: at most ``batch_size``.
+            batch_size: rows of the batch.
+            generation: options of the search in every segment.
+            seed: of sampling.
+            on_segment: called with the place of a document in the batch and the summary of its
+                next segment, as soon as there is one.
+        """
+        self._auxiliary.release()
         num_segments = max(len(document.sources) for document in documents)
         # The last batch is filled up with copies, so that it runs through the same compiled
         # programs.
-        filled = documents + documents[-1:] * (batch_size - len(documents))
+        filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         segments = [self._segment(filled, index) for index in range(num_segments)]
         length = segments[0]["ids"].shape[1]
         memory, vectors = self._start(params, batch_size, length, generation.max_new_tokens)
@@ -160,6 +185,10 @@ class SegmentSummarizer:
             )
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
+            if on_segment is not None:
+                for row, document in enumerate(documents):
+                    if index < len(document.sources):
+                        on_segment(row, self._text(outputs[-1], row))
         return [self._summary(document, row, outputs) for row, document in enumerate(documents)]
 
     def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
@@ -199,10 +228,7 @@ class SegmentSummarizer:
     def _summary(self, document: SegmentInputs, row: int, outputs: Sequence[Generated]) -> Summary:
         outputs = outputs[: len(document.sources)]
         lengths = [int(out.lengths[row]) for out in outputs]
-        texts = []
-        for out, length in zip(outputs, lengths, strict=True):
-            ids = out.sequences[row, 1 : 1 + length].tolist()
-            texts.append(self._tokenizer.decode(ids).strip())
+        texts = [self._text(out, row) for out in outputs]
         ended = all(bool(out.ended[row]) for out in outputs)
         return Summary(
             text=" ".join(text for text in texts if text),
@@ -212,6 +238,10 @@ class SegmentSummarizer:
             summary_tokens=sum(lengths),
             ended="eos" if ended else "limit",
         )
+
+    def _text(self, out: Generated, row: int) -> str:
+        ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()
+        return self._tokenizer.decode(ids).strip()
 
 
 def _segment_keys(seed: int, index: int, batch_size: int) -> Array:

@@ -1,8 +1,17 @@
 from .alignment import Support as Support
 from .alignment import align as align
+from .claims import Claim as Claim
+from .claims import ClaimOptions as ClaimOptions
+from .claims import claims_of as claims_of
+from .cloze import ClozeOptions as ClozeOptions
+from .cloze import ClozeQuestion as ClozeQuestion
+from .cloze import cloze_questions as cloze_questions
+from .cloze import question_context as question_context
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines
 from .documents import read_text_file as read_text_file
+from .entities import Entity as Entity
+from .entities import find_entities as find_entities
 from .extractive import Extractiveness as Extractiveness
 from .extractive import extractiveness as extractiveness
 from .extractive import salient_ngrams as salient_ngrams

@@ -7,7 +7,6 @@ place of each target sentence (PEGASUS, section 3.1).
 
 import collections
 import dataclasses
-import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.ngrams import words_of
+from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
 
 Strategy = Literal["independent", "sequential", "lead", "random"]
@@ -109,13 +109,9 @@ def gap_sentence_texts(
     Args:
         text: the document.
         options: what is selected and how.
-        seed: of strategy "random"; that choice depends on the seed and the text alone, so it is the
-            same in whatever file, order or shard the document comes.
+        seed: of strategy "random", whose choice depends on it and the text alone.
     """
-    digest = hashlib.sha256(text.encode()).digest()
-    entropy = [seed, int.from_bytes(digest[:8], "little")]
-    rng = np.random.Generator(np.random.PCG64(entropy))
-    example = gap_sentence_example(text, options, rng)
+    example = gap_sentence_example(text, options, document_rng(text, seed))
     return None if example is None else (example.source, example.target)
 
 

@@ -39,8 +39,41 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     return sorted(chosen)
 
 
+def recalled_sentences(
+    sentences: Sequence[str], summary: str, *, sizes: Sequence[int], room: int
+) -> list[int]:
+    """Returns the sentences whose greedy addition raises ROUGE-2 recall the most.
+
+    Each step adds the best sentence that still fits; the search ends when none raises the recall.
+    Bigrams are those of ``greedy_oracle``.
+
+    Args:
+        sentences: the sentences of a document.
+        summary: the reference.
+        sizes: of each sentence, in words or in tokens.
+        room: the largest sum of sizes.
+
+    Returns:
+        Indices in document order.
+    """
+    bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2))
+    sizes = np.asarray(sizes)
+    chosen: list[int] = []
+    while len(chosen) < len(sentences):
+        gains = bigrams.gains()
+        gains[chosen] = 0
+        gains[sizes > room] = 0
+        best = int(gains.argmax())
+        if not gains[best]:
+            break
+        chosen.append(best)
+        bigrams.add(best)
+        room -= int(sizes[best])
+    return sorted(chosen)
+
+
 class _IncrementalRouge:
-    """ROUGE-n F1 of a growing collection of texts against one reference."""
+    """ROUGE-n of a growing collection of texts against one reference."""
 
     def __init__(self, texts: NgramCounts, reference: NgramCounts):
         self._texts = texts
@@ -49,11 +82,15 @@ class _IncrementalRouge:
         self._held = np.zeros_like(self._wanted)
         self._overlap = self._total = 0
 
-    def scores_after_adding(self) -> np.ndarray:
-        """Returns float64 [n]: the score after adding each of the texts."""
+    def gains(self) -> np.ndarray:
+        """Returns float64 [n]: n-grams of the reference that each of the texts would add."""
         texts, room = self._texts, np.maximum(self._wanted - self._held, 0)
-        gains = np.minimum(texts.count, room[texts.ngram])
-        overlap = self._overlap + np.bincount(texts.text, gains, len(texts.total))
+        counts = np.minimum(texts.count, room[texts.ngram])
+        return np.bincount(texts.text, counts, len(texts.total))
+
+    def scores_after_adding(self) -> np.ndarray:
+        """Returns float64 [n]: the F1 after adding each of the texts."""
+        texts, overlap = self._texts, self._overlap + self.gains()
         return 2 * overlap / np.maximum(self._total + texts.total + self._reference_total, 1)
 
     def add(self, index: int) -> None:

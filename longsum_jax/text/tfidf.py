@@ -1,12 +1,11 @@
 """Sentence vectors without weights: TF-IDF over the words of one document."""
 
-import collections
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from longsum_jax.text.ngrams import words_of
+from longsum_jax.text.word_table import word_table
 
 WIDTH = 1024  # columns: documents with at most as many distinct words are exact
 
@@ -22,15 +21,8 @@ def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
     Returns:
         float32 [n, width or fewer]; zeros for a sentence without words.
     """
-    numbers = collections.defaultdict(itertools.count().__next__)
-    words = [words_of(sentence) for sentence in sentences]
-    ids = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(words)), np.int64)
-    rows = np.repeat(np.arange(len(words)), [len(line) for line in words])
-    size = max(len(numbers), 1)
-    pairs, count = np.unique(rows * size + ids, return_counts=True)
-    row, word = np.divmod(pairs, size)
-    frequency = np.bincount(word, minlength=size)
-    weight = count * (np.log((1 + len(words)) / (1 + frequency)) + 1)[word]
-    table = np.zeros((len(words), min(size, width)), np.float32)
-    np.add.at(table, (row, word % width), weight.astype(np.float32))
-    return table
+    words = word_table(sentences, words_of)
+    weight = words.count * words.inverse_frequencies()[words.word]
+    vectors = np.zeros((words.num_sentences, min(words.size, width)), np.float32)
+    np.add.at(vectors, (words.row, words.word % width), weight.astype(np.float32))
+    return vectors

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from longsum_jax.errors import InputError, did_you_mean
 
@@ -162,3 +162,28 @@ class SpecialTokens:
 
 def _moved(spans: Iterable[Span], offset: int) -> list[Span]:
     return [(start + offset, end + offset) for start, end in spans]
+
+
+class MaskingTokenizer(Protocol):
+    """The attributes of a tokenizer that ``mask_id_of`` needs."""
+
+    mask_id: int | None
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def mask_id_of(tokenizer: MaskingTokenizer) -> int:
+    """Returns the id of a tokenizer's mask token, or of its first sentinel where it has none.
+
+    Raises:
+        InputError: it has neither.
+    """
+    if tokenizer.mask_id is not None:
+        return tokenizer.mask_id
+    ids = tokenizer.encode("<extra_id_0>")
+    if len(ids) != 1:
+        raise InputError(
+            "the tokenizer has no mask token for a masked language model; give one that has, or "
+            "train one with tokenizer.extra_ids=1"
+        )
+    return ids[0]

@@ -254,3 +254,17 @@ def test_bad_input(arguments, problem, data, capsys):
     with pytest.raises(InputError) as caught:
         corpus.main([argument.replace("DATA", data) for argument in arguments])
     assert problem in str(caught.value)
+
+
+def test_an_export_of_claims_and_cloze_questions(tmp_path, capsys):
+    story = "Bob Ray of Paris paid $5 million for the old dam that was near Rome."
+    row = {"id": "a", "document": story, "summary": "Bob Ray of Paris paid $5 million."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    source = f"json:{tmp_path / 'rows.jsonl'}"
+    for task in ("claims", "cloze"):
+        out = tmp_path / f"{task}.jsonl"
+        export(task, out, "--split=train", source=source)
+        found = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [each["id"] for each in found] == ["a#0", "a#1"]
+        assert all(each["query"] and each["label"] for each in found)
+    assert "2 documents" in capsys.readouterr().out

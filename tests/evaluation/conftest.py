@@ -1,58 +1,45 @@
-"""Small models for metrics over a model, as transformers writes them; a browser for pages."""
+"""Directories with small models, for metrics over a model; a browser for pages."""
 
+import importlib
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-SENTENCES = [
-    "The river rose after three days of rain, and the lower town was flooded.",
-    "Boats carried families to the school on the hill.",
-    "Engineers had warned the council about the old dam in spring.",
-    "Nobody was hurt.",
-    "The mayor promised a new dam before winter.",
-]
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
 def sentences():
     """Sentences of one story."""
+    from tiny_checkpoints import SENTENCES
+
     return list(SENTENCES)
 
 
-def word_pieces(texts):
-    """A vocabulary of WordPiece: characters, and the words that occur twice."""
-    words = [word for text in texts for word in text.lower().replace(".", " .").split()]
-    letters = sorted(set("".join(words)))
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    pieces += [f"##{letter}" for letter in letters]
-    return pieces + sorted({word for word in words if words.count(word) > 1 and len(word) > 1})
+def _written(tmp_path_factory, name, module="tiny_checkpoints"):
+    write = getattr(importlib.import_module(module), f"write_{name}")
+    return write(tmp_path_factory.mktemp(f"tiny_{name}") / "model")
 
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
-    """A directory with a random BERT of transformers: 3 layers, 40 positions, and its tokenizer."""
-    import torch
-    import transformers
+    """A random BERT for masked words: 3 layers, 40 positions."""
+    return _written(tmp_path_factory, "bert")
 
-    directory = tmp_path_factory.mktemp("tiny_bert") / "model"
-    pieces = word_pieces(SENTENCES)
-    config = transformers.BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=40,
-        initializer_range=0.3,
-    )
-    torch.manual_seed(0)
-    transformers.BertForMaskedLM(config).save_pretrained(directory)
-    vocabulary = directory / "vocab.txt"
-    vocabulary.write_text("\n".join(pieces) + "\n")
-    transformers.BertTokenizer(str(vocabulary), model_max_length=40).save_pretrained(directory)
-    return directory
+
+@pytest.fixture(scope="session")
+def tiny_roberta(tmp_path_factory):
+    """A random RoBERTa for masked words: 3 layers, 40 positions."""
+    return _written(tmp_path_factory, "roberta")
+
+
+@pytest.fixture(scope="session")
+def tiny_bart(tmp_path_factory):
+    """A random BART that summarizes: 2 layers, 40 positions."""
+    return _written(tmp_path_factory, "bart")
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +53,33 @@ def browser(tmp_path_factory):
     started = module.Browser(program, tmp_path_factory.mktemp("profile"))
     yield started
     started.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_entailment(tmp_path_factory):
+    """A classifier of pairs with the labels of entailment."""
+    return _written(tmp_path_factory, "entailment", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_facts(tmp_path_factory):
+    """A classifier of pairs with the labels of FactCC."""
+    return _written(tmp_path_factory, "facts", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_tags(tmp_path_factory):
+    """A model that labels words."""
+    return _written(tmp_path_factory, "tags", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_answers(tmp_path_factory):
+    """A model that answers questions."""
+    return _written(tmp_path_factory, "answers", "tiny_heads")
+
+
+@pytest.fixture(scope="session")
+def tiny_masked(tmp_path_factory):
+    """A masked language model of a dozen words."""
+    return _written(tmp_path_factory, "masked", "tiny_heads")

@@ -5,6 +5,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.answers import answer, best_span
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 
 @pytest.mark.parametrize("max_length", [1, 3, 9])
@@ -32,5 +33,58 @@ def test_what_cannot_answer(tiny_tokenizer):
         model.answer(["Who?"], ["You.", "I."])
     with pytest.raises(InputError, match="a document is empty"):
         model.answer(["Who?"], [""])
-    with pytest.raises(InputError, match="max_answer_length=0 must be at least 1"):
+    with pytest.raises(InputError, match="max_answer_length=0 and batch_size=16 must be"):
         model.answer(["Who?"], ["You."], max_answer_length=0)
+
+
+class Reader:
+    """A model of 24 positions whose logits depend on a token and its neighbours alone."""
+
+    config = get_family("bert").config(
+        {"head": "question_answering", "max_position_embeddings": 24, "type_vocab_size": 2}
+    )
+    summarization = {"prefix": "Q"}  # noqa: RUF012
+    tokenizer = load_tokenizer("bytes")
+
+    def __init__(self):
+        self.rows = []
+
+    def logits(self, ids, mask, token_type_ids):
+        assert token_type_ids.shape == ids.shape == mask.shape
+        assert mask.sum(1).max() <= 24
+        self.rows += [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+        numbers = ids * 7919 + np.roll(ids, 1, axis=1) * 104729
+        return np.stack([numbers % 1009, numbers % 997], axis=-1) * mask[..., None]
+
+
+def test_long_documents_are_read_in_windows():
+    """Every window by itself; the best of all counts."""
+    reader = Reader()
+    documents = ["abcdefghijklmnopqrstuvwxyz0123456789", "ab", "zyxwvutsrqponmlkjihgfedcba"]
+    questions = ["who?", "what is this?", "?"]
+    found = answer(reader, questions, documents, max_answer_length=4, batch_size=3)
+    for question, document, given in zip(questions, documents, found, strict=True):
+        room = 24 - len(question) - 3  # prefix and two ends
+        # Overlapping by half, the last one at the end.
+        last = max(len(document) - room, 0)
+        starts = [*range(0, last, room // 2), last]
+        best = max(
+            (read_alone(question, document[start : start + room]) for start in starts),
+            key=lambda each: each[1],
+        )
+        assert (given.text, given.score) == best
+    covered = {bytes(i - 3 for i in row if i > 2) for row in reader.rows}
+    assert any(b"9" in text for text in covered)
+    with pytest.raises(InputError, match="leaves no room for two texts"):
+        answer(reader, ["?" * 22], ["text"])
+
+
+def read_alone(question, text):
+    pair = Reader.tokenizer.join_pair(
+        Reader.tokenizer.encode("Q" + question), Reader.tokenizer.encode(text)
+    )
+    ids = np.array([pair.ids])
+    logits = Reader().logits(ids, np.ones_like(ids, bool), np.array([pair.token_type_ids]))[0]
+    first, last, score = best_span(logits, pair.second, 4)
+    offset = pair.second.start
+    return text[first - offset : last - offset + 1].strip(), score

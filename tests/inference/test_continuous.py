@@ -55,7 +55,8 @@ def make(name):
 def in_slots(model, documents, batch_size, seed=0, **options):
     options = model.generation_options(**ENDS | options)
     slots = model._slots(batch_size=batch_size, options=options, seed=seed)
-    return [(i, out.sequences[0].tolist()) for i, out in slots.decode(documents)]
+    rows = [(np.asarray([ids], np.int32), np.ones((1, len(ids)), bool)) for ids in documents]
+    return [(i, out.sequences[0].tolist()) for i, out in slots.decode(rows)]
 
 
 def alone(model, document, **options):

@@ -8,6 +8,7 @@ import longsum_jax
 from longsum_jax import Model
 from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import bucket_length, global_indices, padded_length
+from longsum_jax.inference.summary import Request
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.registry import get_family
 
@@ -194,6 +195,10 @@ def test_batches_of_documents_change_nothing(model):
     for options in ({}, {"do_sample": True, "seed": 2}):
         singly = model.summarize(texts, **options)
         assert singly == model.summarize(texts, batch_size=2, **options)
+        requests = (Request(text, "a document", None) for text in texts)
+        stream = model.stream(requests, batch_size=2, **options)
+        streamed = dict(result for batch in stream for result in batch)
+        assert singly == [streamed[place].text for place in range(3)]
         assert singly[2] == model.summarize(texts[2], **options)[0]
     assert model.summarize([]) == []
 
@@ -267,6 +272,8 @@ def test_bucket_lengths():
             "on_overflow=truncate",
         ),
         (lambda m: m.summarize("x", batch_size=0), "batch_size=0 must be at least 1"),
+        (lambda m: m.stream([], batch_size=0), "batch_size=0 must be at least 1"),
+        (lambda m: m.stream([], on_segment=print), "this model reads documents in one piece"),
         (
             lambda m: m.summarize(["x", "y"], num_beams=2, num_return_sequences=2),
             "num_return_sequences=2: a document gets one summary; use generate for several",

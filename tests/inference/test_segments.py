@@ -15,6 +15,7 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
@@ -144,9 +145,22 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
 
 @pytest.mark.slow
 def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
-    found = model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
+    options = {"num_beams": 3, "no_repeat_ngram_size": 2}
+    found = model("attentive").summarize(texts[0], **options)
     assert found != model("attentive").summarize(texts[0])
-    assert found == model("attentive").summarize(texts[0], num_beams=3, no_repeat_ngram_size=2)
+    assert found == model("attentive").summarize(texts[0], **options)
+    # The same segment by segment, as they come.
+    said = []
+    requests = [Request(texts[0], "first", None), Request(" ", "blank", None)]
+    stream = model("attentive").stream(requests, on_segment=said.append, **options)
+    [(place, summary)] = next(stream)
+    assert (place, [summary.text]) == (0, found)
+    assert len(said) > 2
+    assert " ".join(filter(None, said)) == summary.text
+    [(_, error)] = next(stream)
+    assert str(error).startswith("blank is empty")
+    with pytest.raises(InputError, match="batch_size=auto, but segments of one document"):
+        model("attentive").stream([], on_segment=print, batch_size="auto")
 
 
 @pytest.mark.slow

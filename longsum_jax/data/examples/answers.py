@@ -51,6 +51,24 @@ def answer_examples(
     return [example]
 
 
+def cloze_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a cloze question, as ``answer_examples`` does; see ``base.Maker``.
+
+    One of more tokens than half of the task's maximum gives no example.
+    """
+    question = tokenizer.encode(task.prefix + (document.query or ""))
+    if len(question) > task.max_source_length // 2:
+        return []
+    return answer_examples(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+
+
 def answers_of(document: Document) -> tuple[str, ...]:
     """Returns the answers of a document, any of which is right.
 

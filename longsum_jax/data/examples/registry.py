@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from longsum_jax.data.examples.answers import answer_examples
+from longsum_jax.data.examples.answers import answer_examples, cloze_examples
 from longsum_jax.data.examples.base import Counts, Example, Maker
 from longsum_jax.data.examples.choices import choice_examples
 from longsum_jax.data.examples.classification import classification_examples
 from longsum_jax.data.examples.extraction import extraction_examples
 from longsum_jax.data.examples.masked_lm import masked_lm_examples
+from longsum_jax.data.examples.pairs import pair_examples
 from longsum_jax.data.examples.segments import segment_examples
 from longsum_jax.data.examples.summarization import summarization_examples
 from longsum_jax.data.examples.tags import tag_examples
@@ -24,8 +25,11 @@ MAKERS: Mapping[str, Maker] = {
     "extract": extraction_examples,
     "classify": classification_examples,
     "mlm": masked_lm_examples,
+    "classify_pairs": pair_examples,
+    "claims": pair_examples,
     "answer": answer_examples,
     "choose": choice_examples,
+    "cloze": cloze_examples,
     "tag": tag_examples,
 }
 

@@ -1,6 +1,7 @@
 """Examples of a document and a label for each of its words, for models that label tokens."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def tag_examples(
     ids = tokenizer.encode(document.document)
     source = add_special_tokens(tokenizer, prefix + ids, task.max_source_length)
     start = len(tokenizer.prefix_ids) + len(prefix)
-    places = start + np.array(_first_tokens(words, tokenizer.spans(document.document)), np.int32)
+    places = start + np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)
     num_around = len(add_special_tokens(tokenizer, []))
     is_read = places < len(source) - (num_around - len(tokenizer.prefix_ids))
     labels = np.full(len(source), IGNORED_LABEL, np.int32)
@@ -59,7 +60,7 @@ def tag_examples(
     return [example]
 
 
-def _first_tokens(words: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[int]:
+def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
     """Returns the number of the first token of every word, from the places of both."""
     firsts = []
     token = 0

@@ -2,14 +2,14 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
-import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.data.examples.base import Example
@@ -20,6 +20,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.rows import takes_token_types
 from longsum_jax.models.family import Family
 from longsum_jax.text.documents import Document
 from longsum_jax.tokenizers.base import Tokenizer
@@ -29,6 +30,7 @@ from longsum_jax.typing import Array, NumpyBatch, Params
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
+_NONE: Mapping[str, Array] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -162,14 +164,26 @@ class Objective(ABC):
         return self.first_examples(made)
 
     @cached_property
-    def logits(self) -> Callable[[Params, np.ndarray, np.ndarray], Array]:
-        """Compiled (parameters, ids [b, l], mask [b, l]) -> logits of an encoder on every host."""
+    def logits(self) -> Callable[..., Array]:
+        """Compiled (parameters, ids [b, l], mask [b, l]) -> logits of an encoder on every host.
+
+        ``token_types`` of a batch are a further argument.
+        """
         module = self.setup.family.module_class(self.setup.config)
 
-        def logits(params: Params, ids: Array, mask: Array) -> Array:
-            return replicate(module.apply({"params": params}, ids, mask, deterministic=True))
+        def logits(
+            params: Params, ids: Array, mask: Array, token_types: Mapping[str, Array] = _NONE
+        ) -> Array:
+            found = module.apply({"params": params}, ids, mask, deterministic=True, **token_types)
+            return replicate(found)
 
         return jax.jit(logits)
+
+    def token_types(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns the further input of models that tell two texts apart, of a batch that has it."""
+        if "token_type_ids" not in batch or not takes_token_types(self.setup.config):
+            return {}
+        return {"token_type_ids": batch["token_type_ids"]}
 
 
 def replicate(x: Array) -> Array:

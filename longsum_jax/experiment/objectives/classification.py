@@ -1,4 +1,4 @@
-"""Classification of documents by an encoder: one label each, or several."""
+"""Classification of documents, or of pairs of texts, by an encoder: one label each, or several."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ THRESHOLD = 0.5  # probability from which on one of several labels is predicted
 
 
 class Classification(Objective):
-    """Classification of whole documents."""
+    """Classification of whole documents, or of a document and a claim."""
 
     head = "classification"
 
@@ -65,6 +65,7 @@ class Classification(Objective):
                 mask,
                 deterministic=False,
                 rngs={"dropout": rng},
+                **self.token_types(batch),
             )
             loss_sum, weight = class_cross_entropy(logits, labels)
             if labels.ndim == 1:
@@ -119,7 +120,8 @@ class Classification(Objective):
         """Returns logits [documents, classes] and labels of the documents to evaluate on."""
         logits, labels = [], []
         for batch in self._batches():
-            found = self.logits(params, batch["input_ids"], batch["attention_mask"])
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            found = self.logits(params, ids, mask, self.token_types(batch))
             logits.append(jax.device_get(found))
             labels.append(batch["labels"])
         count = len(self.examples)  # the last batch has empty rows at its end

@@ -18,13 +18,13 @@ from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document
+from longsum_jax.tokenizers.special_tokens import mask_id_of
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
 
@@ -88,18 +88,8 @@ class MaskedLanguageModel(Objective):
 
     @cached_property
     def mask_id(self) -> int:
-        """The tokenizer's mask token, or its first sentinel where it has none."""
-        tokenizer = self.setup.tokenizer
-        mask_id = getattr(tokenizer, "mask_id", None)
-        if mask_id is not None:
-            return mask_id
-        ids = tokenizer.encode("<extra_id_0>")
-        if len(ids) != 1:
-            raise InputError(
-                "the tokenizer has no mask token for a masked language model; give one that has, "
-                "or train one with tokenizer.extra_ids=1"
-            )
-        return ids[0]
+        """The token that stands for chosen ones; see ``mask_id_of``."""
+        return mask_id_of(self.setup.tokenizer)
 
     @cached_property
     def special_ids(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
-from longsum_jax.inference.answers import takes_token_types
+from longsum_jax.inference.rows import takes_token_types
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput

@@ -20,12 +20,7 @@ from longsum_jax.evaluation.metric import mean_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
-from longsum_jax.inference.answers import (
-    MAX_ANSWER_LENGTH,
-    best_span,
-    span_text,
-    takes_token_types,
-)
+from longsum_jax.inference.answers import MAX_ANSWER_LENGTH, best_span, span_text
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.text.documents import Document
@@ -78,17 +73,15 @@ class QuestionAnswering(Objective):
     def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
         """Returns (parameters, batch) -> logits of first and last tokens [batch, 2, length]."""
         module = self.setup.family.module_class(self.setup.config)
-        names = ("token_type_ids",) if takes_token_types(self.setup.config) else ()
 
         def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
             mask = batch["attention_mask"]
-            inputs = {name: batch[name] for name in names}
             logits = module.apply(
                 {"params": params},
                 batch["input_ids"],
                 mask,
                 deterministic=deterministic,
-                **inputs,
+                **self.token_types(batch),
                 **options,
             )
             return span_logits(logits, mask)

@@ -17,9 +17,12 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "summarize_segments": SegmentSummarization,
     "gap_sentences": Summarization,
     "classify": Classification,
+    "classify_pairs": Classification,
+    "claims": Classification,
     "extract": Extraction,
     "mlm": MaskedLanguageModel,
     "answer": QuestionAnswering,
     "choose": MultipleChoice,
+    "cloze": QuestionAnswering,
     "tag": TokenClassification,
 }

@@ -72,6 +72,37 @@ def test_one_label_each(params_of, experiment, write_rows):
 
 
 @pytest.mark.slow
+def test_the_second_of_two_texts_has_another_type(params_of, experiment, write_rows):
+    rows = [
+        {"id": "a", "document": "It rained.", "claim": "Rain.", "label": "CORRECT"},
+        {"id": "b", "document": "It snowed a lot.", "claim": "Rain.", "label": "INCORRECT"},
+    ]
+    sections = {"data": {"batch_size": 3, "shuffle": "none"}, "evaluation": {"examples": 2}}
+    experiment = experiment("pairs", write_rows(rows), **sections)
+    experiment.tokenizer.second_type = 1  # as BERT's
+    params = params_of(experiment)
+    module = experiment.family.module_class(experiment.config)
+
+    def read_alone(types):
+        return np.concatenate(
+            [
+                module.apply({"params": params}, ids, np.ones_like(ids), token_type_ids=types(ids))
+                for ids in (example["input_ids"][None] for example in experiment.store)
+            ]
+        )
+
+    # Behind the end of the document, id 1.
+    logits = read_alone(lambda ids: (np.cumsum(ids == 1, axis=1) - (ids == 1) > 0).astype(int))
+    assert not np.allclose(logits, read_alone(np.zeros_like), atol=1e-3)
+    batch = next(experiment.batches())
+    out = jax.jit(experiment.loss_fn())(params, batch, jax.random.key(0))
+    loss_sum, _ = class_cross_entropy(logits, np.array([0, 1]))
+    np.testing.assert_allclose(out.loss_sum, loss_sum, rtol=1e-5)
+    scores, _ = experiment.objective.evaluate(params)
+    assert scores["negative_loss"] == pytest.approx(-float(loss_sum) / 2, rel=1e-5)
+
+
+@pytest.mark.slow
 def test_several_labels(params_of, experiment, write_rows):
     experiment = experiment(
         "labels", write_rows(SEVERAL), data={"batch_size": 4, "shuffle": "none"}

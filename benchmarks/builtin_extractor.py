@@ -1,0 +1,295 @@
+"""The built-in ranker beside unsupervised extraction on five data sets, and its speed.
+
+    python configs/builtin_extractor.py --data=DATA --out=ranker.npz      # the weights themselves
+    python benchmarks/builtin_extractor.py --data=DATA --work=WORK --out=builtin_extractor.json
+
+DATA is what `configs/builtin_extractor.py` reads, with test.jsonl beside train.jsonl. All systems
+choose whole sentences within one budget of words for each data set, which is the mean length of its
+training references; of all but lead and SumBasic a sentence too much like one taken before is left
+out, and queries are known to the rankers alone. Scores are means of stemmed ROUGE-1, -2 and -Lsum
+over the whole test split, and over its first 40 documents (8 of crd3). Rankers are
+
+- "built-in": the weights of the package, trained on scisummnet, techspecs and qmsum;
+- "own": trained on the data set alone;
+- "others": trained on the four other data sets;
+- "other kind": trained on data sets of the other kind, which are talk (qmsum, crd3) and writing.
+
+p-values are of paired randomization tests of each ranker against each unsupervised system. WORK
+keeps rows, models and scores, so that the command continues where it stopped. "start" is a process
+that imports the package and summarises one paragraph, "book" a text of --words words.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import fastest, print_table, write_report
+from input import synthetic_documents
+from scipy import sparse
+
+from longsum_jax.configs import builtin_extractor as recipe
+from longsum_jax.evaluation.rouge import Rouge
+from longsum_jax.evaluation.significance import randomization_test
+from longsum_jax.ranking.features import feature_table, sentence_features
+from longsum_jax.ranking.gains import reference_gains
+from longsum_jax.ranking.parsing import ParsedDocument, join_wrapped_lines, parse_document
+from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_headings
+from longsum_jax.ranking.selection import Length, select_sentences
+from longsum_jax.ranking.training import Rows, train_trees
+from longsum_jax.ranking.trees import BoostedTrees, load_trees
+from longsum_jax.text.documents import Document
+
+WRITING = ("scisummnet", "techspecs", "sumpubmed")
+TALK = ("qmsum", "crd3")
+DATA_SETS = ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3")
+FIRST = {"crd3": 8}  # documents of the small table; 40 of the others
+RANKERS = ("built-in", "own", "others", "other kind")
+START = "import longsum_jax; print(longsum_jax.summarize('One sentence. Another one.').text)"
+
+Scores = dict[str, list[float]]  # of the documents, by system
+
+
+def _matrix(document: ParsedDocument, weights: np.ndarray) -> sparse.csr_array:
+    words = document.words
+    return sparse.csr_array(
+        (weights, (words.row, words.word)), (words.num_sentences, words.size), np.float64
+    )
+
+
+def _power_iteration(links: sparse.csr_array, damping: float = 0.85) -> np.ndarray:
+    """Returns PageRank of a symmetric graph with weights, [n]."""
+    count = links.shape[0]
+    degree = np.maximum(links.sum(1), 1e-12)
+    rank = np.full(count, 1 / count)
+    for _ in range(50):
+        rank = (1 - damping) / count + damping * (links @ (rank / degree))
+    return rank
+
+
+def lead(document: ParsedDocument) -> np.ndarray:
+    """Scores sentences by their place: the first is best."""
+    return -np.arange(len(document.sentences), dtype=np.float64)
+
+
+def centroid(document: ParsedDocument) -> np.ndarray:
+    """Scores by the cosine with the sum of all TF-IDF vectors (Radev et al., 2004)."""
+    vectors = _matrix(document, document.weights)
+    return vectors @ vectors.sum(0)
+
+
+def lexrank(document: ParsedDocument) -> np.ndarray:
+    """LexRank with a threshold of 0.1 (Erkan & Radev, 2004)."""
+    vectors = _matrix(document, document.weights)
+    cosines = vectors @ vectors.T
+    cosines.data = (cosines.data > 0.1).astype(np.float64)
+    return _power_iteration(cosines)
+
+
+def textrank(document: ParsedDocument) -> np.ndarray:
+    """TextRank by the words in common (Mihalcea & Tarau, 2004)."""
+    words = document.words
+    has = _matrix(document, document.content[words.word].astype(np.float64))
+    common = (has @ has.T).tocoo()
+    logs = np.log(np.maximum(np.bincount(words.rows, minlength=words.num_sentences), 1))
+    norms = np.maximum(logs[common.row] + logs[common.col], 1)
+    kept = common.row != common.col
+    links = (common.data[kept] / norms[kept], (common.row[kept], common.col[kept]))
+    return _power_iteration(sparse.csr_array(links, common.shape))
+
+
+def sumbasic(document: ParsedDocument) -> np.ndarray:
+    """SumBasic (Nenkova & Vanderwende, 2005), as minus the turn at which a sentence is taken."""
+    words, limit = document.words, 300
+    kept = document.content[words.word]
+    total = words.by_word(words.count * kept)
+    probability = total / max(total.sum(), 1)
+    length = np.maximum(words.by_sentence(words.count * kept), 1)
+    scores = np.full(words.num_sentences, -np.inf)
+    bounds = np.searchsorted(words.row, np.arange(words.num_sentences + 1))
+    for turn in range(min(limit, words.num_sentences)):
+        mean = words.by_sentence(words.count * kept * probability[words.word]) / length
+        mean[scores > -np.inf] = -1
+        best = int(mean.argmax())
+        scores[best] = -turn
+        held = words.word[bounds[best] : bounds[best + 1]]
+        probability[held] **= 2
+    return scores
+
+
+def lsa(document: ParsedDocument) -> np.ndarray:
+    """LSA by the lengths of sentences in the strongest topics (Steinberger & Jezek, 2004)."""
+    vectors = _matrix(document, document.weights)
+    topics = min(10, *(size - 1 for size in vectors.shape))
+    if topics < 1:
+        return lead(document)
+    left, strengths, _ = sparse.linalg.svds(vectors, topics, random_state=0)
+    strong = strengths >= strengths.max() / 2
+    return np.sqrt((left**2 * strengths**2)[:, strong].sum(1))
+
+
+PEERS: Mapping[str, Callable[[ParsedDocument], np.ndarray]] = {
+    "lead": lead,
+    "centroid": centroid,
+    "LexRank": lexrank,
+    "TextRank": textrank,
+    "SumBasic": sumbasic,
+    "LSA": lsa,
+}
+REPEATING = ("lead", "SumBasic")
+
+
+class Workplace:
+    """Rows, models and scores, each made once and kept in a folder.
+
+    Args:
+        data: folder of the data sets.
+        folder: to keep what was made.
+    """
+
+    def __init__(self, data: Path, folder: Path) -> None:
+        self.data = data
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def rows(self, name: str) -> Rows:
+        """Returns the sentences of a data set to learn from."""
+        path = self.folder / f"rows_{name}.npz"
+        if not path.exists():
+            rows = recipe.rows(self.data, name)
+            np.savez(path, **rows._asdict())
+        with np.load(path) as file:
+            rows = Rows(*(file[key] for key in Rows._fields))
+        return rows._replace(names=rows.names.tolist())
+
+    def trees(self, names: Sequence[str]) -> BoostedTrees:
+        """Returns a model trained on some data sets."""
+        path = self.folder / f"trees_{'_'.join(sorted(names))}.npz"
+        if not path.exists():
+            train_trees([self.rows(name) for name in sorted(names)], recipe.BOOSTING).save(path)
+        return load_trees(path)
+
+    def rankers(self, name: str) -> dict[str, Ranker]:
+        """Returns the rankers to be scored on a data set."""
+        kind = WRITING if name in TALK else TALK
+        others = [other for other in DATA_SETS if other != name]
+        made = {"own": [name], "others": others, "other kind": kind}
+        trained = {title: Ranker(self.trees(names)) for title, names in made.items()}
+        return {"built-in": builtin_ranker(), **trained}
+
+    def scores(self, name: str) -> dict[str, Any]:
+        """Returns the budget of a data set and the scores of all systems on its test split."""
+        path = self.folder / f"scores_{name}.json"
+        if not path.exists():
+            references = recipe.documents(self.data, name, "train")
+            budget = round(np.mean([len(row.summary.split()) for row in references]))
+            documents = recipe.documents(self.data, name, "test")
+            scores = score_documents(documents, budget, self.rankers(name))
+            path.write_text(json.dumps({"budget": budget, "scores": scores}))
+        return json.loads(path.read_text())
+
+
+def score_documents(
+    documents: Sequence[Document], budget: int, rankers: Mapping[str, Ranker]
+) -> Scores:
+    """Returns the mean ROUGE of every system on every document."""
+    metric = Rouge(Rouge.Options(stemmer=True))
+    length = Length(budget)
+    found: Scores = {}
+    parsed, extracts = None, {}
+    for number, row in enumerate(documents):
+        if parsed is None or documents[number - 1].document != row.document:
+            parsed = parse_document(join_wrapped_lines(row.document))
+            extracts = {name: _by_peer(parsed, name, length) for name in PEERS}
+        features = sentence_features(parsed, row.query)
+        for name, ranker in rankers.items():
+            table = feature_table(features, ranker.trees.names)
+            scores = without_headings(parsed, ranker.trees.predict(table))
+            extracts[name] = _joined(parsed, scores, length)
+        gains = reference_gains(parsed.sentences, row.summary)
+        extracts["reference"] = _joined(parsed, gains, length)
+        for name, text in extracts.items():
+            [values] = metric.score([text], [row.summary], [""])
+            found.setdefault(name, []).append(values["mean_rouge"])
+    return found
+
+
+def _by_peer(parsed: ParsedDocument, name: str, length: Length) -> str:
+    alike = {"alike": 1.0} if name in REPEATING else {}
+    return _joined(parsed, PEERS[name](parsed), length, **alike)
+
+
+def _joined(parsed: ParsedDocument, scores: np.ndarray, length: Length, **options: float) -> str:
+    chosen = select_sentences(parsed, scores, length, **options)
+    return "\n".join(parsed.sentences[i] for i in chosen)
+
+
+def rows_of(name: str, kept: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for every system on a data set."""
+    scores = {system: np.array(values) for system, values in kept["scores"].items()}
+    rows = []
+    for system, values in scores.items():
+        row = {"data_set": name, "system": system, "documents": len(values)}
+        row |= {"budget_words": kept["budget"], "mean_rouge": float(values.mean())}
+        row["first"] = float(values[: FIRST.get(name, 40)].mean())
+        if system in RANKERS:
+            tests = {peer: float(randomization_test(values, scores[peer])) for peer in PEERS}
+            best = max(PEERS, key=lambda peer: scores[peer].mean())
+            row |= {"p_values": tests, "highest_p": max(tests.values()), "best_peer": best}
+            row["gain"] = float(values.mean() - scores[best].mean())
+            row["gain_over_lead"] = float(values.mean() - scores["lead"].mean())
+        rows.append(row)
+    return rows
+
+
+def mean_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the means over the data sets, for systems that were scored on all."""
+    found = []
+    for system in dict.fromkeys(row["system"] for row in rows):
+        mine = [row for row in rows if row["system"] == system]
+        means = {key: float(np.mean([row[key] for row in mine])) for key in ("mean_rouge", "first")}
+        found.append({"data_set": "mean", "system": system, **means})
+    return found
+
+
+def time_rows(words: int) -> list[dict[str, Any]]:
+    """Returns seconds of a start and of a book."""
+    [book] = synthetic_documents(1, words // 20, seed=0)
+    calls = {
+        "start": lambda: subprocess.run([sys.executable, "-c", START], check=True, text=True),
+        "book": lambda: builtin_ranker().summarize(book, length="1%"),
+    }
+    size = {"start": 4, "book": len(book.split())}
+    found = fastest(calls, 3)
+    return [
+        {"what": what, "words": size[what], "seconds": round(seconds.wall, 3)}
+        for what, seconds in found.items()
+    ]
+
+
+def main() -> None:
+    """Scores all systems and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--work", type=Path, required=True, help="folder for what is kept")
+    parser.add_argument("--data_sets", default=",".join(DATA_SETS), help="to score, with commas")
+    parser.add_argument("--words", type=int, default=100_000, help="of the book; default: 100,000")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    args = parser.parse_args()
+    place = Workplace(args.data, args.work)
+    rows = [row for name in args.data_sets.split(",") for row in rows_of(name, place.scores(name))]
+    rows += mean_rows(rows)
+    shown = ("data_set", "system", "mean_rouge", "first", "highest_p", "gain")
+    print_table([{key: row.get(key) for key in shown} for row in rows])
+    rows += time_rows(args.words)
+    print_table(rows[-2:])
+    if args.out:
+        write_report(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()

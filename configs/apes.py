@@ -1,0 +1,42 @@
+"""The answering model of APES: cloze questions on summaries, answered from their documents.
+
+    python -m longsum_jax.train --config=configs/apes.py:model=DIR,data=FILE --workdir=runs/apes
+    longsum score FILE --references=FILE --metrics=apes --metric_option=apes.model=runs/apes
+
+`model` is a directory as transformers writes it, a training workdir (of configs/answer.py, say), or
+a name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the
+data. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file
+of which a tenth is held out. Each name, date and number of a summary makes a question, its sentence
+with a mark in that place. The model finds the answer among the sentences of the document that give
+the best ROUGE-2 recall of the summary; questions whose answer is not there are left out (Huang et
+al. 2021, section 5.1; `task.cloze` has the options). The evaluation prints exact match and F1.
+`tiny` runs in seconds on a CPU, on gap sentences.
+
+BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
+from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
+"""
+
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+
+ARGUMENTS = ("model", "data")
+MODES = ("default", "tiny")
+
+
+def get_config(mode, model="", data="data/{split}.jsonl"):
+    task = own_data("cloze", data, max_source_length=512)
+    if model:
+        config = checkpoint(model, task)
+    else:
+        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
+        # and [CLS].
+        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
+        config.tokenizer.extra_ids = 2
+    config.data.batch_size = 32
+    config.optimizer.update(
+        learning_rate=5e-5 if model else 3e-4, schedule="constant", warmup_steps=100
+    )
+    config.training.update(
+        steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="answer_f1"
+    )
+    config.evaluation.update(examples=1000, batch_size=32)
+    return shrink(config) if mode == "tiny" else config

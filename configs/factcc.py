@@ -1,0 +1,44 @@
+"""FactCC: does a document support a claim? A classifier of pairs that makes its own examples.
+
+    python -m longsum_jax.train --config=configs/factcc.py:model=DIR,data=FILE --workdir=runs/factcc
+    longsum score FILE --references=FILE --metrics=factcc --metric_option=factcc.model=runs/factcc
+
+`model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
+name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
+`data` are JSON lines {"document": ...}, `reports/{split}.jsonl` or one file of which a tenth is
+held out. Sentences become claims as they are (CORRECT) and made wrong by rules (INCORRECT): another
+name, date, number or pronoun, or a negation, some with noise (text.claims; `task.claims` has the
+options). The mode `pairs` learns from labels that people gave, {"document": ..., "claim": ...,
+"label": ...}; with task.document_key=premise,task.query_key=hypothesis from data of entailment,
+which the metric summac needs. `tiny` runs in seconds on a CPU.
+
+Kryscinski et al. (2020) train BERT base with learning rate 2e-5 and batches of 12; without a model
+the rate is 3e-4. Ours are the warm-up of 100 steps and the 1,000 steps. Paraphrases, a third kind
+of claim in the paper, need a translator and are left out.
+"""
+
+from longsum_jax.configs.common import base, buckets, checkpoint, own_data, shrink
+
+ARGUMENTS = ("model", "data")
+MODES = ("default", "pairs", "tiny")
+
+
+def get_config(mode, model="", data="data/{split}.jsonl"):
+    task = own_data("pairs" if mode == "pairs" else "claims", data, max_source_length=512)
+    if model:
+        config = checkpoint(model, task)
+    else:
+        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
+        # and [CLS].
+        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
+        config.tokenizer.extra_ids = 2
+    lengths = buckets(config.task.max_source_length, shortest=128)
+    config.data.update(batch_size=12, source_lengths=lengths)
+    config.optimizer.update(
+        learning_rate=2e-5 if model else 3e-4, schedule="constant", warmup_steps=100
+    )
+    config.training.update(
+        steps=1000, log_every=10, eval_every=250, checkpoint_every=250, best_metric="accuracy"
+    )
+    config.evaluation.update(examples=1000, batch_size=32)
+    return shrink(config) if mode == "tiny" else config

@@ -1,0 +1,48 @@
+"""Examples of a document, a claim about it and a label, for models that classify pairs."""
+
+import numpy as np
+
+from longsum_jax.data.examples.base import Example
+from longsum_jax.data.examples.classification import label_numbers
+from longsum_jax.data.tasks import Task
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document
+from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
+from longsum_jax.tokenizers.base import Tokenizer
+
+
+def pair_examples(
+    task: Task,
+    tokenizer: Tokenizer,
+    document: Document,
+    *,
+    seed: int = 0,
+    auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+) -> list[Example]:
+    """Makes the example of a document, the claim behind it and their label; see ``base.Maker``.
+
+    Of the two the longer one is cut at the task's maximum, as in FactCC and in models of entailment
+    (document and claim are premise and hypothesis there).
+
+    Raises:
+        InputError: a document without a claim, or a label that is not among the names.
+    """
+    del seed, auxiliary
+    if not document.query:
+        raise InputError(
+            f'document "{document.id}" has no "{task.query_key}"; give each document a claim, or '
+            "name its field with task.query_key"
+        )
+    ids = tokenizer.encode(task.prefix + document.document)
+    claim = tokenizer.encode(document.query)
+    pair = tokenizer.join_pair(ids, claim, task.max_source_length)
+    labels = label_numbers(document, task.labels)
+    example = Example(
+        id=document.id,
+        input_ids=np.array(pair.ids, np.int32),
+        token_type_ids=np.array(pair.token_type_ids, np.int32),
+        labels=labels,
+        source_tokens=len(tokenizer.join_pair(ids, claim).ids),
+        target_tokens=len(labels),
+    )
+    return [example]

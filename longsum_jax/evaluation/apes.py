@@ -1,0 +1,141 @@
+"""APES: questions on the reference that a model can answer from the summary."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from longsum_jax.evaluation.answers import Answers
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement
+from longsum_jax.evaluation.taggers import describe_tagger, entity_tagger, tag
+from longsum_jax.text.cloze import ClozeOptions, ClozeQuestion, cloze_questions, question_context
+from longsum_jax.text.sentences import splitter_name
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+EXAMPLES_AT_ONCE = 64
+
+
+class _Asked(NamedTuple):
+    """The questions on a reference that the document answers, and the part of it that does."""
+
+    questions: Sequence[ClozeQuestion]
+    context: str
+
+
+class Apes(ModelMetric):
+    """Answers found in the summary beside those of the reference and of the document.
+
+    Each entity of a sentence of the reference makes a cloze question, which a model answers from
+    the summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src
+    that with the answers of the same model from the document (Huang et al., 2021, section 5.1),
+    from 0 to 100. The document is read where it recalls the reference best, and a question whose
+    answer is not there is left out. Values of a data set are those of all its questions together.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of APES.
+
+        Attributes:
+            tagger: of the entities, see ``taggers.entity_tagger``.
+            context_words, question_words: see ``text.cloze.ClozeOptions``.
+        """
+
+        tagger: str = "rules"
+        context_words: int = ClozeOptions.context_words
+        question_words: int = ClozeOptions.question_words
+
+        @property
+        def cloze(self) -> ClozeOptions:
+            """The options of the questions."""
+            return ClozeOptions(self.context_words, self.question_words)
+
+    name = "apes"
+    # The last two are sums of the questions' F1, from 0 to their number.
+    columns = ("apes", "apes_src", "questions", "answered", "answered_src")
+    requirement: ClassVar = Requirement(
+        "a model that answers questions, as configs/apes.py trains it",
+        heads=("question_answering",),
+    )
+    options: Options
+
+    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+        super().__init__(options, model)
+        self._cloze = self.options.cloze
+        self._tagger = entity_tagger(self.options.tagger, "metrics.apes")
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        entities = tag(self._tagger, references)
+        scores: list[Scores] = []
+        for start in range(0, len(predictions), EXAMPLES_AT_ONCE):
+            some = slice(start, start + EXAMPLES_AT_ONCE)
+            rows = zip(references[some], entities[some], sources[some], strict=True)
+            asked = [self._asked(*row) for row in rows]
+            scores += self._scores(model, predictions[some], asked)
+        return scores
+
+    def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
+        return {**means, **_shares(means["questions"], means["answered"], means["answered_src"])}
+
+    def describe(self) -> dict[str, Any]:
+        tagged = describe_tagger("apes", self.options.tagger, self._tagger)
+        signature = (
+            f"apes|model:{self.user_model.label}|tagger:{tagged['tagger']}"
+            f"|context:{self.options.context_words}|split:{splitter_name().replace(' ', '-')}"
+        )
+        return super().describe() | tagged | {"signature": signature}
+
+    def _asked(self, reference: str, entities: Sequence[str], source: str) -> _Asked:
+        context = question_context(source, reference, self._cloze.context_words)
+        questions = cloze_questions(reference, entities, self._cloze)
+        return _Asked([each for each in questions if each.answer in context], context)
+
+    def _scores(
+        self, model: "Model", predictions: Sequence[str], asked: Sequence[_Asked]
+    ) -> list[Scores]:
+        contexts = [each.context for each in asked]
+        from_summaries = self._answers(model, asked, predictions)
+        from_sources = self._answers(model, asked, contexts)
+        scores = []
+        for each, given, of_source in zip(asked, from_summaries, from_sources, strict=True):
+            answered = _sum_of_f1(given, [question.answer for question in each.questions])
+            answered_src = _sum_of_f1(given, of_source)
+            count = float(len(each.questions))
+            sums = {"questions": count, "answered": answered, "answered_src": answered_src}
+            shares = _shares(count, answered, answered_src)
+            scores.append({name: float(value) for name, value in {**shares, **sums}.items()})
+        return scores
+
+    def _answers(
+        self, model: "Model", asked: Sequence[_Asked], texts: Sequence[str]
+    ) -> Iterator[list[str]]:
+        """Yields the answers of each text to its questions, none where the text is blank."""
+        questions, documents = [], []
+        for each, text in zip(asked, texts, strict=True):
+            if text.strip():
+                questions += [question.question for question in each.questions]
+                documents += [text] * len(each.questions)
+        found = iter(model.answer(questions, documents, batch_size=self.options.batch_size))
+        for each, text in zip(asked, texts, strict=True):
+            yield [next(found).text if text.strip() else "" for _ in each.questions]
+
+
+def _sum_of_f1(given: Sequence[str], right: Sequence[str]) -> float:
+    scores = Answers().score(given, right, [""] * len(given))
+    return sum(score["answer_f1"] for score in scores) / 100
+
+
+def _shares(count: Any, answered: Any, answered_src: Any) -> dict[str, Any]:
+    """Returns percentages of questions, 0 without any."""
+    divisor = np.where(count > 0, count, 1)
+    return {"apes": 100 * answered / divisor, "apes_src": 100 * answered_src / divisor}

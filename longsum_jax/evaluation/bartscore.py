@@ -1,0 +1,136 @@
+"""BARTScore: how likely a model finds one text after reading another."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, TextIds, text_ids
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+Direction = Literal["src_hyp", "ref_hyp", "hyp_ref"]
+DIRECTIONS: tuple[Direction, ...] = ("src_hyp", "ref_hyp", "hyp_ref")
+WRITER = Requirement(
+    "an encoder-decoder that writes text, as a BART", ("language_model",), encoder_decoder=True
+)
+
+
+class BartScore(ModelMetric):
+    """BARTScore (Yuan et al., 2021): mean log-probability of the tokens of a text, given another.
+
+    ``bartscore_src_hyp`` is that of the summary given the document (faithfulness),
+    ``bartscore_ref_hyp`` given the reference (precision), ``bartscore_hyp_ref`` that of the
+    reference given the summary (recall); ``bartscore_f`` is the mean of the last two. All tokens
+    count alike, special ones included, as in the published code. ``bartscore_unread`` is the
+    percentage of the tokens of all these texts that did not fit into the model. Of several
+    references the mean counts.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of ``ModelMetric``, and these.
+
+        Attributes:
+            directions: what is read and what is scored, of ``DIRECTIONS``.
+        """
+
+        batch_size: int = 4
+        directions: tuple[Direction, ...] = DIRECTIONS
+
+    name = "bartscore"
+    requirement = WRITER
+    columns: ClassVar[tuple[str, ...]] = (
+        *(f"bartscore_{direction}" for direction in DIRECTIONS),
+        "bartscore_f",
+        "bartscore_unread",
+    )
+    options: Options
+
+    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+        super().__init__(options, model)
+        chosen = self.options.directions
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise InputError(
+                f"metrics.bartscore.directions={list(chosen)} must name some of "
+                f"{', '.join(DIRECTIONS)}, each once"
+            )
+        columns = [f"bartscore_{direction}" for direction in chosen]
+        if {"ref_hyp", "hyp_ref"} <= set(chosen):
+            columns.append("bartscore_f")
+        self.columns = (*columns, "bartscore_unread")
+        self.reads_sources = "src_hyp" in chosen
+        self.reads_references = set(chosen) != {"src_hyp"}
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        texts = {"hyp": predictions, "ref": references, "src": sources}
+        scores: dict[str, np.ndarray] = {}
+        unread, total = np.zeros(len(predictions)), np.zeros(len(predictions))
+        for direction in self.options.directions:
+            given, scored = (texts[name] for name in direction.split("_"))
+            sides = text_ids(model, given), target_ids(model, scored)
+            for side in sides:
+                unread += side.unread
+                total += side.unread + [len(row) for row in side.rows]
+            pairs = list(zip(*(side.rows for side in sides), strict=True))
+            values = mean_log_probs(model, pairs, self.options.batch_size)
+            scores[f"bartscore_{direction}"] = values
+        scores["bartscore_unread"] = 100 * unread / total
+        if "bartscore_f" in self.columns:
+            scores["bartscore_f"] = (scores["bartscore_ref_hyp"] + scores["bartscore_hyp_ref"]) / 2
+        return [
+            {name: float(scores[name][i]) for name in self.columns} for i in range(len(predictions))
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        directions = "+".join(self.options.directions)
+        signature = f"bartscore|model:{self.user_model.label}|directions:{directions}"
+        return {"signature": signature} | super().describe()
+
+
+def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
+    """Returns the ids of texts, cut where the positions of the model's decoder end."""
+    return text_ids(model, texts, model.config.max_target_length)
+
+
+class _Lengths(NamedTuple):
+    """How pairs of rows are ordered: padded length of the first row, length of the second."""
+
+    padded: int
+    scored: int
+
+
+def mean_log_probs(
+    model: "Model", pairs: Sequence[tuple[list[int], list[int]]], batch_size: int
+) -> np.ndarray:
+    """Returns the mean log-probability of the second row's tokens given the first, [pairs].
+
+    Yuan et al. (2021), equation 2 with equal weights.
+
+    Args:
+        model: an encoder-decoder.
+        pairs: rows of ids with their special tokens.
+        batch_size: pairs read together.
+    """
+    from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
+
+    pad_id = model.config.pad_token_id
+    lengths = [_Lengths(bucket_length(len(given)), len(scored)) for given, scored in pairs]
+    means = np.zeros(len(pairs))
+    for batch in batches_by_length(lengths, batch_size):
+        ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)
+        targets, real = pad_rows([pairs[i][1] for i in batch], batch_size, pad_id)
+        log_probs = np.asarray(model.log_probs(ids, mask, targets), np.float64)
+        sums = np.where(real, log_probs, 0).sum(1)
+        means[batch] = (sums / real.sum(1))[: len(batch)]
+    return means

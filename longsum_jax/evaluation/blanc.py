@@ -1,0 +1,225 @@
+"""BLANC-help: how much a summary helps to guess masked words of its document."""
+
+import dataclasses
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.text.sentences import split_sentences, splitter_name
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.special_tokens import mask_id_of
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+# What the published code fixes.
+MIN_LETTERS = 4  # of a masked word of one token
+MIN_LETTERS_OF_LEAD = 2  # of the first token of a word; later tokens are never masked
+UNKNOWN_LETTERS = len("[UNK]")  # counted as letters of an unknown token
+MAX_TOKENS = 512  # of the input
+KEPT_TOKENS = 100  # of a sentence, before the summary is cut
+FILLER = "."
+
+
+class Masked(NamedTuple):
+    """A sentence with masks in the place of some tokens.
+
+    Attributes:
+        ids: int [tokens], masks included.
+        places: of the masks.
+        answers: ids that stood there.
+    """
+
+    ids: np.ndarray
+    places: np.ndarray
+    answers: np.ndarray
+
+
+class Blanc(ModelMetric):
+    """Help of a summary in guessing masked words (Vasilyev et al., 2020), as BLANC 0.3.4 counts it.
+
+    Each sentence of the document is read with every ``gap``-th of its longer words masked, once
+    behind the summary and once behind as many dots. blanc_help is the share of masked words guessed
+    with the summary only less that of those guessed with the dots only, from -100 to 100;
+    blanc_improve is the first share without the second. Both are 0 where nothing can be masked.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Attributes: gap: from one masked token to the next; 6 in the paper, 2 in its code."""
+
+        gap: int = 2
+
+        def __post_init__(self):
+            if self.gap < 1:
+                raise InputError(f"metrics.blanc.gap={self.gap} must be at least 1")
+
+    name = "blanc"
+    columns = ("blanc_help", "blanc_improve")
+    reads_references = False
+    requirement: ClassVar = Requirement("a masked language model", heads=("masked_lm",))
+    options: Options
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        del references
+        pairs = zip(predictions, sources, strict=True)
+        return [self._scores(model, *pair) for pair in pairs]
+
+    def describe(self) -> dict[str, Any]:
+        signature = (
+            f"blanc|model:{self.user_model.label}|gap:{self.options.gap}"
+            f"|split:{splitter_name().replace(' ', '-')}"
+        )
+        return {"signature": signature} | super().describe()
+
+    def _scores(self, model: "Model", summary: str, source: str) -> Scores:
+        tokenizer = model.tokenizer
+        template = _Template(model)
+        help_ids = tokenizer.encode_batch(_sentences(summary))
+        rows, masked = [], []
+        for sentence in _sentences(source):
+            ids = np.array(tokenizer.encode(sentence), np.int64)
+            kept, helping = template.fitted(len(ids), help_ids)
+            fillers = [template.filler_id] * len(helping)
+            can_mask = maskable(tokenizer, sentence, kept)
+            gap = self.options.gap
+            for one in masked_sentences(ids[:kept], can_mask, gap, template.mask_id):
+                rows += [template.row(helping, one.ids), template.row(fillers, one.ids)]
+                masked.append(one)
+        return _help(self._right(model, template, rows, masked))
+
+    def _right(
+        self,
+        model: "Model",
+        template: "_Template",
+        rows: Sequence[Sequence[int]],
+        masked: Sequence[Masked],
+    ) -> np.ndarray:
+        """Returns which masks are guessed, bool [2, masks]: with the summary, and with the dots."""
+        from longsum_jax.inference.rows import most_likely, row_logits
+
+        size = self.options.batch_size
+        guesses = row_logits(model, rows, batch_size=size, reduce=most_likely)
+        right: list[list[np.ndarray]] = [[np.zeros(0, bool)], [np.zeros(0, bool)]]
+        for number, (row, guessed) in enumerate(zip(rows, guesses, strict=True)):
+            one = masked[number // 2]
+            places = one.places + template.offset(row, one.ids)
+            right[number % 2].append(guessed[places] == one.answers)
+        return np.stack([np.concatenate(found) for found in right])
+
+
+class _Template:
+    """How a summary and a sentence become one input of a model."""
+
+    def __init__(self, model: "Model") -> None:
+        tokenizer = model.tokenizer
+        prefix = tokenizer.encode(model.summarization.get("prefix", ""))
+        around = tokenizer.add_special_tokens([])
+        count = len(tokenizer.prefix_ids)
+        self._before = [*around[:count], *prefix]
+        self._after = around[count:]
+        self._room = longest_text(model, MAX_TOKENS) - len(self._before) - len(self._after)
+        self.mask_id = mask_id_of(tokenizer)
+        self.filler_id = tokenizer.encode(FILLER)[-1]
+
+    def row(self, helping: Sequence[int], sentence: np.ndarray) -> list[int]:
+        """Returns the input of a sentence behind what may help."""
+        return [*self._before, *helping, *sentence.tolist(), *self._after]
+
+    def offset(self, row: Sequence[int], sentence: np.ndarray) -> int:
+        """Returns where the sentence begins in its row."""
+        return len(row) - len(self._after) - len(sentence)
+
+    def fitted(self, length: int, summary: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
+        """Returns how many tokens of a sentence are read, and the ids of the summary that are.
+
+        First the end of the sentence is cut, down to ``KEPT_TOKENS``, then the last sentences of
+        the summary; of its first one, where that alone is too long, the end is read.
+        """
+        whole = [token for sentence in summary for token in sentence]
+        excess = max(length + len(whole) - self._room, 0)
+        least = min(KEPT_TOKENS, self._room // 2)
+        kept = max(length - excess, min(length, least))
+        room = self._room - kept
+        if len(whole) <= room:
+            return kept, whole
+        ends = np.cumsum([len(sentence) for sentence in summary])
+        fitting = int(ends[ends <= room].max(initial=0))
+        return kept, whole[:fitting] if fitting else list(summary[0][-room:])
+
+
+def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
+    """Returns which of the first tokens of a sentence may be masked, bool [count].
+
+    A token goes on with a word where no white space and no punctuation is between it and the token
+    before.
+    """
+    places = tokenizer.spans(sentence)[:count]
+    texts = [sentence[start:end].strip() for start, end in places]
+    letters = np.array([_num_letters(text) for text in texts], np.int64)
+    unknown = np.array(tokenizer.encode(sentence)[:count], np.int64) == tokenizer.unk_id
+    letters[unknown] = UNKNOWN_LETTERS
+    continues = np.zeros(len(places) + 1, bool)
+    for i in range(1, len(places)):
+        start, end = places[i - 1][1], places[i][0]
+        touches = start == end and not sentence[end : end + 1].isspace()
+        continues[i] = touches and _is_letter(texts[i - 1][-1:]) and _is_letter(texts[i][:1])
+    is_first = ~continues[:-1]
+    least = np.where(continues[1:], MIN_LETTERS_OF_LEAD, MIN_LETTERS)
+    return is_first & (letters >= least)
+
+
+def masked_sentences(
+    ids: np.ndarray, can_mask: np.ndarray, gap: int, mask_id: int
+) -> Iterator[Masked]:
+    """Yields a sentence once for every remainder modulo ``gap`` that has a token to mask.
+
+    Args:
+        ids: int [tokens].
+        can_mask: bool [tokens].
+        gap: from one mask to the next, at most the number of tokens.
+        mask_id: of the mask.
+    """
+    gap = min(gap, len(ids))
+    for remainder in range(gap):
+        places = np.flatnonzero(can_mask & (np.arange(len(ids)) % gap == remainder))
+        if len(places):
+            masked = ids.copy()
+            masked[places] = mask_id
+            yield Masked(masked, places, ids[places])
+
+
+def _help(right: np.ndarray) -> Scores:
+    """Returns the scores from what was guessed, bool [2, masks]; see ``Blanc._right``."""
+    with_summary, with_dots = right
+    gained = float((with_summary & ~with_dots).sum())
+    lost = float((~with_summary & with_dots).sum())
+    count = right.shape[1]
+    return {
+        "blanc_help": 100 * (gained - lost) / max(count, 1),
+        "blanc_improve": 100 * gained / max(count - lost, 1),
+    }
+
+
+def _sentences(text: str) -> list[str]:
+    return split_sentences(unicodedata.normalize("NFKD", text))
+
+
+def _num_letters(text: str) -> int:
+    return sum(not unicodedata.combining(character) for character in text)
+
+
+def _is_letter(character: str) -> bool:
+    """Returns whether a character is no punctuation; a mark on a letter counts as one."""
+    return character.isalnum() or bool(character and unicodedata.combining(character))

@@ -1,0 +1,252 @@
+"""DiscoScore: summaries compared with references by what they speak of, and in which order."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.evaluation.entity_graph import entity_graph
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
+from longsum_jax.evaluation.taggers import Tagger, describe_tagger, noun_tagger, tag
+from longsum_jax.text.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+
+class DiscoScore(ModelMetric):
+    """DiscoScore (Zhao et al., 2023), its variants over nouns: focus and sentence graphs.
+
+    ``ds_focus_nn`` compares what both texts speak of: the vector of a noun is the sum of its
+    states, of unit length, over all places where the text has it, and the score is the sum of
+    squared distances of the nouns that both texts have over the number of the summary's nouns.
+    Lower is better, and 0 where no noun is shared. ``ds_sent_nn`` compares how sentences are tied:
+    the vector of a sentence is the mean of its states plus those of the later sentences it shares a
+    noun with, divided by their distance; minima, means, maxima and sums of these over the text
+    are compared by their cosine, and higher is better. Of several references the mean counts.
+    ``ds_unread`` is the percentage of tokens that did not fit into the model.
+
+    As the published code reads them, words are split at white space, a word counts as a noun where
+    it is written like one that the tagger gives, and the text stands behind [CLS] alone. Unlike it,
+    all tokens are seen: its mask of zeros means something else in every version of transformers.
+
+    Args:
+        options: of the metric.
+        model: in place of the one that the options name.
+        tagger: gives the nouns of each of the sentences of a text; None for the one that the
+            options name.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of ``ModelMetric``, and these.
+
+        Attributes:
+            layer: of the encoder whose states are read; of an encoder with fewer, the last.
+            tagger: a name in ``taggers.NOUN_TAGGERS``, or a model that labels words.
+            long_texts: "cut" where the model's positions end, or read in "windows" that overlap by
+                half. The published code fails on such texts.
+        """
+
+        layer: int = 8
+        tagger: str = "rules"
+        long_texts: Literal["cut", "windows"] = "cut"
+
+    name = "discoscore"
+    columns = ("ds_focus_nn", "ds_sent_nn", "ds_unread")
+    reads_sources = False
+    options: Options
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        model: "Model | None" = None,
+        tagger: Tagger | None = None,
+    ) -> None:
+        super().__init__(options, model)
+        self._tagger_name = self.options.tagger if tagger is None else None
+        self._tagger = tagger or noun_tagger(self.options.tagger, "metrics.discoscore")
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        del sources
+        texts = list(dict.fromkeys([*predictions, *references]))
+        read = dict(zip(texts, self._read(model, texts), strict=True))
+        pairs = zip(predictions, references, strict=True)
+        return [_scores(read[prediction], read[reference]) for prediction, reference in pairs]
+
+    def describe(self) -> dict[str, Any]:
+        tagged = describe_tagger("discoscore", self._tagger_name, self._tagger)
+        signature = (
+            f"discoscore|model:{self.user_model.label}|layer:{self.options.layer}"
+            f"|tagger:{tagged['tagger']}|long:{self.options.long_texts}"
+        )
+        return super().describe() | tagged | {"signature": signature}
+
+    def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
+        """Returns what is compared of every text."""
+        from longsum_jax.inference.token_states import SpecialTokens, token_states
+
+        special = SpecialTokens(model.tokenizer.prefix_ids, ())
+        limit = longest_text(model)
+        parsed = [self._parse(model, text) for text in texts]
+        unread = [0] * len(texts)
+        if limit is not None and self.options.long_texts == "cut":
+            room = limit - special.count
+            unread = [max(len(each.ids) - room, 0) for each in parsed]
+            parsed = [each.first(room) for each in parsed]
+        states = token_states(
+            model,
+            [each.ids for each in parsed],
+            special,
+            limit=limit,
+            layer=min(self.options.layer, model.config.encoder_stack.num_layers),
+            batch_size=self.options.batch_size,
+        )
+        found = []
+        for each, rows, left_out in zip(parsed, states, unread, strict=True):
+            nouns = noun_vectors(each.nouns, rows[special.count :])
+            # The tokens before the text belong to its first sentence.
+            sentences = np.concatenate([[0] * special.count, each.sentences]).astype(np.int64)
+            vectors = sentence_vectors(rows, sentences, entity_graph(each.sentence_nouns))
+            found.append(Reading(nouns, vectors, len(each.ids), left_out))
+        return found
+
+    def _parse(self, model: "Model", text: str) -> "_Parsed":
+        """Returns the tokens of a text with the places of its nouns and sentences."""
+        sentences = split_sentences(text) or [""]
+        sentence_nouns = tag(self._tagger, sentences)
+        known = {noun for nouns in sentence_nouns for noun in nouns}
+        words = [(word, i) for i, sentence in enumerate(sentences) for word in sentence.split()]
+        pieces = model.tokenizer.encode_batch([word for word, _ in words])
+        ids: list[int] = []
+        numbers: list[int] = []
+        nouns: dict[str, list[int]] = {}
+        for (word, sentence), found in zip(words, pieces, strict=True):
+            ids += found
+            numbers += [sentence] * len(found)
+            if word in known and found:
+                nouns.setdefault(word, []).append(len(ids) - 1)
+        return _Parsed(ids, np.array(numbers, np.int64), nouns, sentence_nouns)
+
+
+class _Parsed(NamedTuple):
+    """A text before it is read.
+
+    Attributes:
+        ids: of its tokens, without special ones.
+        sentences: the number of every token's sentence, int [tokens].
+        nouns: noun -> the last tokens of its occurrences.
+        sentence_nouns: the nouns of every sentence.
+    """
+
+    ids: list[int]
+    sentences: np.ndarray
+    nouns: dict[str, list[int]]
+    sentence_nouns: list[list[str]]
+
+    def first(self, length: int) -> "_Parsed":
+        """Returns the first tokens of the text, with the sentences they stand in."""
+        if len(self.ids) <= length:
+            return self
+        nouns = {}
+        for noun, places in self.nouns.items():
+            inside = [place for place in places if place < length]
+            if inside:
+                nouns[noun] = inside
+        num_sentences = self.sentences[length - 1] + 1
+        return _Parsed(
+            self.ids[:length],
+            self.sentences[:length],
+            nouns,
+            self.sentence_nouns[:num_sentences],
+        )
+
+
+class Reading(NamedTuple):
+    """A text as it is compared.
+
+    Attributes:
+        nouns: noun -> its vector, float32 [d_model].
+        sentences: vectors of unit length, float64 [sentences, d_model].
+        num_read, num_unread: tokens.
+    """
+
+    nouns: dict[str, np.ndarray]
+    sentences: np.ndarray
+    num_read: int
+    num_unread: int
+
+
+def noun_vectors(places: Mapping[str, Sequence[int]], states: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the sum of the unit vectors of every noun's tokens (Zhao et al., 2023, section 3.1).
+
+    Args:
+        places: noun -> its tokens.
+        states: float [tokens, d_model].
+    """
+    return {noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in places.items()}
+
+
+def sentence_vectors(states: np.ndarray, sentences: np.ndarray, ties: np.ndarray) -> np.ndarray:
+    """Returns the vectors of sentences with those that they are tied to, of unit length.
+
+    Zhao et al. (2023), section 3.2: (I + A) S.
+
+    Args:
+        states: of all tokens, float [tokens, d_model].
+        sentences: the number of every token's sentence, int [tokens].
+        ties: A, float [sentences, sentences].
+    """
+    belongs = np.arange(len(ties))[:, None] == sentences
+    means = belongs @ states / np.maximum(belongs.sum(1, keepdims=True), 1)
+    return _unit(means + ties @ means)
+
+
+def focus_difference(prediction: Reading, reference: Reading) -> float:
+    """Returns how differently two texts speak of the nouns that they share; 0 without any."""
+    common = prediction.nouns.keys() & reference.nouns.keys()
+    differences = [prediction.nouns[noun] - reference.nouns[noun] for noun in sorted(common)]
+    if not differences:
+        return 0.0
+    return float(np.square(differences).sum() / len(prediction.nouns))
+
+
+def sentence_similarity(prediction: Reading, reference: Reading) -> float:
+    """Returns the cosine of all sentences of two texts together.
+
+    A single sentence of the reference is compared with each of the summary; the mean counts.
+    """
+    if len(reference.sentences) == 1:
+        return float((prediction.sentences @ reference.sentences[0]).mean())
+    sides = [_pooled(each.sentences) for each in (prediction, reference)]
+    return float(np.dot(*(_unit(side) for side in sides)))
+
+
+def _pooled(vectors: np.ndarray) -> np.ndarray:
+    """Returns minimum, mean, maximum and sum of vectors, one after the other."""
+    parts = [vectors.min(0), vectors.mean(0), vectors.max(0), vectors.sum(0)]
+    return np.concatenate(parts)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors divided by their lengths; zeros stay."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-30)
+
+
+def _scores(prediction: Reading, reference: Reading) -> Scores:
+    unread = prediction.num_unread + reference.num_unread
+    total = unread + prediction.num_read + reference.num_read
+    return {
+        "ds_focus_nn": focus_difference(prediction, reference),
+        "ds_sent_nn": sentence_similarity(prediction, reference),
+        "ds_unread": 100 * unread / max(total, 1),
+    }

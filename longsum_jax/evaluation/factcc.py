@@ -1,0 +1,143 @@
+"""FactCC: the sentences of a summary that a classifier finds supported by the document."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.data.pieces import cut_text
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.labels import SUPPORTED, label_number
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.text.claims import ClaimOptions
+from longsum_jax.text.sentences import split_sentences, splitter_name
+from longsum_jax.tokenizers.special_tokens import TokenPair
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+_PUBLISHED = 0  # number of the label CORRECT in published weights, whose labels have no names
+
+EXAMPLES_AT_ONCE = 64
+
+
+class _Read(NamedTuple):
+    """A summary's sentences behind the pieces of its document.
+
+    Attributes:
+        pairs: of every sentence and every piece.
+        num_claims, num_pieces: of both.
+        unread: percentage of their tokens.
+    """
+
+    pairs: Sequence[TokenPair]
+    num_claims: int
+    num_pieces: int
+    unread: float
+
+
+class FactCC(ModelMetric):
+    """Probability that a sentence of the summary is correct, and the share of those that are.
+
+    Kryscinski et al. (2020): a classifier reads the document and one sentence. Both values are
+    percentages and means over sentences, 0 for a summary without any. factcc_unread is the
+    percentage of tokens that did not fit into the model.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of FactCC.
+
+        Attributes:
+            reads: "beginning" reads what of the document goes before the sentence into the model's
+                positions, as published; "pieces" reads all of it in pieces, of which the one that
+                supports the sentence best counts.
+            piece_words: words of a piece; with those of the sentence they should fit.
+            correct: name of the model's label for correct sentences; "" for the one whose name says
+                so, or the first of two without names.
+        """
+
+        reads: Literal["beginning", "pieces"] = "beginning"
+        piece_words: int = ClaimOptions.piece_words
+        correct: str = ""
+
+        def __post_init__(self):
+            if self.piece_words < 1:
+                raise InputError(
+                    f"metrics.factcc.piece_words={self.piece_words} must be at least 1"
+                )
+
+    name = "factcc"
+    columns = ("factcc", "factcc_correct", "factcc_unread")
+    reads_references = False
+    requirement: ClassVar = Requirement(
+        "a classifier of pairs, as configs/factcc.py trains it", heads=("classification",)
+    )
+    options: Options
+
+    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+        super().__init__(options, model)
+        config, name = self.user_model.config, self.options.correct
+        if not name and not config.id2label and config.num_labels == 2:
+            self._correct = _PUBLISHED
+        else:
+            self._correct = label_number(config, "metrics.factcc.correct", name, SUPPORTED)
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        del references
+        from longsum_jax.inference.rows import pair_probabilities
+
+        scores = []
+        for start in range(0, len(predictions), EXAMPLES_AT_ONCE):
+            some = slice(start, start + EXAMPLES_AT_ONCE)
+            texts = zip(predictions[some], sources[some], strict=True)
+            read = [self._read(model, *pair) for pair in texts]
+            size = self.options.batch_size
+            found = pair_probabilities(model, [each.pairs for each in read], batch_size=size)
+            scores += [self._scores(*each) for each in zip(read, found, strict=True)]
+        return scores
+
+    def describe(self) -> dict[str, Any]:
+        signature = (
+            f"factcc|model:{self.user_model.label}|reads:{self.options.reads}"
+            f"|split:{splitter_name().replace(' ', '-')}"
+        )
+        return {"signature": signature} | super().describe()
+
+    def _read(self, model: "Model", summary: str, source: str) -> _Read:
+        claims = split_sentences(summary)
+        in_pieces = self.options.reads == "pieces"
+        pieces = cut_text(source, self.options.piece_words) if in_pieces else [source]
+        if not claims:
+            return _Read([], 0, len(pieces), 0.0)
+        tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
+        claim_ids = tokenizer.encode_batch(claims)
+        piece_ids = tokenizer.encode_batch([prefix + piece for piece in pieces])
+        limit = longest_text(model)
+        pairs = [tokenizer.join_pair(ids, claim, limit) for claim in claim_ids for ids in piece_ids]
+        whole = [
+            len(tokenizer.join_pair(ids, claim).ids) for claim in claim_ids for ids in piece_ids
+        ]
+        unread = 1 - sum(len(pair.ids) for pair in pairs) / sum(whole)
+        return _Read(pairs, len(claims), len(pieces), 100 * unread)
+
+    def _scores(self, read: _Read, probabilities: np.ndarray) -> Scores:
+        """Returns the scores of a summary; ``probabilities`` are [pairs, labels]."""
+        if not read.num_claims:
+            return dict.fromkeys(self.columns, 0.0)
+        by_piece = probabilities.reshape(read.num_claims, read.num_pieces, -1)
+        best_pieces = by_piece[..., self._correct].argmax(1)
+        best = by_piece[np.arange(read.num_claims), best_pieces]
+        return {
+            "factcc": 100 * float(best[:, self._correct].mean()),
+            "factcc_correct": 100 * float((best.argmax(-1) == self._correct).mean()),
+            "factcc_unread": read.unread,
+        }

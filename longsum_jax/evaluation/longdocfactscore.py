@@ -1,0 +1,166 @@
+"""LongDocFACTScore: BARTScore of every sentence, given the parts of a document most like it."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.bartscore import WRITER, mean_log_probs, target_ids
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import (
+    ModelMetric,
+    Requirement,
+    UserModel,
+    longest_text,
+    text_ids,
+)
+from longsum_jax.text.segmentation import SentenceEncoder
+from longsum_jax.text.sentences import split_sentences, splitter_name
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+MAX_SENTENCE_LENGTH = 128  # tokens that are compared, as in the published code's encoder
+DOCUMENTS_AT_ONCE = 16  # whose sentences are encoded together
+
+
+class LongDocFactScore(ModelMetric):
+    """LongDocFACTScore (Bishop et al., 2024): faithfulness to documents of any length.
+
+    For every sentence of the summary, the sentences of the document that are most similar to it
+    are found by the cosine of sentence vectors. The sentence's score is the best BARTScore given
+    one of them with its neighbours; the mean over sentences is that of the summary. An empty
+    summary is scored as one empty sentence.
+
+    Args:
+        options: of the metric.
+        model: of BARTScore, in place of the one that the options name.
+        sentence_model: whose mean states are the sentence vectors, likewise.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of ``ModelMetric``, and these.
+
+        Attributes:
+            sentence_model: directory, training workdir or name on the hub of the encoder that
+                compares sentences; "" for the encoder of ``model``.
+            top_k: sentences of the document that are tried.
+            neighbors: what stands around each: the sentence before it, which is what the published
+                code takes ("before"; the first sentence has the one after it), or those before and
+                after it, as in the paper ("both").
+        """
+
+        batch_size: int = 4
+        sentence_model: str = ""
+        top_k: int = 3
+        neighbors: Literal["before", "both"] = "before"
+
+    name = "longdocfactscore"
+    columns = ("longdocfactscore",)
+    requirement = WRITER
+    reads_references = False
+    options: Options
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        model: "Model | None" = None,
+        sentence_model: "Model | None" = None,
+    ) -> None:
+        super().__init__(options, model)
+        if self.options.top_k < 1:
+            raise InputError(
+                f"metrics.longdocfactscore.top_k={self.options.top_k} must be at least 1"
+            )
+        self._sentence_model = self.user_model
+        path = self.options.sentence_model
+        if sentence_model is not None or path not in ("", self.options.model):
+            option = "metrics.longdocfactscore.sentence_model"
+            self._sentence_model = UserModel(option, path, sentence_model, Requirement())
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        del references
+        shared = self._sentence_model is self.user_model
+        reading = nullcontext(model) if shared else self._sentence_model.on_device()
+        with reading as sentence_model:
+            trials = list(self._trials(sentence_model, predictions, sources))
+        given, _ = text_ids(model, [trial.given for trial in trials])
+        scored, _ = target_ids(model, [trial.scored for trial in trials])
+        pairs = list(zip(given, scored, strict=True))
+        values = mean_log_probs(model, pairs, self.options.batch_size)
+        best: dict[tuple[int, int], float] = {}
+        for trial, value in zip(trials, values.tolist(), strict=True):
+            key = trial.example, trial.sentence
+            best[key] = max(value, best.get(key, value))
+        by_example: list[list[float]] = [[] for _ in predictions]
+        for (example, _), value in best.items():
+            by_example[example].append(value)
+        return [{"longdocfactscore": float(np.mean(found))} for found in by_example]
+
+    def describe(self) -> dict[str, Any]:
+        options = self.options
+        signature = (
+            f"longdocfactscore|model:{self.user_model.label}"
+            f"|sentences:{self._sentence_model.label}|top:{options.top_k}"
+            f"|neighbors:{options.neighbors}|split:{splitter_name().replace(' ', '-')}"
+        )
+        found = {"signature": signature} | super().describe()
+        return found | {"sentence_weights": self._sentence_model.model.fingerprint}
+
+    def _trials(
+        self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
+    ) -> "Iterator[Trial]":
+        """Yields what of the documents every sentence of the summaries is scored with."""
+        from longsum_jax.inference.sentences import sentence_encoder
+
+        longest = longest_text(model, MAX_SENTENCE_LENGTH)
+        encode = sentence_encoder(model, max_sentence_length=longest)
+        for start in range(0, len(predictions), DOCUMENTS_AT_ONCE):
+            examples = range(start, min(start + DOCUMENTS_AT_ONCE, len(predictions)))
+            written = [split_sentences(predictions[i]) or [""] for i in examples]
+            read = [split_sentences(sources[i]) or [""] for i in examples]
+            vectors = _unit_vectors(encode, [*written, *read])
+            own, others = vectors[: len(examples)], vectors[len(examples) :]
+            for each, i in enumerate(examples):
+                nearest = np.argsort(-own[each] @ others[each].T, axis=1, kind="stable")
+                for number, places in enumerate(nearest[:, : self.options.top_k].tolist()):
+                    for place in places:
+                        part = surroundings(read[each], place, self.options.neighbors)
+                        yield Trial(i, number, part, written[each][number])
+
+
+def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Returns the vectors of the sentences of every text, of unit length, encoded together."""
+    vectors = encode([sentence for sentences in texts for sentence in sentences])
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
+
+
+class Trial(NamedTuple):
+    """A sentence of a summary, and a part of the document that it may rest on.
+
+    Attributes:
+        example, sentence: numbers of the summary, and of the sentence in it.
+        given, scored: texts for BARTScore.
+    """
+
+    example: int
+    sentence: int
+    given: str
+    scored: str
+
+
+def surroundings(sentences: Sequence[str], place: int, neighbors: Literal["before", "both"]) -> str:
+    """Returns a sentence with its neighbours, see ``LongDocFactScore.Options``."""
+    stop = place + 2 if neighbors == "both" or place == 0 else place + 1
+    return " ".join(sentences[max(place - 1, 0) : stop])

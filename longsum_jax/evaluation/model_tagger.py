@@ -1,0 +1,102 @@
+"""Entities or nouns by a model of the user's that labels words."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longsum_jax.data.examples.tags import first_tokens
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.model_metric import Requirement, UserModel, longest_text
+from longsum_jax.evaluation.tags import OUTSIDE, entities
+from longsum_jax.text.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+_WORD = re.compile(r"\w+(?:[-.'\u2019&]\w+)*")  # letters and digits, with single marks inside
+_NOUN = re.compile(r"NOUN|PROPN|NNP?S?")  # labels of Universal Dependencies and the Penn Treebank
+_REQUIREMENT = Requirement("a model that labels words", heads=("token_classification",))
+BATCH_SIZE = 32
+
+
+class ModelTagger:
+    """The tagger of a model that labels words, from its checkpoint.
+
+    The label of a word is that of its first token, as in BERT (Devlin et al. 2019, section 5.3);
+    labels B-... and I-... join words, and O is none (``tags``). Of a model that labels parts of
+    speech only nouns are taken.
+
+    Args:
+        option: that names the model, "metrics.entities.tagger".
+        path: of the model, whatever ``longsum_jax.load`` takes.
+
+    Raises:
+        InputError: the model cannot be read or labels no words, or its labels have no names.
+    """
+
+    def __init__(self, option: str, path: str) -> None:
+        self._user_model = UserModel(option, path, None, _REQUIREMENT)
+        self.__name__ = path
+        names = self._user_model.config.id2label
+        if not names:
+            raise InputError(
+                f'{option}: the labels of {path} have no names; write them as "id2label" in its '
+                "config.json"
+            )
+        nouns = {name for name in names if _NOUN.fullmatch(name)}
+        self._labels = [name if name in nouns or not nouns else OUTSIDE for name in names]
+
+    def __call__(self, texts: Sequence[str]) -> list[list[str]]:
+        """Returns what is tagged in each text."""
+        sentences = [split_sentences(text) for text in texts]
+        with self._user_model.on_device() as model:
+            found = iter(self._of_sentences(model, list(itertools.chain(*sentences))))
+        return [
+            list(itertools.chain(*itertools.islice(found, len(of_text)))) for of_text in sentences
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what tells this model from others."""
+        return self._user_model.describe()
+
+    def _of_sentences(self, model: "Model", sentences: Sequence[str]) -> list[list[str]]:
+        found = []
+        for sentence, numbers in zip(sentences, _token_labels(model, sentences), strict=True):
+            words = [match.span() for match in _WORD.finditer(sentence)]
+            firsts = first_tokens(words, model.tokenizer.spans(sentence))
+            tagged = entities([self._labels[numbers[token]] for token in firsts])
+            places = sorted((start, end) for _, start, end in tagged)
+            found.append([sentence[words[i][0] : words[j - 1][1]] for i, j in places])
+        return found
+
+
+def _token_labels(model: "Model", sentences: Sequence[str]) -> Iterator[np.ndarray]:
+    """Yields the numbers of the labels of all tokens of every sentence, int [tokens].
+
+    Sentences longer than the model's positions are read in windows.
+    """
+    from longsum_jax.inference.rows import most_likely, row_logits
+    from longsum_jax.inference.token_states import text_windows
+
+    tokenizer = model.tokenizer
+    prefix = tokenizer.encode(model.summarization.get("prefix", ""))
+    num_before = len(tokenizer.prefix_ids) + len(prefix)
+    limit = longest_text(model)
+    room = None if limit is None else limit - len(tokenizer.add_special_tokens(prefix))
+    ids = tokenizer.encode_batch(list(sentences))
+    windows = [text_windows(len(of_sentence), room) for of_sentence in ids]
+    rows = [
+        tokenizer.add_special_tokens(prefix + of_sentence[window.start : window.stop])
+        for of_sentence, of_windows in zip(ids, windows, strict=True)
+        for window in of_windows
+    ]
+    labels = iter(row_logits(model, rows, batch_size=BATCH_SIZE, reduce=most_likely))
+    for of_windows in windows:
+        found = []
+        for window in of_windows:
+            offset = num_before - window.start
+            found.append(next(labels)[window.first + offset : window.last + offset])
+        yield np.concatenate(found)

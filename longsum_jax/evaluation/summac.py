@@ -1,0 +1,209 @@
+"""SummaC: entailment of the sentences of a summary by those of the document."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
+from longsum_jax.evaluation.metric import Scores
+from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
+from longsum_jax.text.sentences import split_sentences, splitter_name
+from longsum_jax.tokenizers.special_tokens import TokenPair
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+# What the published code fixes.
+MIN_CHARACTERS = 11  # of a sentence
+MAX_SENTENCES = 100  # of a document
+MAX_TOKENS = 500  # of a pair
+MAX_CLAIMS = 10  # sentences of a summary that SummaC-Conv looks at
+# Edges of the bins of the published weights, percentiles of entailment over many summaries.
+PERCENTILES = (
+    *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.955),
+    *(0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
+)
+
+
+class SummaC(ModelMetric):
+    """Agreement of a summary with its document by a model of entailment (Laban et al., 2022).
+
+    Every sentence of the document is the premise of every sentence of the summary. SummaC-ZS takes
+    for each of the latter the largest probability of entailment less the largest one of
+    contradiction, and their mean, from -100 to 100. SummaC-Conv, from 0 to 100, weighs histograms
+    of entailment, over the first ten sentences of a summary. As published, sentences of up to ten
+    characters and those of the document after the hundredth are left out; summac_unread is the
+    percentage of the latter.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(ModelMetric.Options):
+        """Options of SummaC.
+
+        Attributes:
+            conv_weights: the file of SummaC-Conv's layers as published, .bin or .safetensors; ""
+                for SummaC-ZS alone.
+            conv_bins: bins of its histograms: "percentile", or "even50" for fifty equal ones.
+            entailment, contradiction: names of the model's labels; "" for those whose names say so.
+        """
+
+        conv_weights: str = ""
+        conv_bins: Literal["percentile", "even50"] = "percentile"
+        entailment: str = ""
+        contradiction: str = ""
+
+    name = "summac"
+    columns = ("summac_zs", "summac_unread")
+    reads_references = False
+    requirement: ClassVar = Requirement("a classifier of entailment", heads=("classification",))
+    options: Options
+
+    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+        super().__init__(options, model)
+        given = self.options
+        wanted = {
+            "entailment": (given.entailment, SUPPORTED),
+            "contradiction": (given.contradiction, REFUTED),
+        }
+        self._labels = [
+            label_number(self.user_model.config, f"metrics.summac.{option}", *label)
+            for option, label in wanted.items()
+        ]
+        self._conv = None
+        if self.options.conv_weights:
+            self.columns = ("summac_zs", "summac_conv", "summac_unread")
+            self._conv = read_conv(Path(self.options.conv_weights), self.options.conv_bins)
+
+    def score_with(
+        self,
+        model: "Model",
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+    ) -> list[Scores]:
+        from longsum_jax.inference.rows import pair_probabilities
+
+        del references
+        sentences = [_sentences(source) for source in sources]
+        premises = [of_source[:MAX_SENTENCES] for of_source in sentences]
+        hypotheses = [_sentences(prediction) for prediction in predictions]
+        groups = (_pairs(model, *texts) for texts in zip(premises, hypotheses, strict=True))
+        found = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+        scores = []
+        rows = zip(found, premises, hypotheses, sentences, strict=True)
+        for probabilities, first, second, whole in rows:
+            image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
+            # As published, a text without sentences is one that neither entails nor contradicts.
+            values = self._scores(image if image.size else np.zeros((1, 1, 2)))
+            unread = 100 * (1 - len(first) / max(len(whole), 1))
+            scores.append(values | {"summac_unread": unread if whole else 0.0})
+        return scores
+
+    def describe(self) -> dict[str, Any]:
+        bins = self.options.conv_bins if self._conv else "none"
+        signature = (
+            f"summac|model:{self.user_model.label}|conv:{bins}"
+            f"|split:{splitter_name().replace(' ', '-')}"
+        )
+        return {"signature": signature} | super().describe()
+
+    def _scores(self, image: np.ndarray) -> Scores:
+        """Returns the scores of entailment and contradiction [premises, hypotheses, 2]."""
+        entailment, contradiction = np.moveaxis(image.max(0), -1, 0)
+        scores = {"summac_zs": 100 * float((entailment - contradiction).mean())}
+        if self._conv is not None:
+            scores["summac_conv"] = 100 * self._conv.score(image[..., 0])
+        return scores
+
+
+class Conv(NamedTuple):
+    """The layers of SummaC-Conv.
+
+    Attributes:
+        edges: of the bins, [bins + 1].
+        weight, bias: of the layer over a histogram, [bins] and a number.
+        output_weight, output_bias: of the layer over three statistics, [2, 3] and [2]; as
+            published, all three are the mean over the sentences.
+    """
+
+    edges: np.ndarray
+    weight: np.ndarray
+    bias: float
+    output_weight: np.ndarray
+    output_bias: np.ndarray
+
+    def score(self, entailment: np.ndarray) -> float:
+        """Returns the probability of a consistent summary.
+
+        Args:
+            entailment: probabilities, [sentences of the document, of the summary].
+        """
+        histograms = [
+            np.histogram(column, bins=self.edges)[0] for column in entailment.T[:MAX_CLAIMS]
+        ]
+        mean = (np.stack(histograms) @ self.weight + self.bias).mean()
+        no, yes = self.output_weight @ np.full(3, mean) + self.output_bias
+        return float(1 / (1 + np.exp(no - yes)))
+
+
+def read_conv(path: Path, bins: str) -> Conv:
+    """Reads the layers of SummaC-Conv.
+
+    Args:
+        path: as its training writes them, or the same tensors as .safetensors.
+        bins: of the histograms, see ``SummaC.Options``.
+
+    Raises:
+        InputError: no such file, or one of other layers or bins.
+    """
+    from longsum_jax.checkpoints.tensor_files import read_safetensors, read_torch
+
+    if not path.is_file():
+        raise InputError(
+            f"metrics.summac.conv_weights: there is no file {path}; give the published .bin, or "
+            "leave the option out"
+        )
+    read = read_safetensors if path.suffix == ".safetensors" else read_torch
+    tensors: dict[str, Any] = {name: np.asarray(value) for name, value in read(path).items()}
+    edges = np.array(PERCENTILES) if bins == "percentile" else np.append(np.arange(50) / 50, 1)
+    wanted = {
+        "mlp.weight": (1, len(edges) - 1),
+        "mlp.bias": (1,),
+        "layer_final.weight": (2, 3),
+        "layer_final.bias": (2,),
+    }
+    shapes = {name: value.shape for name, value in tensors.items()}
+    if shapes != wanted:
+        raise InputError(
+            f"metrics.summac.conv_weights: {path} holds {shapes}, but {bins} bins of entailment "
+            f"alone need {wanted}; give other weights or metrics.summac.conv_bins"
+        )
+    arrays = {name: value.astype(np.float64) for name, value in tensors.items()}
+    return Conv(
+        edges,
+        arrays["mlp.weight"][0],
+        float(arrays["mlp.bias"][0]),
+        arrays["layer_final.weight"],
+        arrays["layer_final.bias"],
+    )
+
+
+def _pairs(model: "Model", premises: Sequence[str], hypotheses: Sequence[str]) -> list[TokenPair]:
+    """Returns every premise with every hypothesis."""
+    tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
+    premise_ids = tokenizer.encode_batch([prefix + premise for premise in premises])
+    hypothesis_ids = tokenizer.encode_batch(hypotheses)
+    limit = longest_text(model, MAX_TOKENS)
+    return [
+        tokenizer.join_pair(first, second, limit)
+        for first in premise_ids
+        for second in hypothesis_ids
+    ]
+
+
+def _sentences(text: str) -> list[str]:
+    return [sentence for sentence in split_sentences(text) if len(sentence) >= MIN_CHARACTERS]

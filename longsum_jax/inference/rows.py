@@ -1,0 +1,125 @@
+"""Logits of many rows of ids, or of pairs of texts, batched by length."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.inference.padding import batches_by_length, pad_rows
+from longsum_jax.models.heads import TOKEN_HEADS
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.special_tokens import TokenPair
+from longsum_jax.typing import Array
+
+BATCHES_AT_ONCE = 64  # of small groups of pairs
+
+
+class ReadingModel(Protocol):
+    """The attributes of ``inference.model.Model`` that are used here."""
+
+    config: Any
+    tokenizer: Tokenizer | None
+    summarization: dict[str, Any]
+
+    def logits(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array: ...
+
+
+def takes_token_types(config: Any) -> bool:
+    """Returns whether a model tells the tokens of two texts apart."""
+    return config.has_token_types and config.type_vocab_size > 1
+
+
+def row_logits(
+    model: ReadingModel,
+    rows: Sequence[Sequence[int]],
+    *,
+    batch_size: int,
+    reduce: Callable[[Array], Array] = np.asarray,
+) -> list[np.ndarray]:
+    """Returns what the model's head makes of every row.
+
+    Args:
+        model: with a head, see ``Model.logits``.
+        rows: of ids, special tokens included.
+        batch_size: rows read together, those of about the same length.
+        reduce: applied to the logits of a batch on its device, such as an argmax over the last
+            axis.
+
+    Returns:
+        For every row [length, outputs], or [outputs] where the head is over the whole text.
+    """
+    return _logits(model, rows, None, batch_size, reduce)
+
+
+def pair_logits(
+    model: ReadingModel, pairs: Sequence[TokenPair], *, batch_size: int
+) -> list[np.ndarray]:
+    """Returns what the model's head makes of every pair of texts; see ``row_logits``."""
+    rows = [pair.ids for pair in pairs]
+    types = None
+    if takes_token_types(model.config):
+        types = [pair.token_type_ids for pair in pairs]
+    return _logits(model, rows, types, batch_size, np.asarray)
+
+
+def _logits(
+    model: ReadingModel,
+    rows: Sequence[Sequence[int]],
+    types: Sequence[Sequence[int]] | None,
+    batch_size: int,
+    reduce: Callable[[Array], Array],
+) -> list[np.ndarray]:
+    found: list[Any] = [None] * len(rows)
+    is_by_token = model.config.head in TOKEN_HEADS
+    for batch in batches_by_length([len(row) for row in rows], batch_size):
+        ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
+        inputs = {}
+        if types is not None:
+            inputs["token_type_ids"], _ = pad_rows([types[i] for i in batch], batch_size, 0)
+        logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
+        for i, of_row in zip(batch, logits, strict=False):
+            found[i] = of_row[: len(rows[i])] if is_by_token else of_row
+    return found
+
+
+def pair_probabilities(
+    model: ReadingModel, groups: Iterable[Sequence[TokenPair]], *, batch_size: int
+) -> Iterator[np.ndarray]:
+    """Yields the probabilities of a classifier's labels for every group of pairs of texts.
+
+    Small groups are read together.
+
+    Args:
+        model: with a head over whole texts.
+        groups: of pairs, any number of each; they are made as they are needed.
+        batch_size: pairs read together.
+
+    Yields:
+        float32 [pairs, labels] for every group.
+    """
+    waiting: list[Sequence[TokenPair]] = []
+    for group in groups:
+        waiting.append(group)
+        if sum(map(len, waiting)) >= BATCHES_AT_ONCE * batch_size:
+            yield from _group_probabilities(model, waiting, batch_size)
+            waiting = []
+    yield from _group_probabilities(model, waiting, batch_size)
+
+
+def _group_probabilities(
+    model: ReadingModel, groups: Sequence[Sequence[TokenPair]], batch_size: int
+) -> Iterator[np.ndarray]:
+    pairs = list(itertools.chain(*groups))
+    logits = pair_logits(model, pairs, batch_size=batch_size)
+    logits = np.reshape(logits, (len(pairs), model.config.num_labels))
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities = powers / powers.sum(-1, keepdims=True)
+    ends = np.cumsum([len(group) for group in groups])
+    yield from np.split(probabilities, ends[:-1]) if groups else ()
+
+
+def most_likely(logits: Array) -> Array:
+    """Returns the most likely output of every token, int [batch, length], on the device."""
+    return jnp.argmax(logits, axis=-1)

@@ -1,0 +1,192 @@
+"""A directory of summaries: for every document NAME_summary.txt and NAME_summary.json.
+
+The JSON file holds the summary, too, and is written first, in one move. So whatever happens, a
+document is finished or is not, and started again, only the latter are summarized.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longsum_jax import atomic
+from longsum_jax.errors import InputError
+from longsum_jax.inference.summary import Summary
+from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.readers.document import Document
+from longsum_jax.readers.paths import printable
+
+_ENDING = "_summary"
+_UNSAFE = re.compile(r"[^\w.()+ -]+")
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
+_LONGEST_STEM = 80  # characters, of which each may take four bytes of a name's 255
+_TEXT_OF_JSON = ("json", "jsonl")
+
+
+class Place(NamedTuple):
+    """Where the summary of a document goes.
+
+    Attributes:
+        stem: of its files, without "_summary".
+        source: the document, wherever the command is started.
+        content: hash of the document's text.
+        key: hash of that and of all settings.
+    """
+
+    stem: str
+    source: str
+    content: str
+    key: str
+
+
+class SummaryDirectory:
+    """Gives every document its files, and finds those that are finished.
+
+    Args:
+        path: of the directory, which is made.
+        format: of the readable files, one of ``FORMATS``.
+        settings: all that summaries depend on besides their documents.
+
+    Raises:
+        InputError: the directory cannot be made.
+    """
+
+    def __init__(self, path: Path, format: str, settings: Mapping[str, Any]) -> None:
+        self._path = path
+        self._format = format
+        self._settings = dict(settings)
+        self._claimed: dict[str, str] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be made ({error.strerror}); give another --out"
+            ) from None
+
+    def claim(self, document: Document) -> Place | None:
+        """Returns the place of a document; None where its summary is there already.
+
+        Two documents of the same name get different places, on every run the same.
+
+        Raises:
+            InputError: the directory cannot be read or written.
+        """
+        source = os.path.realpath(document.path) + _member(document)
+        content = _digest(document.text)
+        key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
+        stem = _stem(document)
+        for number in itertools.count(1):
+            place = Place(stem if number == 1 else f"{stem}-{number}", source, content, key)
+            claimed = place.stem.casefold()  # some file systems know no capitals
+            if self._claimed.get(claimed, source) != source:
+                continue
+            known = self._sidecar(place)
+            if known is None and self._readable(place).exists():
+                continue  # a file that is not from here
+            if known is not None and known.get("source") != source:
+                continue
+            if self._claimed.get(claimed) == source:
+                return None  # given twice
+            self._claimed[claimed] = source
+            if known is None or known.get("key") != key:
+                return place
+            if not self._readable(place).exists():
+                self._write_readable(place, _entry_of(known))
+            return None
+        raise AssertionError("unreachable")
+
+    def write(self, place: Place, entry: Entry) -> None:
+        """Writes the files of a summary.
+
+        Raises:
+            InputError: they cannot be written.
+        """
+        total = max(1, entry.summary.document_tokens)
+        sidecar = {
+            **entry.report(),
+            "coverage": round(entry.summary.read_tokens / total, 4),
+            "summary": entry.summary.text,
+            "settings": self._settings,
+            "source": place.source,
+            "content": place.content,
+            "key": place.key,
+        }
+        text = json.dumps(sidecar, ensure_ascii=False, indent=2) + "\n"
+        # The readable file first goes away: beside a new JSON file an old one would lie.
+        try:
+            self._readable(place).unlink(missing_ok=True)
+            atomic.write_text(self._path / f"{place.stem}{_ENDING}.json", text)
+        except OSError as error:
+            raise InputError(_not_written(self._path, error)) from None
+        self._write_readable(place, entry)
+
+    def _readable(self, place: Place) -> Path:
+        return self._path / f"{place.stem}{_ENDING}{FORMATS[self._format].suffix}"
+
+    def _write_readable(self, place: Place, entry: Entry) -> None:
+        shown = FORMATS["text" if self._format in _TEXT_OF_JSON else self._format]
+        try:
+            atomic.write_text(self._readable(place), shown.begin + shown.show(entry) + shown.end)
+        except OSError as error:
+            raise InputError(_not_written(self._path, error)) from None
+
+    def _sidecar(self, place: Place) -> dict[str, Any] | None:
+        """Returns what lies at a place; {} for a file that is not from here."""
+        path = self._path / f"{place.stem}{_ENDING}.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            _entry_of(found)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return {}
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); give another --out"
+            ) from None
+        return found
+
+
+def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
+    values = {"text": sidecar["summary"]}
+    values |= {name: sidecar[name] for name in Summary._fields if name != "text"}
+    return Entry(
+        file=sidecar["file"],
+        title=sidecar.get("title"),
+        notes=tuple(sidecar.get("notes", ())),
+        summary=Summary(**values),
+        seconds=sidecar["seconds"],
+    )
+
+
+def _stem(document: Document) -> str:
+    """Returns the name of a document's files: that of its file, and of what it is in that."""
+    path = Path("stdin" if document.path == "-" else printable(document.path))
+    while path.suffix.casefold() in _PACKED:
+        path = path.with_suffix("")
+    member = _member(document)
+    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":")
+    stem = path.stem + (f"_{inner}" if inner else "")
+    return _UNSAFE.sub("_", stem).strip(". ")[:_LONGEST_STEM] or "document"
+
+
+def _member(document: Document) -> str:
+    """Returns what a document is in its file: "/member" or ":row"; "" for the file itself."""
+    if document.path == "-":
+        return document.name.removeprefix("standard input")
+    return document.name.removeprefix(printable(document.path))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _not_written(path: Path, error: OSError) -> str:
+    return (
+        f"{path}: cannot be written ({error.strerror}); make room and start again, finished "
+        "documents are kept"
+    )

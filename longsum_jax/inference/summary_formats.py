@@ -1,0 +1,95 @@
+"""Summaries with their documents as text, Markdown, HTML and JSON."""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from longsum_jax.inference.summary import Summary, card
+from longsum_jax.readers.document import Document
+from longsum_jax.readers.paths import STDIN
+
+
+class Entry(NamedTuple):
+    """A document and its summary.
+
+    Attributes:
+        file: name of the document; "-" is standard input.
+        title: of the document, or None.
+        notes: about what was left out of it.
+        summary: of the document.
+        seconds: that the summary took; documents of a batch share its time.
+    """
+
+    file: str
+    title: str | None
+    notes: tuple[str, ...]
+    summary: Summary
+    seconds: float
+
+    @classmethod
+    def of(cls, document: Document, summary: Summary, seconds: float) -> "Entry":
+        """Returns the entry of a document."""
+        file = document.name
+        if document.path == STDIN:
+            file = file.replace("standard input", STDIN, 1)
+        return cls(file, document.title, document.notes, summary, round(seconds, 2))
+
+    def report(self) -> dict[str, Any]:
+        """Returns everything but the summary's text, ready for JSON."""
+        about: dict[str, Any] = {"file": self.file}
+        if self.title:
+            about["title"] = self.title
+        about |= {**self.summary.report(), "seconds": self.seconds}
+        if self.notes:
+            about["notes"] = list(self.notes)
+        return about
+
+
+class Format(NamedTuple):
+    """How summaries are printed and written.
+
+    Attributes:
+        suffix: of files.
+        show: one entry.
+        begin, between, end: stand around the entries of one stream, or of a file.
+    """
+
+    suffix: str
+    show: Callable[[Entry], str]
+    begin: str = ""
+    between: str = ""
+    end: str = ""
+
+
+def _text(entry: Entry) -> str:
+    return f"{entry.summary.text}\n"
+
+
+def _markdown(entry: Entry) -> str:
+    title = " ".join((entry.title or entry.file).split())
+    return f"## {title}\n\n{entry.summary.text}\n\n*{entry.file}: {entry.summary.about()}*\n"
+
+
+def _html(entry: Entry) -> str:
+    about = f"{entry.file}: {entry.summary.about()}"
+    return card(entry.summary.text, about, entry.title or entry.file) + "\n"
+
+
+def _json(entry: Entry) -> str:
+    return json.dumps({**entry.report(), "summary": entry.summary.text}, ensure_ascii=False)
+
+
+def _json_line(entry: Entry) -> str:
+    return _json(entry) + "\n"
+
+
+_PAGE = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>Summaries</title></head><body>\n'
+
+FORMATS = {
+    "text": Format(".txt", _text),
+    "markdown": Format(".md", _markdown, between="\n"),
+    "html": Format(".html", _html, begin=_PAGE, end="</body></html>\n"),
+    # Files of these are text: all that JSON holds is in the file beside.
+    "json": Format(".txt", _json, begin="[", between=",\n ", end="]\n"),
+    "jsonl": Format(".txt", _json_line),
+}

@@ -1,0 +1,122 @@
+"""States of the tokens of texts, those beyond a model's positions read in windows."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from longsum_jax.inference.padding import batches_by_length, pad_rows
+from longsum_jax.typing import Array
+
+
+class StatesModel(Protocol):
+    """The attributes of ``inference.model.Model`` that are used here."""
+
+    config: Any
+
+    def encode(
+        self, input_ids: Any, attention_mask: Any = None, *, layer: int | None = None
+    ) -> Array: ...
+
+
+class SpecialTokens(NamedTuple):
+    """Ids of the special tokens around every window of a text."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Their number."""
+        return len(self.before) + len(self.after)
+
+    def around(self, ids: Sequence[int]) -> list[int]:
+        """Returns ids with these tokens around them."""
+        return [*self.before, *ids, *self.after]
+
+
+class Window(NamedTuple):
+    """A part of a text that is read at once.
+
+    Attributes:
+        start, stop: of the tokens in it.
+        first, last: of those whose states are kept, the last one exclusive.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def text_windows(length: int, size: int | None) -> list[Window]:
+    """Returns windows that overlap by half, the last of which ends with the text.
+
+        tokens   0 1 2 3 4 5 6 7 8       windows of 4
+                [0 1 2]3
+                     2[3 4]5             in brackets the tokens whose states are kept: every
+                         4[5]6 7         one where it has as many neighbours as can be
+                           5[6 7 8]
+
+    Args:
+        length: of the text.
+        size: of a window; None for the whole text.
+    """
+    if size is None or length <= size:
+        return [Window(0, length, 0, length)]
+    starts = [*range(0, length - size, max(size // 2, 1)), length - size]
+    # Between two windows, in the middle of what they share.
+    middles = [(previous + size + start) // 2 for previous, start in itertools.pairwise(starts)]
+    kept = itertools.pairwise([0, *middles, length])
+    return [Window(start, start + size, *ends) for start, ends in zip(starts, kept, strict=True)]
+
+
+def token_states(
+    model: StatesModel,
+    texts: Sequence[Sequence[int]],
+    special: SpecialTokens,
+    *,
+    limit: int | None,
+    layer: int | None,
+    batch_size: int,
+) -> list[np.ndarray]:
+    """Returns the states of all tokens of every text and of the special tokens around it.
+
+    Args:
+        model: whose encoder reads.
+        texts: ids without special tokens.
+        special: tokens around every window.
+        limit: tokens that are read at once, special ones included; None for any number.
+        layer: of the encoder, see ``Model.encode``.
+        batch_size: windows read together.
+
+    Returns:
+        For each text float32 [tokens, d_model], special tokens included.
+    """
+    size = None if limit is None else limit - special.count
+    places = [(i, window) for i, ids in enumerate(texts) for window in text_windows(len(ids), size)]
+    rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
+    shapes = [(len(ids) + special.count, model.config.d_model) for ids in texts]
+    states = [np.zeros(shape, np.float32) for shape in shapes]
+    for batch in batches_by_length([len(row) for row in rows], batch_size):
+        ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
+        found = np.asarray(model.encode(ids, mask, layer=layer))
+        found = found[:, found.shape[1] - ids.shape[1] :]  # without global tokens in front
+        for place, read in zip(batch, found[: len(batch)], strict=True):
+            text, window = places[place]
+            kept = _kept(window, len(texts[text]), special)
+            states[text][kept] = read[kept.start - window.start : kept.stop - window.start]
+    return states
+
+
+def _kept(window: Window, length: int, special: SpecialTokens) -> slice:
+    """Returns the rows of a text's states that a window gives.
+
+    The first window gives those of the special tokens before the text, too, the last one those
+    after it.
+    """
+    before, after = len(special.before), len(special.after)
+    first = before + window.first if window.first else 0
+    last = before + window.last
+    return slice(first, last + after if window.last == length else last)

@@ -1,0 +1,331 @@
+"""Features of the sentences of a document: where they stand, how they look, what they share.
+
+All are computed in time linear in the document (sorting aside), so that whole books take a second.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from longsum_jax.ranking.lexicon import CLOSING, CUES, OPENING, STOP_WORDS, light_stem
+from longsum_jax.ranking.parsing import ParsedDocument, class_counts
+from longsum_jax.text.ngrams import unicode_words
+
+Features = dict[str, np.ndarray]
+
+LEXRANK_STEPS = 8  # of the power iteration; scores are stable to a percent by then
+_FAR = 200  # sentences since a heading, where there is none or it is further away
+_EDGE = 10  # sentences, at least, that count as the beginning or the end of a document
+_RANKED = (
+    "centroid",
+    "lexrank",
+    "log_frequency",
+    "log_frequency_sum",
+    "probability",
+    "probability_sum",
+    "top_30",
+    "inverse_frequency",
+    "bigrams",
+    "first_mentions",
+    "like_beginning",
+    "like_block",
+    "stop_words",
+    "words",
+    "query_expanded",
+    "query_near_8",
+)
+_SMOOTHED = ("rank_centroid", "rank_log_frequency_sum", "rank_words")
+
+
+def sentence_features(document: ParsedDocument, query: str | None = None) -> Features:
+    """Returns features of n sentences, float64 [n] each, by name.
+
+    "rank_*" is the share of sentences that have less of a feature, so that it means the same in
+    every document; "near_*" is its mean over the sentences around.
+
+    Args:
+        document: of n sentences.
+        query: what the summary should tell about; None for the whole document.
+    """
+    features: Features = {}
+    features |= _layout(document)
+    features |= _form(document)
+    features |= _frequencies(document)
+    features |= _centrality(document)
+    features |= _of_query(document, query)
+    features |= _of_document(document, features)
+    for name in _RANKED:
+        features[f"rank_{name}"] = _ranks(features[name])
+    for name in _SMOOTHED:
+        for width in (3, 10):
+            features[f"near_{width}_{name}"] = _window_mean(features[name], width)
+    return features
+
+
+def feature_table(features: Mapping[str, np.ndarray], names: list[str]) -> np.ndarray:
+    """Returns float32 [n, names], the features of these names."""
+    return np.stack([features[name] for name in names], 1).astype(np.float32)
+
+
+def _layout(document: ParsedDocument) -> Features:
+    n = len(document.sentences)
+    index = np.arange(n)
+    paragraphs = document.paragraphs
+    begins = np.searchsorted(paragraphs, np.arange(paragraphs[-1] + 1))
+    sizes = np.bincount(paragraphs)
+    heading_of = np.maximum.accumulate(np.where(document.headings, index, -1))
+    since = np.where(heading_of >= 0, index - heading_of, _FAR)
+    sections = document.headings.sum() + 1
+    before = np.cumsum(document.lengths) - document.lengths
+    return {
+        "position": index / max(n - 1, 1),
+        "log_position": np.log1p(index),
+        "log_words_before": np.log1p(before),
+        "log_from_end": np.log1p(n - 1 - index),
+        "breaks": document.breaks,
+        "paragraph": paragraphs / max(paragraphs[-1], 1),
+        "in_paragraph": index - begins[paragraphs],
+        "to_paragraph_end": sizes[paragraphs] - 1 - (index - begins[paragraphs]),
+        "paragraph_sentences": sizes[paragraphs],
+        "paragraph_words": np.bincount(paragraphs, document.lengths)[paragraphs],
+        "heading": document.headings,
+        "since_heading": np.minimum(since, _FAR),
+        "section": np.cumsum(document.headings) / sections,
+        "opening": _under(document, heading_of, OPENING),
+        "closing": _under(document, heading_of, CLOSING),
+        "turn": document.turns,
+    }
+
+
+def _under(document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]) -> np.ndarray:
+    """Returns bool [n], sentences whose last heading has one of some words."""
+    found = np.zeros(len(heading_of) + 1, bool)  # the last entry is that of no heading
+    for number in np.flatnonzero(document.headings):
+        stems = map(light_stem, unicode_words(document.sentences[number]))
+        found[number] = not words.isdisjoint(stems)
+    return found[heading_of]
+
+
+def _form(document: ParsedDocument) -> Features:
+    """Features of characters and of the words as such."""
+    words, classes = document.words, document.characters
+    length = np.bincount(words.rows, minlength=words.num_sentences)
+    chars = np.maximum(document.ends - document.starts, 1)
+    inside = classes.upper.copy()  # capitals after a small letter and a space: names
+    letter = ~classes.space & ~classes.mark & ~classes.upper
+    inside[2:] &= classes.space[1:-1] & letter[:-2]
+    inside[:2] = False
+    names = class_counts(document, inside)
+    stops = ~document.content
+    features = {
+        "words": length,
+        "words_relative": length / max(length.mean(), 1),
+        "words_before": np.concatenate([[0], length[:-1]]),
+        "words_after": np.append(length[1:], 0),
+        "word_length": np.minimum(chars / np.maximum(length, 1), 30),
+        "upper": class_counts(document, classes.upper) / chars,
+        "digits": class_counts(document, classes.digit) / chars,
+        "marks": class_counts(document, classes.mark) / chars,
+        "symbols": class_counts(document, classes.symbol) / chars,
+        "names": names,
+        "names_share": names / np.maximum(length, 1),
+        "stop_words": words.by_sentence(words.count * stops[words.word]) / np.maximum(length, 1),
+        "distinct": words.by_sentence(np.ones_like(words.count)) / np.maximum(length, 1),
+        "numbers": words.by_sentence(words.count * _is_word(words.names, str.isdigit)[words.word]),
+    }
+    for cue, stems in CUES.items():
+        known = _is_word(words.names, stems.__contains__)
+        features[f"cue_{cue}"] = words.by_sentence(known[words.word])
+    return features
+
+
+def _is_word(names: list[str], test) -> np.ndarray:
+    found = np.zeros(max(len(names), 1), bool)
+    found[: len(names)] = [test(name) for name in names]
+    return found
+
+
+def _frequencies(document: ParsedDocument) -> Features:
+    """Features of how often, where first and where last the words of a sentence occur."""
+    words, n = document.words, len(document.sentences)
+    content = document.content
+    kept = content[words.word].astype(np.float64)
+    kinds = np.maximum(words.by_sentence(kept), 1)  # distinct content words
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return words.by_sentence(kept * values[words.word]) / kinds
+
+    total = words.by_word(words.count) * content
+    probability = total / max(total.sum(), 1)
+    log_total = np.log1p(total)
+    first, last = np.full(words.size, n), np.zeros(words.size, np.int64)
+    np.minimum.at(first, words.word, words.row)
+    np.maximum.at(last, words.word, words.row)
+    order = np.argsort(-total, kind="stable")
+    is_new = first[words.word] == words.row
+    running = np.maximum(words.by_sentence(kept * words.count), 1)
+    highest = np.zeros(n)
+    np.maximum.at(highest, words.row, log_total[words.word])
+    top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (kept > 0))
+    bigrams, content_bigrams = _bigrams(document)
+    return {
+        "probability": words.by_sentence(words.count * probability[words.word]) / running,
+        "probability_sum": words.by_sentence(probability[words.word]),
+        "log_frequency": mean(log_total),
+        "log_frequency_sum": words.by_sentence(kept * log_total[words.word]),
+        "highest_frequency": highest,
+        "top_10": words.by_sentence(np.isin(words.word, order[:10]) & (kept > 0)),
+        "top_30": top_30,
+        "top_30_share": top_30 / np.maximum(document.lengths, 1),
+        "inverse_frequency": mean(document.inverse),
+        "first_mentions": words.by_sentence(kept * is_new) / kinds,
+        "first_place": mean(first / n),
+        "spread": mean((last - first) / n),
+        "early_words": mean(first < max(5, 0.03 * n)),
+        "bigrams": bigrams,
+        "content_bigrams": content_bigrams,
+    }
+
+
+def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean log count of bigrams, all of them and those of two content words."""
+    words, n = document.words, len(document.sentences)
+    inside = words.rows[1:] == words.rows[:-1]
+    first, second = words.ids[:-1][inside], words.ids[1:][inside]
+    rows = words.rows[1:][inside]
+    _, number, count = np.unique(
+        first * words.size + second, return_inverse=True, return_counts=True
+    )
+    logs = np.log(count)[number]
+    both = document.content[first] & document.content[second]
+    each = np.maximum(np.bincount(rows, minlength=n), 1)
+    return np.bincount(rows, logs, n) / each, np.bincount(rows, logs * both, n) / each
+
+
+def _centrality(document: ParsedDocument) -> Features:
+    """Features of what a sentence has in common with others."""
+    words, weights, n = document.words, document.weights, len(document.sentences)
+    row = words.row
+    edge = max(_EDGE, n // 20)
+
+    def like(chosen: np.ndarray) -> np.ndarray:
+        """Returns the cosine with the sum of the chosen sentences."""
+        return _cosine(document, words.by_word(weights * chosen[row]))
+
+    index = np.arange(n)
+    return {
+        "centroid": like(np.ones(n)),
+        "like_beginning": like(index < edge),
+        "like_end": like(index >= n - edge),
+        "like_headings": like(document.headings),
+        "like_first": like(index == 0),
+        "like_block": _like_block(document),
+        "like_previous": _like_neighbour(document, -1),
+        "like_next": _like_neighbour(document, 1),
+        "lexrank": np.log(lexrank(document) * n + 1e-3),
+    }
+
+
+def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
+    """Returns continuous LexRank (Erkan & Radev, 2004, section 3.3) without damping, [n], sum 1.
+
+    The table of cosines is never made: its product with a vector is two sparse products.
+    """
+    words, weights = document.words, document.weights
+    n = len(document.sentences)
+    rank = np.full(n, 1 / n)
+    for _ in range(steps):
+        centre = words.by_word(weights * rank[words.row])
+        rank = words.by_sentence(weights * centre[words.word])
+        rank /= max(rank.sum(), 1e-12)
+    return rank
+
+
+def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
+    """Returns the cosine of every sentence with a vector over words, 0 where that is empty."""
+    products = document.words.by_sentence(document.weights * vector[document.words.word])
+    return products / max(np.linalg.norm(vector), 1e-12)
+
+
+def _like_block(document: ParsedDocument) -> np.ndarray:
+    """Returns the cosine with the sum of a block of neighbours, twice the root of n of them."""
+    words, n = document.words, len(document.sentences)
+    block = np.arange(n) // max(10, int(2 * np.sqrt(n)))
+    keys, number = np.unique(block[words.row] * words.size + words.word, return_inverse=True)
+    sums = np.bincount(number, document.weights, len(keys))
+    norms = np.sqrt(np.bincount(keys // words.size, sums**2, block[-1] + 1))
+    products = words.by_sentence(document.weights * sums[number])
+    return products / np.maximum(norms, 1e-12)[block]
+
+
+def _like_neighbour(document: ParsedDocument, offset: int) -> np.ndarray:
+    """Returns the cosine with the sentence ``offset`` further on."""
+    words, weights = document.words, document.weights
+    keys = words.row * words.size + words.word  # ascending
+    if not len(keys):
+        return np.zeros(words.num_sentences)
+    wanted = keys + offset * words.size
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return words.by_sentence(weights * weights[place] * (keys[place] == wanted))
+
+
+def _of_query(document: ParsedDocument, query: str | None) -> Features:
+    """Features of a query; zeros without one, or where the document has none of its words."""
+    words, n = document.words, len(document.sentences)
+    asked = dict.fromkeys(map(light_stem, unicode_words(query or "")))
+    asked = [stem for stem in asked if stem not in STOP_WORDS]
+    is_asked = _is_word(words.names, set(asked).__contains__)
+    vector = document.inverse * is_asked
+    covered = words.by_sentence(vector[words.word]) / max(vector.sum(), 1e-12)
+    near = _window_mean(covered, 8)
+    weight = (near / max(near.max(), 1e-12)) ** 2
+    around = words.by_word(document.weights * weight[words.row])
+    return {
+        "query_cosine": _cosine(document, vector),
+        "query_covered": covered,
+        "query_near_2": _window_mean(covered, 2),
+        "query_near_8": near,
+        "query_near_30": _window_mean(covered, 30),
+        "query_highest": _window_max(covered, 4),
+        "query_expanded": _cosine(document, around),
+        "query_words": np.full(n, len(asked)),
+        "query_known": np.full(n, is_asked.any()),
+    }
+
+
+def _of_document(document: ParsedDocument, features: Features) -> Features:
+    """What kind of document it is: the same values for all sentences."""
+    words, n = document.words, len(document.sentences)
+    repeated = np.bincount(words.word, minlength=words.size) > 1
+    values = {
+        "document_sentences": np.log(n),
+        "document_words": features["words"].mean(),
+        "document_upper": features["upper"].mean(),
+        "document_headings": document.headings.mean(),
+        "document_turns": document.turns.mean(),
+        "document_vocabulary": len(words.names) / max(len(words.ids), 1),
+        "document_repeated": repeated.mean(),
+    }
+    return {name: np.full(n, value) for name, value in values.items()}
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Returns the share of other entries below each, those that are equal counted half."""
+    _, number, count = np.unique(values, return_inverse=True, return_counts=True)
+    below = np.cumsum(count) - count + (count - 1) / 2
+    return below[number] / max(len(values) - 1, 1)
+
+
+def _window_mean(values: np.ndarray, reach: int) -> np.ndarray:
+    """Returns means over each entry and up to ``reach`` on both sides."""
+    index = np.arange(len(values))
+    low = np.maximum(index - reach, 0)
+    high = np.minimum(index + reach + 1, len(values))
+    totals = np.concatenate([[0], np.cumsum(values)])
+    return (totals[high] - totals[low]) / (high - low)
+
+
+def _window_max(values: np.ndarray, reach: int) -> np.ndarray:
+    padded = np.pad(values, reach, constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
+    return windows.max(1)

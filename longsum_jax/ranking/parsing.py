@@ -1,0 +1,212 @@
+"""What a ranker sees of a document: sentences, their places, layout, words and vectors."""
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
+from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE, sentence_ends, split_sentences
+from longsum_jax.text.word_table import WordTable, word_table
+
+LONGEST_HEADING = 10  # words
+WIDEST_WRAP = 160  # characters
+SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
+LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
+LONGEST_NAME = 4  # words of it
+RARE_BLANK_LINES = 0.02  # share of sentences after one, below which every line is a paragraph
+_MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
+_LAST_CODE = 0x3001  # characters above count as letters
+
+
+class Characters(NamedTuple):
+    """Classes of the characters of a text, bool [characters] each."""
+
+    space: np.ndarray
+    line_end: np.ndarray
+    upper: np.ndarray
+    digit: np.ndarray
+    mark: np.ndarray
+    symbol: np.ndarray
+
+
+class ParsedDocument(NamedTuple):
+    """A document as features and selection read it; n is its number of sentences.
+
+    Attributes:
+        sentences: n texts, white space at line breaks as ``split_sentences`` leaves it.
+        starts, ends: int [n], where each stands in the text.
+        breaks: int [n], what is before a sentence: 0 no line break, 1 a line break, 2 a blank line.
+        paragraphs: int [n], the number of the paragraph (a line where blank lines are rare).
+        headings: bool [n], a short line of its own without a stop.
+        turns: bool [n], a line that begins with a speaker's name and a colon.
+        lengths: int [n], words between white space.
+        words: stemmed words in the sentences.
+        content: bool [words.size], words that are no stop words.
+        inverse: float64 [words.size], inverse sentence frequencies.
+        weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1 or 0.
+        characters: classes of the characters of the text.
+    """
+
+    sentences: list[str]
+    starts: np.ndarray
+    ends: np.ndarray
+    breaks: np.ndarray
+    paragraphs: np.ndarray
+    headings: np.ndarray
+    turns: np.ndarray
+    lengths: np.ndarray
+    words: WordTable
+    content: np.ndarray
+    inverse: np.ndarray
+    weights: np.ndarray
+    characters: Characters
+
+
+def join_wrapped_lines(text: str) -> str:
+    """Returns a text of the same length with spaces for line breaks inside sentences.
+
+    ``split_sentences`` joins blocks of lines up to 100 characters. Here the lines of wider blocks
+    are joined, up to ``WIDEST_WRAP``: a break counts as one of layout where a long line ends
+    without a stop and the next one begins no list item, heading, table or quotation.
+    """
+    lines = text.split("\n")
+    joined = [lines[0]]
+    for line, following, is_wrapped in zip(lines, lines[1:], _in_wide_blocks(lines), strict=False):
+        long = is_wrapped and len(line) >= SHORTEST_WRAP
+        inside = long and line.rstrip()[-1] not in ".!?:;|" and not _MARKER.match(following)
+        joined.append((" " if inside and following.strip() else "\n") + following)
+    return "".join(joined)
+
+
+def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
+    """Tells of each line whether the longest line around it, up to blank ones, is a wide wrap."""
+    found = []
+    for filled, block in itertools.groupby(lines, lambda line: bool(line.strip())):
+        lengths = list(map(len, block))
+        wide = filled and LONGEST_WRAPPED_LINE < max(lengths) <= WIDEST_WRAP
+        found += [wide] * len(lengths)
+    return found
+
+
+def parse_document(text: str) -> ParsedDocument:
+    """Reads a text, in linear time.
+
+    Raises:
+        InputError: a text without sentences.
+    """
+    sentences = split_sentences(text)
+    if not sentences:
+        raise InputError("the document is empty; give it some text or leave it out")
+    characters = _classes(text)
+    starts, ends = _places(text, sentences, characters.space)
+    breaks = _breaks(starts, ends, characters.line_end)
+    words = word_table(sentences, unicode_words, light_stem)
+    content = np.ones(words.size, bool)
+    content[: len(words.names)] = [name not in STOP_WORDS for name in words.names]
+    inverse = words.inverse_frequencies()
+    lengths = np.array([len(sentence.split()) for sentence in sentences], np.int64)
+    turns = np.array([_is_turn(sentence) for sentence in sentences], bool) & (breaks > 0)
+    return ParsedDocument(
+        sentences=sentences,
+        starts=starts,
+        ends=ends,
+        breaks=breaks,
+        paragraphs=_paragraphs(breaks),
+        headings=_headings(sentences, breaks, lengths) & ~turns & _has_words(words),
+        turns=turns,
+        lengths=lengths,
+        words=words,
+        content=content,
+        inverse=inverse,
+        weights=unit_weights(words, words.count * inverse[words.word] * content[words.word]),
+        characters=characters,
+    )
+
+
+def unit_weights(words: WordTable, weights: np.ndarray) -> np.ndarray:
+    """Returns weights of pairs divided by the Euclidean length of their sentence's vector."""
+    norms = np.sqrt(words.by_sentence(weights**2))
+    return weights / np.maximum(norms, 1e-12)[words.row]
+
+
+def class_counts(document: ParsedDocument, marked: np.ndarray) -> np.ndarray:
+    """Returns int [n]: marked characters in each sentence."""
+    totals = np.concatenate([[0], np.cumsum(marked)])
+    return totals[document.ends] - totals[document.starts]
+
+
+def _classes(text: str) -> Characters:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    place = np.minimum(codes, _LAST_CODE)
+    classes = Characters(*(table[place] for table in _class_tables()))
+    # The line break of Windows is one and not two.
+    classes.line_end[:-1] &= (codes[:-1] != ord("\r")) | (codes[1:] != ord("\n"))
+    return classes
+
+
+@functools.cache
+def _class_tables() -> Characters:
+    """Returns the classes of the characters up to ``_LAST_CODE``, which stands for all others."""
+    tests = Characters(
+        space=str.isspace,
+        line_end=_is_line_end,
+        upper=str.isupper,
+        digit=str.isdigit,
+        mark=_is_mark,
+        symbol="_=<>{}|\\/@#*+~^[]".__contains__,
+    )
+    known = [chr(code) for code in range(_LAST_CODE + 1)]
+    return Characters(*(np.array([test(char) for char in known]) for test in tests))
+
+
+def _is_line_end(char: str) -> bool:
+    return len(f".{char}.".splitlines()) == 2
+
+
+def _is_mark(char: str) -> bool:
+    return not char.isalnum() and not char.isspace()
+
+
+def _places(
+    text: str, sentences: Sequence[str], space: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where sentences start and end in the text, int [n] each."""
+    ends = sentence_ends(text, sentences)
+    letters = np.flatnonzero(~space)
+    ends[-1] = letters[-1] + 1
+    before = np.concatenate([[0], ends[:-1]])
+    return letters[np.searchsorted(letters, before)], ends
+
+
+def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.ndarray:
+    totals = np.concatenate([[0], np.cumsum(line_end)])
+    found = totals[starts] - totals[np.concatenate([[0], ends[:-1]])]
+    found[0] = 2  # the beginning of the text
+    return np.minimum(found, 2)
+
+
+def _paragraphs(breaks: np.ndarray) -> np.ndarray:
+    blank = breaks == 2
+    begins = blank if blank[1:].sum() > RARE_BLANK_LINES * len(blank) else breaks > 0
+    return np.cumsum(begins) - 1
+
+
+def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
+    stopped = np.array([sentence[-1] in ".!?,;" for sentence in sentences], bool)
+    return alone & ~stopped & (lengths <= LONGEST_HEADING)
+
+
+def _has_words(words: WordTable) -> np.ndarray:
+    return np.bincount(words.row, minlength=words.num_sentences) > 0
+
+
+def _is_turn(sentence: str) -> bool:
+    name, colon, _ = sentence[: LONGEST_SPEAKER + 2].partition(": ")
+    return bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME

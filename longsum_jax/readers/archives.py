@@ -1,0 +1,190 @@
+"""Compressed files and archives, unpacked in memory within limits of size and depth."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Failure, in_one_line
+from longsum_jax.readers.extra import import_extra
+from longsum_jax.readers.source import Source, beyond
+
+_CHUNK = 2**20
+MAX_MEMBERS = 100_000
+# Real documents are packed to a hundredth at best; beyond that and this size it is a bomb.
+_MAX_RATIO = 200
+_RATIO_FROM = 2**24
+_DAMAGED = (
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    NotImplementedError,
+    ValueError,
+    RuntimeError,
+)
+
+Opener = Callable[[IO[bytes]], IO[bytes]]
+
+
+def gunzip(source: Source) -> Iterator[Source | Failure]:
+    """Yields what a .gz file holds."""
+    yield _decompressed(source, lambda file: gzip.GzipFile(fileobj=file), "gz")
+
+
+def unxz(source: Source) -> Iterator[Source | Failure]:
+    """Yields what a .xz file holds."""
+    yield _decompressed(source, lzma.open, "xz")
+
+
+def bunzip2(source: Source) -> Iterator[Source | Failure]:
+    """Yields what a .bz2 file holds."""
+    yield _decompressed(source, bz2.open, "bz2")
+
+
+def unzstd(source: Source) -> Iterator[Source | Failure]:
+    """Yields what a .zst file holds."""
+    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    zstd = import_extra(module, source.name, "Zstandard")
+    yield _decompressed(source, zstd.ZstdFile, "zst", zstd.ZstdError)
+
+
+def unzip(source: Source) -> Iterator[Source | Failure]:
+    """Yields the members of a .zip file, and a failure for each that cannot be read."""
+    archive = open_zip(source)
+    left = source.options.max_bytes
+    for member in archive.infolist():
+        if member.is_dir() or _is_hidden(member.filename):
+            continue
+        name = in_one_line(f"{source.name}/{member.filename}")
+        try:
+            content = read_member(archive, member.filename, name, source, left)
+        except InputError as error:
+            yield Failure.of(name, error)
+            continue
+        left -= len(content)
+        yield source.inner(name, content)
+
+
+def untar(source: Source) -> Iterator[Source | Failure]:
+    """Yields the files in a .tar file."""
+    left = source.options.max_bytes
+    count = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(source.content), mode="r:") as archive:
+            for member in archive:
+                count += 1
+                _check_members(count, source.name)
+                if not member.isfile() or _is_hidden(member.name):
+                    continue
+                if member.size > left:
+                    raise InputError(beyond(source.name, source.options.max_bytes))
+                file = archive.extractfile(member)
+                content = file.read() if file else b""
+                left -= len(content)
+                yield source.inner(in_one_line(f"{source.name}/{member.name}"), content)
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"{source.name}: a damaged tar archive ({error}); copy it again") from None
+
+
+def open_zip(source: Source) -> zipfile.ZipFile:
+    """Opens a zip archive, as EPUB and office documents are, too.
+
+    Raises:
+        InputError: a damaged archive, one with too many members or too large for the limits.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(source.content))
+    except _DAMAGED as error:
+        raise InputError(f"{source.name}: a damaged zip archive ({error}); copy it again") from None
+    members = archive.infolist()
+    _check_members(len(members), source.name)
+    source.check_size(sum(member.file_size for member in members))
+    return archive
+
+
+def read_member(
+    archive: zipfile.ZipFile, member: str, name: str, source: Source, max_bytes: int | None = None
+) -> bytes:
+    """Returns the content of a member of a zip archive.
+
+    Args:
+        archive: holds it.
+        member: its name there.
+        name: for errors.
+        source: of the archive.
+        max_bytes: it may have; by default the limit of a file.
+
+    Raises:
+        InputError: no such member; an encrypted, damaged or too large one.
+    """
+    try:
+        info = archive.getinfo(member)
+    except KeyError:
+        raise InputError(f"{name}: not in the archive; the document is damaged") from None
+    if info.flag_bits & 1:
+        raise InputError(f"{name}: needs a password; unpack it, or save it without one")
+    limit = source.options.max_bytes if max_bytes is None else max_bytes
+    try:
+        with archive.open(info) as file:
+            return _read_limited(file, name, info.compress_size, limit, source)
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"{name}: damaged in the archive ({error}); copy it again") from None
+
+
+def _decompressed(
+    source: Source, opener: Opener, suffix: str, *errors: type[BaseException]
+) -> Source:
+    try:
+        with opener(io.BytesIO(source.content)) as file:
+            content = _read_limited(
+                file, source.name, len(source.content), source.options.max_bytes, source
+            )
+    except InputError:
+        raise
+    except (*_DAMAGED, *errors) as error:
+        raise InputError(
+            f"{source.name}: the compressed file is damaged or cut short ({error}); copy it again"
+        ) from None
+    return source.inner(source.name, content, source.file_name.removesuffix(f".{suffix}"))
+
+
+def _read_limited(file: Any, name: str, packed: int, limit: int, source: Source) -> bytes:
+    chunks = []
+    size = 0
+    while chunk := file.read(_CHUNK):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            raise InputError(beyond(source.name, source.options.max_bytes))
+        if size > max(_RATIO_FROM, _MAX_RATIO * packed):
+            raise InputError(
+                f"{name}: expands to more than {_MAX_RATIO} times its size; not read, for it may "
+                "be made to fill the memory"
+            )
+        source.check_time()
+    return b"".join(chunks)
+
+
+def _check_members(count: int, name: str) -> None:
+    if count > MAX_MEMBERS:
+        raise InputError(f"{name}: more than {MAX_MEMBERS} members; unpack the archive")
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a name is a file that systems leave in archives, as ``__MACOSX/._report.txt``."""
+    parts = name.split("/")
+    return "__MACOSX" in parts or any(part.startswith(".") for part in parts if part not in "..")

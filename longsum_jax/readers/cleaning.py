@@ -1,0 +1,199 @@
+"""Rules for what is in a file and not in its text: running headers, page numbers, hyphens at line
+ends, lists of references, licences around public-domain books, control characters."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from longsum_jax.readers.document import Block
+
+# C0 and C1 but tab and line feed, soft hyphens, byte order marks and noncharacters.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
+
+_REFERENCES = re.compile(
+    r"(?:(?:\d+|[IVX]+|[A-Z])\.?\s+)?"
+    r"(?:references(?: cited)?|bibliography|literature cited|works cited|literatur(?:verzeichnis)?|"
+    r"références|bibliographie|referencias|bibliografía|riferimenti|bibliografia)\s*:?",
+    re.IGNORECASE,
+)
+_YEAR = re.compile(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)")
+# An entry has a year; without one for so many characters a text is no list of references.
+_CHARS_PER_YEAR = 400
+
+_GUTENBERG_START = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE)
+_GUTENBERG_END = re.compile(r"\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE)
+
+_PAGE_NUMBER = re.compile(
+    r"[-\u2013\u2014\[( ]*(?:(?:page|seite|p\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})"
+    r"(?:\s*(?:/|of|von|sur|de)\s*\d+)?[-\u2013\u2014\]). ]*",
+    re.IGNORECASE,
+)
+# Dots that lead from a title to its page.
+_LEADERS = re.compile(r"(?:\. ?){5,}\s*\d*$")
+_END_OF_LINE = 200  # characters in which these are looked for
+_DIGITS = re.compile(r"\d+")
+_EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
+# A running line stands in one place on so many of so many pages around: chapters have their own,
+# and left pages may differ from right ones.
+_NEAR_PAGES = 4
+_FEWEST_PAGES = 3
+
+# Words are taken whole (++), so that the time grows with the text and not with its square.
+_HYPHEN_AT_END = re.compile(r"(?<!\w)(\w++)[-\u2010]\n[ \t]*(\w++)")
+_WORD = re.compile(r"\w+(?:-\w+)*")
+
+
+def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list[str]]:
+    """Returns the blocks that belong to the text, and a note about each kind of the others.
+
+    Control characters, which no reader can show, go even with ``keep_all``.
+    """
+    found, notes = _without_control_characters(blocks)
+    if keep_all:
+        return found, notes
+    for rule in (_without_licence, _without_references):
+        found, note = rule(found)
+        if note:
+            notes.append(note)
+    return found, notes
+
+
+def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], list[str]]:
+    found = []
+    count = 0
+    for block in blocks:
+        text = block.text
+        if _CONTROL.search(text):
+            text = _CONTROL.sub("", text)
+            count += len(block.text) - len(text)
+            removed = [_CONTROL.sub("", block.text[:offset]) for offset in block.breaks]
+            block = block._replace(text=text, breaks=tuple(map(len, removed)))
+        if text.strip():
+            found.append(block)
+    return found, [f"{counted(count, 'control character')} left out"] if count else []
+
+
+def _without_licence(blocks: list[Block]) -> tuple[list[Block], str | None]:
+    """Leaves out what Project Gutenberg puts around its books."""
+    starts = [i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)]
+    ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]
+    start = starts[0] + 1 if starts else 0
+    end = ends[-1] if ends else len(blocks)
+    if start >= end or not (starts or ends):
+        return blocks, None
+    return blocks[start:end], "Project Gutenberg's licence left out"
+
+
+def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
+    """Leaves out the last list of references, up to the next heading of its level."""
+    places = [i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())]
+    for start in reversed(places):
+        end = _end_of_references(blocks, start)
+        if end > start + 1:
+            left_out = sum(len(block.text) for block in blocks[start:end])
+            note = f'list of references ("{blocks[start].text.strip()}") of {left_out:,} characters'
+            return blocks[:start] + blocks[end:], f"{note} left out"
+    return blocks, None
+
+
+def _end_of_references(blocks: Sequence[Block], start: int) -> int:
+    """Returns where the references that begin at ``start`` end; ``start + 1`` if none follow."""
+    level = blocks[start].level or 9
+    end = start + 1
+    chars_without_year = 0
+    for i in range(start + 1, len(blocks)):
+        block = blocks[i]
+        if 0 < block.level <= level:
+            break
+        has_year = _YEAR.search(block.text) is not None
+        chars_without_year = 0 if has_year else chars_without_year + len(block.text)
+        if chars_without_year > _CHARS_PER_YEAR:
+            break
+        if has_year:
+            end = i + 1
+    entries = "".join(block.text for block in blocks[start + 1 : end])
+    is_list = len(_YEAR.findall(entries)) * _CHARS_PER_YEAR >= len(entries) > 0
+    return end if is_list else start + 1
+
+
+def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]], list[str]]:
+    """Finds headers and footers that return from page to page, page numbers, tables of contents.
+
+    Args:
+        pages: lines of each page, from top to bottom.
+
+    Returns:
+        For every line of every page whether it is one, and a note about each kind.
+    """
+    found: Counter[str] = Counter()
+    marks = [[False] * len(page) for page in pages]
+    for page, marked in zip(pages, marks, strict=True):
+        for i, line in enumerate(page):
+            if _LEADERS.search(line[-_END_OF_LINE:]):
+                marked[i] = True
+                found["line of contents"] += 1
+    for is_top in (True, False):
+        _mark_running_lines(pages, marks, found, is_top=is_top)
+    kinds = ("running header", "page number", "line of contents")
+    return marks, [f"{counted(found[kind], kind)} left out" for kind in kinds if found[kind]]
+
+
+def _mark_running_lines(
+    pages: Sequence[Sequence[str]], marks: list[list[bool]], found: Counter[str], *, is_top: bool
+) -> None:
+    """Marks running lines from one edge of the pages inwards: behind a line of text is none."""
+    if len(pages) == 1:
+        return
+    reached = set(range(len(pages)))  # pages of which all lines further out are marked
+    for depth in range(_EDGE_LINES):
+        lines = {}
+        for number in sorted(reached):
+            # On a page of a few lines the middle is text.
+            if depth < min(_EDGE_LINES, max(1, len(pages[number]) // 3)) <= len(pages[number]):
+                lines[number] = pages[number][depth if is_top else -1 - depth].strip()
+        patterns = {number: _pattern(line) for number, line in lines.items()}
+        reached = set()
+        for number, line in lines.items():
+            near = range(number - _NEAR_PAGES, number + _NEAR_PAGES + 1)
+            count = sum(patterns.get(other) == patterns[number] for other in near)
+            is_number = _PAGE_NUMBER.fullmatch(line) is not None
+            if count < _FEWEST_PAGES and not is_number:
+                continue
+            reached.add(number)
+            place = depth if is_top else len(pages[number]) - 1 - depth
+            if not marks[number][place]:
+                marks[number][place] = True
+                found["page number" if is_number else "running header"] += 1
+
+
+def _pattern(line: str) -> str:
+    """Returns a line as it is on other pages: numbers aside."""
+    return " ".join(_DIGITS.sub("#", line).casefold().split())
+
+
+def join_hyphens(text: str) -> str:
+    """Joins words that a hyphen at the end of a line cuts in two.
+
+    The hyphen stays where the text writes the word with it elsewhere, or where it goes on with
+    something other than a small letter.
+    """
+    cuts = _HYPHEN_AT_END.search(text)
+    if cuts is None:
+        return text
+    words = {word.casefold() for word in _WORD.findall(text)}
+
+    def joined(match: re.Match[str]) -> str:
+        first, second = match.groups()
+        if not second[0].islower() or not first[-1].isalpha():
+            return f"{first}-{second}"
+        whole, hyphenated = f"{first}{second}", f"{first}-{second}"
+        keeps = hyphenated.casefold() in words and whole.casefold() not in words
+        return hyphenated if keeps else whole
+
+    return _HYPHEN_AT_END.sub(joined, text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns "1 page" or "1,234 pages"."""
+    plural = noun.replace("line of", "lines of") if " of " in noun else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

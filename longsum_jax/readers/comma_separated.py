@@ -1,0 +1,42 @@
+"""CSV and TSV with a line of column names, a document a row."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.rows import row_documents
+from longsum_jax.readers.source import Source
+
+_SAMPLE = 2**16
+_LARGEST_CELL = 2**31 - 1  # that the module can count on every system
+
+
+def read(source: Source) -> Iterator[Document | Failure]:
+    """Reads the documents of a table; commas, semicolons, tabs or bars are between its columns.
+
+    Raises:
+        InputError: a file without rows.
+    """
+    text, _ = source.decoded()
+    csv.field_size_limit(min(source.options.max_bytes, _LARGEST_CELL))
+    return row_documents(source, _rows(text, source.name))
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    try:
+        for row in reader:
+            # Under None are cells beyond the named columns; absent ones have the value None.
+            found = {key: value for key, value in row.items() if key and value is not None}
+            yield reader.line_num, found
+    except csv.Error as error:
+        yield reader.line_num, InputError(f"{name}:{reader.line_num}: damaged CSV ({error})")
+
+
+def _delimiter(text: str) -> str:
+    """Returns the most frequent delimiter of the line of names."""
+    names = text[:_SAMPLE].lstrip("\n").partition("\n")[0]
+    return max(",;\t|", key=names.count)

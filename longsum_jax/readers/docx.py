@@ -1,0 +1,155 @@
+"""DOCX (Office Open XML): paragraphs, headings by their styles, rows of tables, footnotes."""
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.cleaning import counted
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.source import Source
+from longsum_jax.readers.xml_tree import parse_xml
+
+# Transitional documents and strict ones.
+_NAMESPACES = (
+    "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "http://purl.oclc.org/ooxml/wordprocessingml/main",
+)
+_MAIN = "word/document.xml"
+_STYLES = "word/styles.xml"
+_PROPERTIES = "docProps/core.xml"
+_NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
+_HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
+_TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+# Deleted text, field codes, and the second version of a drawing.
+_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr"})
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a damaged document.
+    """
+    archive = open_zip(source)
+    members = set(archive.namelist())
+
+    def part(path: str) -> Element:
+        name = f"{source.name}/{path}"
+        return parse_xml(read_member(archive, path, name, source), name)
+
+    levels = _style_levels(part(_STYLES)) if _STYLES in members else {}
+    body = next((each for each in part(_MAIN).iter() if _name(each) == "body"), None)
+    if body is None:
+        raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
+    blocks = list(_blocks(body, levels, source))
+    notes = []
+    if any(name.startswith(("word/header", "word/footer")) for name in members):
+        notes.append("headers and footers left out")
+    for path in _NOTES:
+        if path not in members:
+            continue
+        found = list(_blocks(part(path), {}, source))
+        if source.options.keep_all:
+            blocks += found
+        elif found:
+            notes.append(f"{counted(len(found), _NOTES[path])} left out")
+    title = None
+    if _PROPERTIES in members:
+        titles = [each.text for each in part(_PROPERTIES).iter() if _name(each) == "title"]
+        title = next(filter(None, titles), None)
+    if title is None:
+        title = next((block.text for block in blocks if block.level == 1), None)
+    yield source.document(blocks, title=title, notes=notes)
+
+
+def _style_levels(styles: Element) -> dict[str, int]:
+    """Returns heading levels by the ids of styles, inherited ones too; titles have level 1."""
+    levels: dict[str, int] = {}
+    bases: dict[str, str] = {}
+    for style in styles.iter():
+        if _name(style) != "style":
+            continue
+        identifier = _attribute(style, "styleId")
+        for child in style.iter():
+            value = _attribute(child, "val")
+            if _name(child) == "outlineLvl" and value.isdigit() and int(value) < 9:
+                levels[identifier] = int(value) + 1
+            elif _name(child) == "name":
+                numbered = _HEADING.fullmatch(value)
+                if numbered is not None:
+                    levels[identifier] = int(numbered.group(1))
+                elif value.casefold() == "title":
+                    levels[identifier] = 1
+            elif _name(child) == "basedOn":
+                bases[identifier] = value
+    for identifier in bases:
+        base, steps = identifier, 0
+        while base not in levels and base in bases and steps < len(bases):
+            base, steps = bases[base], steps + 1
+        if base in levels:
+            levels.setdefault(identifier, levels[base])
+    return levels
+
+
+def _blocks(parent: Element, levels: dict[str, int], source: Source) -> Iterator[Block]:
+    """Yields paragraphs and rows of tables below an element."""
+    for child in parent:
+        name = _name(child)
+        if name == "p":
+            source.check_time()
+            text = _text(child)
+            if text.strip():
+                yield Block(text.strip(), _level(child, levels))
+        elif name == "tr":
+            cells = [_text(cell) for cell in child if _name(cell) in ("tc", "sdt")]
+            row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
+            if row:
+                yield Block(row)
+        elif name not in _SKIPPED:
+            yield from _blocks(child, levels, source)
+
+
+def _level(paragraph: Element, levels: dict[str, int]) -> int:
+    properties = next((child for child in paragraph if _name(child) == "pPr"), None)
+    if properties is None:
+        return 0
+    for child in properties:
+        value = _attribute(child, "val")
+        if _name(child) == "outlineLvl" and value.isdigit():
+            return int(value) + 1 if int(value) < 9 else 0
+    for child in properties:
+        if _name(child) == "pStyle":
+            value = _attribute(child, "val")
+            numbered = _HEADING.fullmatch(value)
+            return levels.get(value, int(numbered.group(1)) if numbered else 0)
+    return 0
+
+
+def _text(element: Element) -> str:
+    """Returns the text of an element; paragraphs inside of it are lines."""
+    parts = []
+    for child in element:
+        name = _name(child)
+        if name == "t":
+            parts.append(child.text or "")
+        elif name in _TEXT_OF:
+            parts.append(_TEXT_OF[name])
+        elif name not in _SKIPPED:
+            parts.append(_text(child))
+            if name == "p":
+                parts.append("\n")
+    return "".join(parts)
+
+
+def _name(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _attribute(element: Element, name: str) -> str:
+    for namespace in _NAMESPACES:
+        value = element.get(f"{{{namespace}}}{name}")
+        if value is not None:
+            return value
+    return ""

@@ -1,0 +1,160 @@
+"""EPUB 2 and 3: the chapters of the spine, in reading order."""
+
+import posixpath
+import urllib.parse
+import zipfile
+from collections.abc import Iterator
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.html import Page, declared_encoding
+from longsum_jax.readers.source import Source
+from longsum_jax.readers.xml_tree import parse_xml
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+_NCX = "application/x-dtbncx+xml"
+_DOCUMENTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_FONT_METHODS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+
+
+class _Item(NamedTuple):
+    """A file of the book, as its manifest lists it."""
+
+    path: str
+    media_type: str
+    properties: str
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one book.
+
+    Raises:
+        InputError: a damaged book, one with digital rights management, too many chapters.
+    """
+    archive = open_zip(source)
+    _check_rights(archive, source)
+    package_path = _package_path(archive, source)
+    package = _xml(archive, package_path, source)
+    items = _manifest(package, package_path)
+    notes = []
+    chapters = []
+    for reference in _find_all(package, "itemref"):
+        item = items.get(reference.get("idref", ""))
+        if item is None or item.media_type not in _DOCUMENTS:
+            continue
+        is_aside = reference.get("linear") == "no" or "nav" in item.properties.split()
+        if is_aside and not source.options.keep_all:
+            notes.append(f"{item.path} left out, which is beside the text")
+        else:
+            chapters.append(item.path)
+    if not chapters:
+        raise InputError(f"{source.name}: the book lists no chapters; it is damaged")
+    if len(chapters) > source.options.max_pages:
+        raise InputError(
+            f"{source.name}: {len(chapters)} chapters, more than "
+            f"max_pages={source.options.max_pages}; raise it (--max_pages)"
+        )
+    titles = _chapter_titles(archive, items, source)
+    blocks: list[Block] = []
+    for number, path in enumerate(chapters, 1):
+        source.check_time()
+        blocks += _chapter(archive, path, number, titles.get(path), source)
+    title = next((each.text for each in _find_all(package, "title") if each.text), None)
+    yield source.document(blocks, title=title, notes=notes)
+
+
+def _chapter(
+    archive: zipfile.ZipFile, path: str, number: int, title: str | None, source: Source
+) -> list[Block]:
+    name = f"{source.name}/{path}"
+    content = read_member(archive, path, name, source)
+    inner = source.inner(name, content)
+    text, _ = inner.decoded(declared_encoding(content))
+    # A book has no menus, and its class names mean what its publisher likes.
+    blocks = Page(text, inner).blocks()
+    has_heading = any(block.level for block in blocks[:3])
+    if title and blocks and not has_heading:
+        if _same(blocks[0].text, title):
+            blocks = blocks[1:]
+        blocks.insert(0, Block(title, 1))
+    return blocks
+
+
+def _same(first: str, second: str) -> bool:
+    return first.casefold().split() == second.casefold().split()
+
+
+def _check_rights(archive: zipfile.ZipFile, source: Source) -> None:
+    if _ENCRYPTION not in archive.namelist():
+        return
+    for method in _find_all(_xml(archive, _ENCRYPTION, source), "EncryptionMethod"):
+        if method.get("Algorithm") not in _FONT_METHODS:
+            raise InputError(
+                f"{source.name}: the book is encrypted by digital rights management; only books "
+                "without it can be read"
+            )
+
+
+def _package_path(archive: zipfile.ZipFile, source: Source) -> str:
+    for root in _find_all(_xml(archive, _CONTAINER, source), "rootfile"):
+        if root.get("full-path"):
+            return root.get("full-path", "")
+    raise InputError(f"{source.name}: {_CONTAINER} names no book; it is damaged")
+
+
+def _manifest(package: Element, package_path: str) -> dict[str, _Item]:
+    items = {}
+    for item in _find_all(package, "item"):
+        path = _resolved(item.get("href", ""), package_path)
+        properties = item.get("properties", "")
+        items[item.get("id", "")] = _Item(path, item.get("media-type", ""), properties)
+    return items
+
+
+def _chapter_titles(
+    archive: zipfile.ZipFile, items: dict[str, _Item], source: Source
+) -> dict[str, str]:
+    """Returns titles of chapters by their files, from the table of contents."""
+    titles: dict[str, str] = {}
+    for item in items.values():
+        is_nav = "nav" in item.properties.split()
+        if not is_nav and item.media_type != _NCX:
+            continue
+        try:
+            root = _xml(archive, item.path, source)
+        except InputError:  # the book can be read without
+            continue
+        entries = _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
+        for entry in entries:
+            title, target = _entry(entry, is_nav)
+            if title and target:
+                titles.setdefault(_resolved(target, item.path), title)
+    return titles
+
+
+def _entry(entry: Element, is_nav: bool) -> tuple[str, str]:
+    if is_nav:
+        return " ".join("".join(entry.itertext()).split()), entry.get("href", "")
+    labels = [text for label in _find_all(entry, "text")[:1] for text in label.itertext()]
+    target = next((each.get("src", "") for each in _find_all(entry, "content")), "")
+    return " ".join("".join(labels).split()), target
+
+
+def _resolved(href: str, base: str) -> str:
+    """Returns the path in the archive of a link in the file ``base``."""
+    path = urllib.parse.unquote(href.partition("#")[0])
+    return posixpath.normpath(posixpath.join(posixpath.dirname(base), path))
+
+
+def _xml(archive: zipfile.ZipFile, path: str, source: Source) -> Element:
+    name = f"{source.name}/{path}"
+    return parse_xml(read_member(archive, path, name, source), name)
+
+
+def _find_all(root: Element, tag: str) -> list[Element]:
+    """Returns elements by their name, whatever their namespace."""
+    return [each for each in root.iter() if each.tag == tag or each.tag.endswith("}" + tag)]

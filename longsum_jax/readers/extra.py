@@ -1,0 +1,23 @@
+"""Packages of the extra "files", imported where a document needs one."""
+
+import importlib
+from types import ModuleType
+
+from longsum_jax.errors import InputError
+
+
+def import_extra(module: str, name: str, what: str) -> ModuleType:
+    """Returns a module of the extra "files".
+
+    Args:
+        module: its name.
+        name: of the file that needs it.
+        what: the module reads, for the error.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{name}: to read {what}, pip install 'longsum_jax[files]'") from None

@@ -1,0 +1,257 @@
+"""HTML as browsers read it, without what surrounds an article: menus, banners, lists of links."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.extra import import_extra
+from longsum_jax.readers.source import Source
+
+_NEVER_SHOWN = (
+    "script, style, template, noscript, iframe, object, embed, svg, math annotation, canvas, "
+    "audio, video, head, select, datalist, textarea"
+)
+_BOILERPLATE = (
+    "nav, footer, aside, dialog, form, button, menu, "
+    '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
+    '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
+    '[style*="display:none"], [style*="display: none"], sup.reference, .mw-editsection, '
+    "a.headerlink, rp, rt"
+)
+# Words in class and id that name what is no part of a text.
+_NAMED_BOILERPLATE = re.compile(
+    r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
+    r"share|sharing|social|related|promo|advert|advertisement|ads|newsletter|subscribe|popup|"
+    r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
+)
+_NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
+_BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
+_BY_NAME += "p[class], span[class], header[class], table[class]"
+
+_BLOCK = re.compile(
+    r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
+    r"figcaption|figure|footer|form|h[1-6]|header|hgroup|hr|html|li|main|nav|ol|p|pre|section|"
+    r"summary|table|tbody|tfoot|thead|tr|ul"
+)
+_HEADING = re.compile(r"h[1-6]")
+_SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
+
+_META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
+_XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
+# In XHTML these may close themselves; HTML would take all that follows as their content.
+_SELF_CLOSED = re.compile(
+    r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>", re.IGNORECASE
+)
+# Time to build the tree grows with the square of the depth of these.
+_NESTED = re.compile(
+    r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
+    r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select)\b",
+    re.IGNORECASE,
+)
+_MAX_NESTED = 4000
+
+_PERMALINKS = ("#", "¶", "§", "🔗")
+_LEAST_MAIN = 0.3  # share of a page's text in <main>, for the rest to be boilerplate
+_MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
+_LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
+_FEWEST_LINKS = 3
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one page.
+
+    Raises:
+        InputError: no HTML, or a page without text.
+    """
+    text, notes = source.decoded(declared_encoding(source.content))
+    page = Page(text, source)
+    title = page.title
+    if not source.options.keep_all:
+        notes += page.drop_boilerplate()
+    blocks = page.blocks()
+    if title is None:
+        title = next((block.text for block in blocks if block.level == 1), None)
+    yield source.document(blocks, title=title, notes=notes)
+
+
+def declared_encoding(content: bytes) -> str | None:
+    """Returns the encoding that a page names near its beginning."""
+    found = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(content[:200])
+    return found.group(1).decode() if found else None
+
+
+class Page:
+    """The tree of a page.
+
+    Args:
+        text: HTML or XHTML.
+        source: that it comes from.
+
+    Raises:
+        InputError: elements nested beyond all measure.
+    """
+
+    def __init__(self, text: str, source: Source) -> None:
+        lexbor = import_extra("selectolax.lexbor", source.name, "HTML")
+        _check_nesting(text, source.name)
+        self._source = source
+        is_xml = text[:200].lstrip().startswith("<?xml") or "/xhtml" in text[:1000]
+        if is_xml:
+            text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
+        tree = lexbor.LexborHTMLParser(text)
+        head_title = tree.css_first("title")
+        self.title = head_title.text().strip() or None if head_title else None
+        self._root = tree.body or tree.root
+        if self._root is not None:
+            _remove(self._root, _NEVER_SHOWN)
+        self._tree = tree  # nodes live as long as it does
+
+    def drop_boilerplate(self) -> list[str]:
+        """Removes what surrounds the text; returns a note about how much that was."""
+        if self._root is None:
+            return []
+        before = self._length(self._root)
+        self._root = self._main(before)
+        self._source.check_time()
+        _remove(self._root, _BOILERPLATE)
+        for node in self._root.css("header"):
+            if not node.css("h1, h2"):
+                node.decompose()
+        for link in self._root.css("a[href]"):
+            if link.text().strip() in _PERMALINKS:
+                link.decompose()
+        self._drop_by_name()
+        self._source.check_time()
+        self._drop_link_lists()
+        dropped = before - self._length(self._root)
+        return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+
+    def blocks(self) -> list[Block]:
+        """Returns headings and paragraphs."""
+        return list(_blocks(self._root)) if self._root is not None else []
+
+    def _main(self, length: int) -> Any:
+        """Returns the element that holds the text, where the page marks one."""
+        for selector in ("main", '[role="main"]', "article"):
+            found = self._root.css(selector)
+            if len(found) == 1 and self._length(found[0]) >= _LEAST_MAIN * length:
+                return found[0]
+        return self._root
+
+    def _drop_by_name(self) -> None:
+        most = _MOST_BY_NAME * self._length(self._root)
+        condemned = [node for node in self._root.css(_BY_NAME) if _is_named_boilerplate(node)]
+        for node in _outermost(condemned):
+            if self._length(node) <= most:
+                node.decompose()
+
+    def _drop_link_lists(self) -> None:
+        lists = []
+        for node in self._root.css("ul, ol, dl, table"):
+            links = node.css("a[href]")
+            if len(links) < _FEWEST_LINKS:
+                continue
+            linked = sum(self._length(link) for link in links)
+            if linked >= _LINK_SHARE * max(1, self._length(node)):
+                lists.append(node)
+        for node in _outermost(lists):
+            node.decompose()
+
+    @staticmethod
+    def _length(node: Any) -> int:
+        """Returns the characters of a node that are no white space."""
+        return len("".join(node.text().split()))
+
+
+def _check_nesting(text: str, name: str) -> None:
+    depth = 0
+    for match in _NESTED.finditer(text):
+        depth = max(0, depth - 1) if match.group(1) else depth + 1
+        if depth > _MAX_NESTED:
+            raise InputError(
+                f"{name}: more than {_MAX_NESTED} elements inside one another; the page is damaged"
+            )
+
+
+def _remove(root: Any, selector: str) -> None:
+    for node in _outermost(root.css(selector)):
+        node.decompose()
+
+
+def _outermost(nodes: list[Any]) -> list[Any]:
+    """Returns nodes that lie in no other of them: with these gone, the others are no more."""
+    ids = {node.mem_id for node in nodes}
+    found = []
+    for node in nodes:
+        parent = node.parent
+        while parent is not None and parent.mem_id not in ids:
+            parent = parent.parent
+        if parent is None:
+            found.append(node)
+    return found
+
+
+def _is_named_boilerplate(node: Any) -> bool:
+    if node.tag in _NEVER_BY_NAME:
+        return False
+    attributes = node.attributes
+    name = f"{attributes.get('class') or ''} {attributes.get('id') or ''}".casefold()
+    return _NAMED_BOILERPLATE.search(name) is not None
+
+
+def _blocks(root: Any) -> Iterator[Block]:
+    """Yields the blocks of a tree, which is walked without recursion."""
+    parts: list[str] = []  # of the block at hand
+    level = 0
+    in_pre = 0
+    for node, is_start in _walk(root):
+        tag = node.tag
+        if tag == "-text":
+            parts.append(node.text_content or "")
+        elif tag == "br":
+            parts.append("\n" if in_pre else "\v" if is_start else "")
+        elif tag in ("td", "th"):
+            if is_start and "".join(parts).strip():
+                parts.append(" | ")
+        elif _BLOCK.fullmatch(tag):
+            text = _block_text(parts, keep_lines=in_pre > 0)
+            parts.clear()
+            if text:
+                yield Block(text, level)
+            if tag == "pre":
+                in_pre += 1 if is_start else -1
+            if _HEADING.fullmatch(tag):
+                level = int(tag[1]) if is_start else 0
+    text = _block_text(parts, keep_lines=False)
+    if text:
+        yield Block(text, level)
+
+
+def _block_text(parts: list[str], *, keep_lines: bool) -> str:
+    text = "".join(parts)
+    if keep_lines:
+        return text.strip("\n").rstrip()
+    lines = [_SPACES.sub(" ", line).strip() for line in text.split("\v")]
+    return "\n".join(line for line in lines if line)
+
+
+def _walk(root: Any) -> Iterator[tuple[Any, bool]]:
+    """Yields every node when it begins, and every element when it ends."""
+    node = root
+    while True:
+        yield node, True
+        child = node.first_child if node.is_element_node else None
+        if child is not None:
+            node = child
+            continue
+        while True:
+            if node.is_element_node:
+                yield node, False
+            if node.mem_id == root.mem_id:
+                return
+            if node.next is not None:
+                node = node.next
+                break
+            node = node.parent

@@ -1,0 +1,51 @@
+"""JSON lines, a document a line, and JSON files with one object or a list of them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.rows import parsed_object, row_documents
+from longsum_jax.readers.source import Source
+
+
+def read(source: Source) -> Iterator[Document | Failure]:
+    """Reads the documents of a file with one object a line."""
+    text, _ = source.decoded()
+    return row_documents(source, _lines(text, source))
+
+
+def read_json(source: Source) -> Iterator[Document | Failure]:
+    """Reads the documents of a JSON file.
+
+    Raises:
+        InputError: no JSON, or neither an object nor a list of objects.
+    """
+    text, _ = source.decoded()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if "\n{" in text.strip():  # lines under the wrong name
+            return read(source)
+        raise InputError(f"{source.name}: not valid JSON ({error})") from None
+    objects = value if isinstance(value, list) else [value]
+    return row_documents(source, _objects(objects, source))
+
+
+def _lines(text: str, source: Source) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, parsed_object(line, f"{source.name}:{number}")
+
+
+def _objects(
+    objects: list[Any], source: Source
+) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+    for number, value in enumerate(objects, 1):
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            name = f"{source.name}:{number}"
+            kind = type(value).__name__
+            yield number, InputError(f"{name}: expected a JSON object, got {kind}")

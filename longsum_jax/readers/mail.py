@@ -1,0 +1,103 @@
+"""E-mail: subject and body of a message (.eml), and the messages of a mailbox (.mbox)."""
+
+import email
+import email.policy
+import re
+from collections.abc import Iterator
+from email.message import EmailMessage
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Block, Document, Failure
+from longsum_jax.readers.encodings import decode
+from longsum_jax.readers.html import Page
+from longsum_jax.readers.plain_text import text_blocks
+from longsum_jax.readers.source import Source
+
+_SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
+_ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
+_SIGNATURE = re.compile(r"^-- ?$", re.MULTILINE)
+_QUOTED = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
+# "On Monday, A. B. wrote:" and what Outlook puts over the message that it answers.
+_ANSWERED = re.compile(
+    r"^(?:On|Am|Le|El|Il)\b[^\n]{0,200}(?:\n[^\n]{0,200})?(?:wrote|schrieb|écrit|escribió|scritto)"
+    r"[^\n]{0,80}:[ \t]*$",
+    re.MULTILINE,
+)
+_FORWARDED = re.compile(
+    r"^-{2,} ?(?:Original Message|Ursprüngliche Nachricht) ?-{2,}.*", re.M | re.S
+)
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one message.
+
+    Raises:
+        InputError: a message without text.
+    """
+    message = email.message_from_bytes(source.content, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    notes = []
+    attachments = [part.get_filename() or "no name" for part in message.iter_attachments()]
+    if attachments:
+        notes.append(f"attachments not read: {', '.join(attachments)}")
+    body = message.get_body(preferencelist=("plain", "html"))
+    blocks: list[Block] = []
+    if body is not None:
+        text = _text(body, source.name)
+        if body.get_content_type() == "text/html":
+            blocks = Page(text, source).blocks()
+        else:
+            if not source.options.keep_all:
+                text, dropped = _own_words(text)
+                notes += dropped
+            blocks = text_blocks(text)
+    subject = _header(message, "subject")
+    if subject and blocks:
+        blocks.insert(0, Block(subject, 1))
+    yield source.document(blocks, title=subject, notes=notes)
+
+
+def messages(source: Source) -> Iterator[Source | Failure]:
+    """Yields the messages of a mailbox.
+
+    Raises:
+        InputError: no message in it.
+    """
+    starts = [match.end() for match in _SEPARATOR.finditer(source.content)]
+    ends = [match.start() for match in _SEPARATOR.finditer(source.content)][1:]
+    if not starts:
+        raise InputError(f"{source.name}: no message in the mailbox; check the file")
+    ends.append(len(source.content))
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+        content = _ESCAPED.sub(rb"\1", source.content[start:end])
+        yield source.inner(f"{source.name}:{number}", content, "message.eml")
+
+
+def _text(part: EmailMessage, name: str) -> str:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return ""
+    text = decode(content, name, part.get_content_charset()).text
+    return text.replace("\r\n", "\n")
+
+
+def _own_words(text: str) -> tuple[str, list[str]]:
+    """Returns a body without quoted mail and signature, and notes about these."""
+    notes = []
+    signature = list(_SIGNATURE.finditer(text))
+    if signature:
+        text = text[: signature[-1].start()]
+        notes.append("signature left out")
+    without = _QUOTED.sub("", _FORWARDED.sub("", _ANSWERED.sub("", text)))
+    if without != text and without.strip():
+        notes.append(f"quoted mail of {len(text) - len(without):,} characters left out")
+        text = without
+    return text, notes
+
+
+def _header(message: EmailMessage, name: str) -> str | None:
+    try:
+        value = message[name]
+    except (ValueError, IndexError, LookupError):  # headers that the standard library gives up on
+        return None
+    return str(value) if value else None

@@ -1,0 +1,107 @@
+"""Markdown (CommonMark and GitHub's tables): headings as structure, marks of layout left out."""
+
+import re
+from collections.abc import Iterator
+
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.source import Source
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
+_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*")
+_RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
+_QUOTE = re.compile(r"^(?: {0,3}>[ \t]?)+")
+_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
+_DEFINITION = re.compile(r" {0,3}\[[^\]]+\]:[ \t]*\S+.*")
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
+_TITLE = re.compile(r"^title:[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+
+_IMAGE = re.compile(r"!\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])")
+_LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+)>")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+# Bounded, so that marks without an end cost little.
+_STRONG = re.compile(r"(\*\*|__)(?=\S)(.{1,1000}?)(?<=\S)\1", re.DOTALL)
+_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
+_UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]{1,1000}?)(?<=[^\s_])_(?![\w_])")
+_CODE = re.compile(r"(`+)(.{1,1000}?)\1")
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a file without text.
+    """
+    text, notes = source.decoded()
+    title = None
+    front = _FRONT_MATTER.match(text)
+    if front is not None:
+        text = text[front.end() :]
+        named = _TITLE.search(front.group(1))
+        title = named.group(1) if named else None
+        notes.append("front matter left out")
+    blocks = list(markdown_blocks(_COMMENT.sub("", text)))
+    if title is None:
+        title = next((block.text for block in blocks if block.level == 1), None)
+    yield source.document(blocks, title=title, notes=notes)
+
+
+def markdown_blocks(text: str) -> Iterator[Block]:
+    """Yields headings, paragraphs, rows of tables and blocks of code."""
+    paragraph: list[str] = []
+
+    def flush() -> Iterator[Block]:
+        joined = _plain("\n".join(paragraph)).strip()
+        paragraph.clear()
+        if joined:
+            yield Block(joined)
+
+    fence = None
+    code: list[str] = []
+    for line in text.split("\n"):
+        if fence is not None:
+            if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+                fence = None
+                yield Block("\n".join(code).strip("\n"))
+            else:
+                code.append(line)
+            continue
+        line = _QUOTE.sub("", line)
+        opening = _FENCE.match(line)
+        heading = _ATX.fullmatch(line)
+        if opening is not None:
+            yield from flush()
+            fence, code = opening.group(1), []
+        elif heading is not None:
+            yield from flush()
+            yield Block(_plain(heading.group(2) or "").strip(), len(heading.group(1)))
+        elif paragraph and _SETEXT.fullmatch(line):
+            title = _plain(" ".join(paragraph)).strip()
+            paragraph.clear()
+            yield Block(title, 1 if "=" in line else 2)
+        elif not line.strip() or _RULE.fullmatch(line):
+            yield from flush()
+        elif not _TABLE_RULE.fullmatch(line) and not _DEFINITION.fullmatch(line):
+            paragraph.append(line)
+    yield from flush()
+    if fence is not None:  # a fence that nothing closes
+        yield Block("\n".join(code).strip("\n"))
+
+
+def _plain(text: str) -> str:
+    """Returns running text without the marks of emphasis, links, images and tags."""
+    for pattern, replacement in (
+        (_IMAGE, ""),
+        (_LINK, r"\1"),
+        (_AUTOLINK, r"\1"),
+        (_TAG, ""),
+        (_STRONG, r"\2"),
+        (_EMPHASIS, r"\1"),
+        (_UNDERSCORES, r"\1"),
+        (_CODE, r"\2"),
+    ):
+        text = pattern.sub(replacement, text)
+    lines = [line.strip(" \t|") if "|" in line else line for line in text.split("\n")]
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""ODT (OpenDocument text): paragraphs, headings by their outline level, rows of tables."""
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.cleaning import counted
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.source import Source
+from longsum_jax.readers.xml_tree import parse_xml
+
+_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_TITLE = "{http://purl.org/dc/elements/1.1/}title"
+_MANIFEST = "META-INF/manifest.xml"
+# Earlier versions of the text, and tables of contents, which repeat its headings.
+_SKIPPED = frozenset(
+    {
+        f"{_TEXT}tracked-changes",
+        f"{_TEXT}table-of-content",
+        f"{_TEXT}sequence-decls",
+        f"{_OFFICE}annotation",
+        f"{_OFFICE}forms",
+    }
+)
+_NOTE = f"{_TEXT}note"
+_MAX_SPACES = 100
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a damaged or encrypted document.
+    """
+    archive = open_zip(source)
+    members = set(archive.namelist())
+
+    def part(path: str) -> Element:
+        name = f"{source.name}/{path}"
+        return parse_xml(read_member(archive, path, name, source), name)
+
+    if _MANIFEST in members:
+        manifest = part(_MANIFEST)
+        if any(each.tag.endswith("}encryption-data") for each in manifest.iter()):
+            raise InputError(
+                f"{source.name}: the document is encrypted; save it without a password"
+            )
+    body = next((each for each in part("content.xml").iter() if each.tag == f"{_OFFICE}text"), None)
+    if body is None:
+        raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
+    reader = _Reader(source)
+    blocks = list(reader.blocks(body))
+    notes = [f"{counted(reader.num_notes, 'footnote')} left out"] if reader.num_notes else []
+    title = None
+    if "meta.xml" in members:
+        title = next((each.text for each in part("meta.xml").iter(_TITLE) if each.text), None)
+    if title is None:
+        title = next((block.text for block in blocks if block.level == 1), None)
+    yield source.document(blocks, title=title, notes=notes)
+
+
+class _Reader:
+    """Turns elements into blocks.
+
+    Attributes:
+        num_notes: footnotes that were left out.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.num_notes = 0
+
+    def blocks(self, parent: Element) -> Iterator[Block]:
+        """Yields paragraphs, headings and rows of tables below an element."""
+        for child in parent:
+            if child.tag in (f"{_TEXT}p", f"{_TEXT}h"):
+                self._source.check_time()
+                text = self._text(child).strip()
+                level = child.get(f"{_TEXT}outline-level", "1")
+                is_heading = child.tag == f"{_TEXT}h" and level.isdigit()
+                if text:
+                    yield Block(text, max(1, int(level)) if is_heading else 0)
+            elif child.tag == f"{_TABLE}table-row":
+                cells = [self._text(cell) for cell in child]
+                row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
+                if row:
+                    yield Block(row)
+            elif child.tag not in _SKIPPED:
+                yield from self.blocks(child)
+
+    def _text(self, element: Element) -> str:
+        parts = [element.text or ""]
+        for child in element:
+            parts.append(self._inner(child))
+            parts.append(child.tail or "")
+        return "".join(parts)
+
+    def _inner(self, child: Element) -> str:
+        if child.tag == f"{_TEXT}s":
+            count = child.get(f"{_TEXT}c", "1")
+            return " " * (min(int(count), _MAX_SPACES) if count.isdigit() else 1)
+        if child.tag == f"{_TEXT}tab":
+            return " "
+        if child.tag == f"{_TEXT}line-break":
+            return "\n"
+        if child.tag == _NOTE and not self._source.options.keep_all:
+            self.num_notes += 1
+            return ""
+        if child.tag in _SKIPPED:
+            return ""
+        text = self._text(child)
+        # Paragraphs of a cell stand under each other.
+        return f"{text}\n" if child.tag in (f"{_TEXT}p", f"{_TEXT}h") else text

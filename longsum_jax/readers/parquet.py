@@ -1,0 +1,45 @@
+"""Parquet through pyarrow, a document a row."""
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.extra import import_extra
+from longsum_jax.readers.rows import row_documents
+from longsum_jax.readers.source import Source
+
+_ROWS_AT_ONCE = 64
+Rows = Iterator[tuple[int, Mapping[str, Any] | InputError]]
+
+
+def read(source: Source) -> Iterator[Document | Failure]:
+    """Reads the documents of a table.
+
+    Raises:
+        InputError: a damaged file.
+    """
+    parquet = import_extra("pyarrow.parquet", source.name, "Parquet")
+    arrow = import_extra("pyarrow", source.name, "Parquet")
+    try:
+        table = parquet.ParquetFile(io.BytesIO(source.content))
+        metadata = table.metadata
+        groups = range(metadata.num_row_groups)
+        source.check_size(sum(metadata.row_group(i).total_byte_size for i in groups))
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(
+            f"{source.name}: a damaged Parquet file ({error}); copy it again"
+        ) from None
+    return row_documents(source, _rows(table, arrow, source.name))
+
+
+def _rows(table: Any, arrow: Any, name: str) -> Rows:
+    number = 0
+    try:
+        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+    except (arrow.ArrowException, OSError) as error:
+        yield number + 1, InputError(f"{name}: damaged after row {number} ({error}); copy it again")

@@ -1,0 +1,97 @@
+"""Which files are meant: paths, folders, patterns, file:// URLs and standard input."""
+
+import glob
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+
+from longsum_jax.readers.document import Failure, in_one_line
+
+STDIN = "-"
+
+
+def printable(path: str) -> str:
+    """Returns a path in one line that any terminal shows; strange characters are escaped."""
+    return in_one_line(os.fsencode(path).decode("utf-8", "backslashreplace"))
+
+
+def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | Failure]:
+    """Yields files in the order of ``paths``, those of folders and patterns sorted.
+
+    Folders are read with all that lies in them but hidden files; a folder that several links lead
+    to is read once.
+
+    Args:
+        paths: what the user gave.
+        exclude: folder that is left out, for what is written there.
+    """
+    for path in paths:
+        if path == STDIN or os.path.exists(path):
+            yield from _existing(path, exclude)
+        elif path.startswith("file:"):
+            yield from _local_url(path, exclude)
+        elif "://" in path:
+            yield _failed(path, "only files of this machine are read; fetch it first")
+        elif glob.has_magic(path):
+            matches = sorted(glob.glob(path, recursive=True))
+            if not matches:
+                yield _failed(path, "no file matches the pattern; check the path")
+            for match in matches:
+                if os.path.isfile(match) or "**" not in path:
+                    yield from _existing(match, exclude)
+        else:
+            yield _failed(path, "no such file; check the path")
+
+
+def _local_url(url: str, exclude: str | None) -> Iterator[str | Failure]:
+    parts = urllib.parse.urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        yield _failed(url, f"lies on {parts.netloc}; only files of this machine are read")
+        return
+    path = urllib.request.url2pathname(parts.path)
+    if "\0" not in path and os.path.exists(path):
+        yield from _existing(path, exclude)
+    else:
+        yield _failed(url, "no such file; check the path")
+
+
+def _existing(path: str, exclude: str | None) -> Iterator[str | Failure]:
+    if os.path.isdir(path):
+        yield from _files_below(path, exclude)
+    else:
+        yield path
+
+
+def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
+    left_out = os.path.realpath(exclude) if exclude else None
+    failures: list[OSError] = []
+    visited = set()
+    found = False
+    for directory, folders, files in os.walk(folder, followlinks=True, onerror=failures.append):
+        status = os.stat(directory)
+        if (status.st_dev, status.st_ino) in visited or os.path.realpath(directory) == left_out:
+            folders.clear()  # a link to a folder above or beside
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.startswith("."):
+                continue
+            found = True
+            path = os.path.join(directory, name)
+            if os.path.isfile(path):
+                yield path
+            elif os.path.islink(path) and not os.path.exists(path):
+                yield _failed(path, "a link that leads nowhere")
+            else:
+                yield _failed(path, "no regular file")
+    for error in failures:
+        place = os.fspath(error.filename)
+        yield _failed(place, f"cannot read the folder ({error.strerror}); check it")
+    if not found and not failures:
+        yield _failed(folder, "the folder holds no files")
+
+
+def _failed(path: str, problem: str) -> Failure:
+    return Failure.of(printable(path), f"{printable(path)}: {problem}")

@@ -1,0 +1,332 @@
+"""PDF by its text layer: lines with their places and sizes become paragraphs and headings."""
+
+import ctypes
+import itertools
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.extra import import_extra
+from longsum_jax.readers.source import Source
+
+# PDFium writes these for a hyphen that it takes for one at the end of a line, and no line end.
+_LINE_HYPHENS = str.maketrans({"\x02": "-\n", "\ufffe": "-\n"})
+_SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
+_NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
+_ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
+_LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
+
+_LARGER = 1.12  # size of a heading over that of the text
+_BOLDER = 150  # weight of a heading over that of the text
+_LONGEST_HEADING = 120  # characters
+_WIDER_GAP = 1.35  # distance between paragraphs over that between lines
+_SCAN_CHARS = 16  # on average on a page, below which a document of images is a scan
+_SHORT_LINE = 0.75  # characters of a last line over those of a full one
+_LEVELS = 6
+
+_pdfium_lock = threading.Lock()  # PDFium runs in one thread at a time
+
+
+class _Line(NamedTuple):
+    """A line of a page: its text, and where and how large it stands, in points."""
+
+    text: str
+    left: float
+    bottom: float
+    size: float
+    weight: int
+
+
+class _Style(NamedTuple):
+    """What most of a document is set in."""
+
+    size: float
+    weight: float
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a damaged or encrypted file, a scan without a text layer, too many pages.
+    """
+    with _pdfium_lock:
+        pages, title, bookmarks, without_text = _read_pages(source)
+    notes = []
+    if without_text:
+        notes.append(_about_images(without_text, len(pages)))
+    if not source.options.keep_all:
+        marks, dropped = lines_to_leave_out([[line.text for line in page] for page in pages])
+        notes += dropped
+        for number, (page, marked) in enumerate(zip(pages, marks, strict=True)):
+            pages[number] = [line for line, gone in zip(page, marked, strict=True) if not gone]
+    blocks = _Assembler(pages, bookmarks, keep_hyphens=source.options.keep_all).blocks()
+    yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
+
+
+def _read_pages(
+    source: Source,
+) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
+    """Returns lines of all pages, title, bookmarks, and numbers of pages with images alone."""
+    pdfium = import_extra("pypdfium2", source.name, "PDF")
+    document = _open(pdfium, source)
+    try:
+        num_pages = len(document)
+        if num_pages > source.options.max_pages:
+            raise InputError(
+                f"{source.name}: {num_pages} pages, more than "
+                f"max_pages={source.options.max_pages}; raise it (--max_pages)"
+            )
+        pages = []
+        without_text = []
+        for number in range(num_pages):
+            source.check_time()
+            lines, has_images = _read_page(pdfium, document, number, source.name)
+            pages.append(lines)
+            if not lines and has_images:
+                without_text.append(number + 1)
+        chars = sum(len(line.text) for page in pages for line in page)
+        if without_text and chars < _SCAN_CHARS * num_pages:
+            raise InputError(
+                f"{source.name}: a scan, pages are images without a text layer; recognise its "
+                "text first, for example with ocrmypdf"
+            )
+        title = (document.get_metadata_dict().get("Title") or "").strip()
+        return pages, title or None, _bookmarks(document), without_text
+    finally:
+        document.close()
+
+
+def _open(pdfium: Any, source: Source) -> Any:
+    try:
+        return pdfium.PdfDocument(source.content)
+    except pdfium.PdfiumError as error:
+        if "password" in str(error).lower():
+            raise InputError(
+                f"{source.name}: the PDF is encrypted and needs a password; save it without one"
+            ) from None
+        raise InputError(f"{source.name}: a damaged PDF ({error}); copy it again") from None
+
+
+def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_Line], bool]:
+    """Returns the lines of a page, and whether it has images."""
+    try:
+        page = document[number]
+    except pdfium.PdfiumError as error:
+        raise InputError(
+            f"{name}: page {number + 1} is damaged ({error}); copy the file again"
+        ) from None
+    try:
+        lines = list(_lines(pdfium.raw, page.get_textpage()))
+        image = pdfium.raw.FPDF_PAGEOBJ_IMAGE
+        has_images = not lines and any(page.get_objects(filter=[image], max_depth=3))
+        return lines, has_images
+    finally:
+        page.close()
+
+
+def _lines(raw: Any, textpage: Any) -> Iterator[_Line]:
+    text = textpage.get_text_range()
+    place = 0
+    box = raw.FS_RECTF()
+    for line in text.split("\r\n"):
+        shown = _SPACES.sub(" ", line).strip()
+        if shown:
+            # The first character that is no space says where the line stands and in what size.
+            first = place + len(line) - len(line.lstrip())
+            index = raw.FPDFText_GetCharIndexFromTextIndex(textpage.raw, first)
+            raw.FPDFText_GetLooseCharBox(textpage.raw, index, ctypes.byref(box))
+            weight = raw.FPDFText_GetFontWeight(textpage.raw, index)
+            # Half points: boxes of letters in one size differ a little.
+            size = round(2 * (box.top - box.bottom)) / 2
+            yield _Line(shown, box.left, box.bottom, size, weight)
+        place += len(line) + 2
+
+
+def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
+    """Returns levels of the table of contents by page, from 0, and title."""
+    found = {}
+    try:
+        for bookmark in document.get_toc(max_depth=_LEVELS):
+            target = bookmark.get_dest()
+            page = target.get_index() if target is not None else None
+            if page is not None:
+                found[page, _key(bookmark.get_title())] = bookmark.level + 1
+    except (RuntimeError, ValueError):  # a damaged table of contents; the text has headings, too
+        return {}
+    return found
+
+
+def _key(title: str) -> str:
+    """Returns a title without numbers, spaces and case, which bookmarks write their own way."""
+    return "".join(char for char in title.casefold() if char.isalpha())
+
+
+class _Assembler:
+    """Makes paragraphs and headings of lines.
+
+    Args:
+        pages: lines of each page.
+        bookmarks: levels of headings by page and title.
+        keep_hyphens: whether hyphens at line ends stay.
+    """
+
+    def __init__(
+        self,
+        pages: Sequence[Sequence[_Line]],
+        bookmarks: dict[tuple[int, str], int],
+        *,
+        keep_hyphens: bool,
+    ) -> None:
+        self._pages = pages
+        self._bookmarks = bookmarks
+        self._keep_hyphens = keep_hyphens
+        self._style = _style_of(pages)
+        self._sizes = self._heading_sizes()
+        self._leading = _leading_of(pages, self._style.size)
+        self._width = _width_of(pages)
+
+    def blocks(self) -> list[Block]:
+        """Returns the blocks of the document; paragraphs may go on over pages."""
+        groups: list[list[tuple[int, _Line]]] = []
+        levels: list[int] = []
+        before = None
+        for number, page in enumerate(self._pages):
+            for line in page:
+                level = self._level(number, line)
+                place = number, line
+                if before is not None and self._continues(before, place, levels[-1], level):
+                    groups[-1].append(place)
+                else:
+                    groups.append([place])
+                    levels.append(level)
+                before = place
+        return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
+
+    def _level(self, number: int, line: _Line) -> int:
+        """Returns the level of a line that is a heading, else 0."""
+        known = self._bookmarks.get((number, _key(line.text)))
+        if known is not None:
+            return known
+        if len(line.text) > _LONGEST_HEADING or not any(map(str.isalpha, line.text)):
+            return 0
+        if line.size in self._sizes:
+            return self._sizes[line.size]
+        numbered = _NUMBERED.match(line.text)
+        is_bold = line.weight >= self._style.weight + _BOLDER and line.size >= self._style.size
+        if is_bold and numbered and not line.text.endswith(_ENDS):
+            return min(_LEVELS, 1 + numbered.group(1).count("."))
+        return 0
+
+    def _heading_sizes(self) -> dict[float, int]:
+        """Returns levels by sizes that are larger than the text's, the largest first."""
+        counts: Counter[float] = Counter()
+        for page in self._pages:
+            for line in page:
+                counts[line.size] += len(line.text)
+        total = sum(counts.values())
+        larger = [
+            size
+            for size, chars in counts.items()
+            # What much of the document is set in is text, whatever its size.
+            if size > _LARGER * self._style.size and chars < 0.2 * total
+        ]
+        ordered = sorted(larger, reverse=True)
+        return {size: min(_LEVELS, level) for level, size in enumerate(ordered, 1)}
+
+    def _continues(
+        self, before: tuple[int, _Line], place: tuple[int, _Line], level_before: int, level: int
+    ) -> bool:
+        """Whether a line belongs to the block of the line before it."""
+        (page, last), (here, line) = before, place
+        if level or level_before:
+            # Headings may have several lines, one under the other.
+            near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
+            is_numbered = _NUMBERED.match(line.text) is not None
+            return level == level_before and page == here and near and not is_numbered
+        if _LIST_ITEM.match(line.text):
+            return False
+        ended = last.text.endswith(_ENDS)
+        down = last.bottom - line.bottom
+        if page != here or down < 0:  # the next page or column
+            return not ended
+        if abs(last.size - line.size) > 0.2 * self._style.size:
+            return not ended and line.text[0].islower()
+        if down > _WIDER_GAP * self._leading:
+            return not ended and line.text[0].islower()
+        is_indented = line.left > last.left + 0.7 * self._style.size
+        is_short = len(last.text) < _SHORT_LINE * self._width
+        return not ((is_indented or is_short) and ended)
+
+    def _block(self, group: Sequence[tuple[int, _Line]], level: int) -> Block:
+        page = group[0][0]
+        breaks = []
+        text = ""
+        for number, line in group:
+            if text:
+                text += "\n"
+            while page + len(breaks) < number:
+                breaks.append(len(text))
+            text += line.text
+        text = text.replace("\x02\n", "-\n").translate(_LINE_HYPHENS)
+        if not self._keep_hyphens and "-\n" in text:
+            text, breaks = _joined(text, breaks)
+        return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))
+
+
+def _joined(text: str, breaks: Sequence[int]) -> tuple[str, list[int]]:
+    """Joins hyphens of the pieces between pages; a word cut by a page's end goes to the next."""
+    joined = join_hyphens(text)
+    # Hyphens and line ends go, nothing else: counting the other characters finds every place.
+    kept = [len(re.sub(r"[-\n\s]", "", text[:place])) for place in breaks]
+    found = []
+    count = 0
+    for place, char in enumerate(joined):
+        while len(found) < len(kept) and count >= kept[len(found)]:
+            found.append(place)
+        count += char != "-" and not char.isspace()
+    return joined, found + [len(joined)] * (len(kept) - len(found))
+
+
+def _style_of(pages: Sequence[Sequence[_Line]]) -> _Style:
+    sizes: Counter[float] = Counter()
+    weights: Counter[int] = Counter()
+    for page in pages:
+        for line in page:
+            sizes[line.size] += len(line.text)
+            weights[line.weight] += len(line.text)
+    if not sizes:
+        return _Style(1.0, 0)
+    return _Style(sizes.most_common(1)[0][0], weights.most_common(1)[0][0])
+
+
+def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
+    """Returns the distance from one line to the next inside of paragraphs.
+
+    It is the smallest one that is frequent: larger ones are between paragraphs, those below the
+    size of the text come of raised and lowered letters.
+    """
+    steps: Counter[int] = Counter()
+    for page in pages:
+        for last, line in itertools.pairwise(page):
+            step = last.bottom - line.bottom
+            if 0.8 * size < step < 4 * size:
+                steps[round(step)] += 1
+    frequent = [step for step, count in steps.items() if count >= 0.1 * steps.total()]
+    return float(min(frequent, default=1))
+
+
+def _width_of(pages: Sequence[Sequence[_Line]]) -> int:
+    """Returns the characters of a full line."""
+    lengths = sorted(len(line.text) for page in pages for line in page)
+    return lengths[len(lengths) * 9 // 10] if lengths else 0
+
+
+def _about_images(pages: Sequence[int], num_pages: int) -> str:
+    shown = ", ".join(map(str, pages[:10])) + (", ..." if len(pages) > 10 else "")
+    return f"{len(pages)} of {num_pages} pages are images without a text layer ({shown})"

@@ -1,0 +1,188 @@
+"""The kinds of files that can be read, and how each is known: by its first bytes or its suffix."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers import (
+    archives,
+    comma_separated,
+    docx,
+    epub,
+    html,
+    json_lines,
+    mail,
+    markdown,
+    odt,
+    parquet,
+    pdf,
+    plain_text,
+    rtf,
+    subtitles,
+)
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.source import Source
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        name: of the kind, for people.
+        suffixes: of such files.
+        magic: first bytes of such files; files that begin otherwise are of another kind. () for
+            kinds that are text.
+        read: yields the documents of a file.
+        unpack: yields files inside of this one, in place of ``read``.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magic: tuple[bytes, ...] = ()
+    read: Callable[[Source], Iterator[Document | Failure]] | None = None
+    unpack: Callable[[Source], Iterator[Source | Failure]] | None = None
+
+
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+
+KINDS: dict[str, Kind] = {
+    "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
+    "markdown": Kind("Markdown", (".md", ".markdown", ".mkd"), read=markdown.read),
+    "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
+    "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
+    "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),
+    "docx": Kind("DOCX", (".docx", ".docm", ".dotx"), _ZIP, read=docx.read),
+    "odt": Kind("ODT", (".odt", ".ott"), _ZIP, read=odt.read),
+    "rtf": Kind("RTF", (".rtf",), (b"{\\rtf",), read=rtf.read),
+    "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
+    "mail": Kind("e-mail", (".eml",), read=mail.read),
+    "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
+    "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
+    "json": Kind("JSON", (".json",), read=json_lines.read_json),
+    "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
+    "parquet": Kind("Parquet", (".parquet",), (b"PAR1",), read=parquet.read),
+    "gz": Kind("gzip", (".gz",), (b"\x1f\x8b",), unpack=archives.gunzip),
+    "xz": Kind("xz", (".xz",), (b"\xfd7zXZ\0",), unpack=archives.unxz),
+    "bz2": Kind("bzip2", (".bz2",), (b"BZh",), unpack=archives.bunzip2),
+    "zst": Kind("Zstandard", (".zst",), (b"\x28\xb5\x2f\xfd",), unpack=archives.unzstd),
+    "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
+    "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
+}
+
+# What people have and no reader takes, by first bytes, at an offset.
+_REFUSED: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"),
+    (0, b"II*\0", "a TIFF image"),
+    (0, b"MM\0*", "a TIFF image"),
+    (8, b"WEBP", "a WebP image"),
+    (8, b"WAVE", "a WAV recording"),
+    (8, b"AVI ", "an AVI film"),
+    (4, b"ftyp", "an MP4 film or recording, or a HEIF image"),
+    (0, b"\x1aE\xdf\xa3", "a Matroska film"),
+    (0, b"OggS", "an Ogg recording"),
+    (0, b"ID3", "an MP3 recording"),
+    (0, b"fLaC", "a FLAC recording"),
+    (0, b"\x7fELF", "a program (ELF)"),
+    (0, b"MZ\x90", "a program for Windows"),
+    (0, b"\xca\xfe\xba\xbe", "a Java class or a program for macOS"),
+    (0, b"\0asm", "a WebAssembly program"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"),
+    (0, b"Rar!", "a RAR archive; unpack it"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (60, b"BOOKMOBI", "a Mobipocket or Kindle book; convert it to EPUB"),
+    (0, b"%!PS", "PostScript; convert it to PDF"),
+    (0, b"AT&TFORM", "a DjVu document; convert it to PDF"),
+    (
+        0,
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "a Word, Excel or Outlook file of the old format, or an encrypted one; save it as .docx "
+        "without a password",
+    ),
+)
+_TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
+_BEYOND_JUNK = 1024  # bytes before a PDF that readers forgive
+_SNIFFED = 512
+
+
+def kind_of(source: Source) -> Kind:
+    """Returns the kind of a file: by its first bytes, else by its suffix, else by its look.
+
+    Raises:
+        InputError: an image, a program or another file of which no text can be read.
+    """
+    head = source.content[:_BEYOND_JUNK]
+    for offset, magic, what in _REFUSED:
+        if head[offset:].startswith(magic):
+            raise InputError(f"{source.name}: is {what}; documents with text can be read")
+    if head.startswith(_ZIP):
+        return _kind_of_zip(source)
+    for kind in KINDS.values():
+        if head.startswith(kind.magic):
+            return kind
+    if b"%PDF-" in head:
+        return KINDS["pdf"]
+    if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
+        return KINDS["tar"]
+    suffix = PurePath(source.file_name).suffix.casefold()
+    for kind in KINDS.values():
+        if suffix in kind.suffixes:
+            return _named(kind, suffix, source)
+    return KINDS[_look(head)]
+
+
+def _named(kind: Kind, suffix: str, source: Source) -> Kind:
+    """Returns the kind that a suffix names, which must not need other first bytes."""
+    if kind.magic and source.content:
+        raise InputError(
+            f"{source.name}: does not begin as {kind.name} does, although its name ends in "
+            f"{suffix}; the file is damaged or has the wrong name"
+        )
+    return kind if source.content else KINDS["text"]
+
+
+def _look(head: bytes) -> str:
+    text = head[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    is_markup = text.startswith((b"<?xml", b"<!--"))
+    if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
+        return "html"
+    if text.startswith(b"webvtt"):
+        return "subtitles"
+    return "text"
+
+
+def _kind_of_zip(source: Source) -> Kind:
+    """Returns the kind of a zip archive by its members."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(source.content)) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        return _damaged_zip(source)
+    if "META-INF/container.xml" in names:
+        return KINDS["epub"]
+    if "word/document.xml" in names:
+        return KINDS["docx"]
+    if "content.xml" in names:
+        return KINDS["odt"]
+    for member, what in (
+        ("xl/workbook.xml", "an Excel workbook; save its sheets as CSV"),
+        ("ppt/presentation.xml", "a presentation; save it as PDF"),
+        ("Index/Document.iwa", "a document of Apple's iWork; save it as .docx or PDF"),
+    ):
+        if member in names:
+            raise InputError(f"{source.name}: is {what}")
+    return KINDS["zip"]
+
+
+def _damaged_zip(source: Source) -> Kind:
+    suffix = PurePath(source.file_name).suffix.casefold()
+    for kind in KINDS.values():
+        if kind.magic == _ZIP and suffix in kind.suffixes:
+            return kind  # whose reader says what is damaged
+    return KINDS["zip"]

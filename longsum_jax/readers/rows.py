@@ -1,0 +1,75 @@
+"""Rows of tables, each a document: which column holds the text, and what the row is called."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.plain_text import text_blocks
+from longsum_jax.readers.source import Source
+
+
+def row_documents(
+    source: Source, rows: Iterator[tuple[int, Mapping[str, Any] | InputError]]
+) -> Iterator[Document | Failure]:
+    """Yields the document of every row, or why it has none.
+
+    Args:
+        source: of the table.
+        rows: number and fields of each row, or its error.
+    """
+    empty = True
+    for number, row in rows:
+        empty = False
+        name = f"{source.name}:{number}"
+        try:
+            if isinstance(row, InputError):
+                raise row
+            yield _document(source, row, name)
+        except InputError as error:
+            yield Failure.of(name, error)
+    if empty:
+        raise InputError(f"{source.name}: the file is empty; give rows with documents")
+
+
+def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
+    key = _document_key(row, source.options.document_key, name)
+    value = row[key]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = "\n".join(value)
+    if not isinstance(value, str):
+        raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}')
+    if not value.strip():
+        raise InputError(f'{name}: "{key}" is empty; remove the row')
+    query = row.get(source.options.query_key)
+    title = row.get("title")
+    inner = source.inner(name, b"")
+    return inner.document(
+        text_blocks(value.encode(errors="replace").decode()),  # half characters of JSON
+        title=title if isinstance(title, str) else None,
+        query=query if isinstance(query, str) and query.strip() else None,
+    )
+
+
+def _document_key(row: Mapping[str, Any], keys: str, name: str) -> str:
+    for key in keys.split("|"):
+        if key in row:
+            return key
+    raise InputError(
+        f'{name}: no field "{keys.split("|")[0]}"; {did_you_mean(keys.split("|")[0], row)}; name '
+        "the one with the document (--document_key)"
+    )
+
+
+def parsed_object(text: str, name: str) -> Mapping[str, Any] | InputError:
+    """Returns a JSON object, or the error that a text is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return InputError(f"{name}: not valid JSON ({error}); give one JSON object a line")
+    if not isinstance(value, dict):
+        return InputError(
+            f"{name}: expected a JSON object, got {type(value).__name__}; give one object a line"
+        )
+    return value

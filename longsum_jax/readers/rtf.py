@@ -1,0 +1,27 @@
+"""RTF through striprtf; the format has no headings that programs agree on."""
+
+from collections.abc import Iterator
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.document import Document
+from longsum_jax.readers.extra import import_extra
+from longsum_jax.readers.plain_text import text_blocks
+from longsum_jax.readers.source import Source
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a damaged document, or one without text.
+    """
+    striprtf = import_extra("striprtf.striprtf", source.name, "RTF")
+    # Everything outside of ASCII is escaped; bytes that are not are in the usual code page.
+    content = source.content.decode("cp1252", errors="replace")
+    try:
+        text = striprtf.rtf_to_text(content, errors="replace")
+    except (ValueError, LookupError, IndexError, TypeError, RecursionError) as error:
+        raise InputError(f"{source.name}: damaged RTF ({error}); save it anew") from None
+    # A line is a paragraph.
+    blocks = [block for line in text.split("\n") for block in text_blocks(line)]
+    yield source.document(blocks)

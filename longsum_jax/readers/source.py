@@ -1,0 +1,161 @@
+"""What a reader is given: the bytes of one document, and the limits within which it reads them."""
+
+import dataclasses
+import time
+from collections.abc import Iterable
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers.cleaning import clean
+from longsum_jax.readers.document import Block, Document, lay_out
+from longsum_jax.readers.encodings import decode
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How files are read, and how much of one is.
+
+    Attributes:
+        keep_all: keep what rules leave out otherwise: navigation and other boilerplate, running
+            headers, page numbers, hyphens at line ends, lists of references, quoted mail.
+        document_key: column or field of JSON lines, CSV and Parquet that holds the document;
+            "text|document" is the first of these that a row has.
+        query_key: column or field with a query.
+        max_bytes: largest size of a file, and of all that it expands to.
+        max_depth: archives and compressed files inside one another.
+        max_pages: pages of a PDF, chapters of an EPUB.
+        max_seconds: time that reading one document may take.
+
+    Raises:
+        InputError: a limit below 1, or an empty key.
+    """
+
+    keep_all: bool = False
+    document_key: str = "document|text|article|content|body"
+    query_key: str = "query"
+    max_bytes: int = 2**30
+    max_depth: int = 4
+    max_pages: int = 20_000
+    max_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "max_depth", "max_pages"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
+        if not self.max_seconds > 0:
+            raise InputError(f"max_seconds={self.max_seconds} must be above 0")
+        for name in ("document_key", "query_key"):
+            if not getattr(self, name):
+                raise InputError(f"{name} is empty; give the name of a field")
+
+
+class Source:
+    """The content of a document that is to be read.
+
+    Attributes:
+        name: for errors, and of the document.
+        path: of the file on disk.
+        content: its bytes.
+        options: how it is read.
+        depth: of archives around it.
+        file_name: by whose suffix its kind is known; ``name`` by default.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        content: bytes,
+        options: ReadOptions,
+        *,
+        depth: int = 0,
+        file_name: str | None = None,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.content = content
+        self.options = options
+        self.depth = depth
+        self.file_name = file_name or name
+        self._began = time.monotonic()
+
+    def inner(self, name: str, content: bytes, file_name: str | None = None) -> "Source":
+        """Returns the source of something that lies in this one."""
+        options, depth = self.options, self.depth + 1
+        return Source(name, self.path, content, options, depth=depth, file_name=file_name)
+
+    def check_time(self) -> None:
+        """Raises InputError when reading has taken longer than it may."""
+        if time.monotonic() - self._began > self.options.max_seconds:
+            raise InputError(
+                f"{self.name}: reading takes longer than max_seconds={self.options.max_seconds:g}; "
+                "raise it (--max_seconds), or split the document"
+            )
+
+    def check_size(self, num_bytes: int) -> None:
+        """Raises InputError when more bytes are read than may be."""
+        if num_bytes > self.options.max_bytes:
+            raise InputError(beyond(self.name, self.options.max_bytes))
+
+    def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
+        """Returns the content as text, and a note where its encoding is a guess.
+
+        Args:
+            declared: encoding that the content names.
+
+        Raises:
+            InputError: the content is no text.
+        """
+        found = decode(self.content, self.name, declared)
+        text = found.text.replace("\r\n", "\n").replace("\r", "\n")
+        return text, [f"read as {found.guess}, which is a guess"] if found.guess else []
+
+    def document(
+        self,
+        blocks: Iterable[Block],
+        *,
+        title: str | None = None,
+        num_pages: int = 0,
+        notes: Iterable[str] = (),
+        query: str | None = None,
+    ) -> Document:
+        """Returns the document that blocks make, without what rules leave out.
+
+        Args:
+            blocks: in reading order.
+            title: of the document.
+            num_pages: it has; 0 for no pages.
+            notes: of the reader.
+            query: of the document.
+
+        Raises:
+            InputError: no text remains.
+        """
+        cleaned, dropped = clean(blocks, keep_all=self.options.keep_all)
+        if not cleaned:
+            raise InputError(f"{self.name}: {_nothing_left([*notes, *dropped])}")
+        layout = lay_out(cleaned, num_pages)
+        title = " ".join(title.split()) if title else None
+        return Document(
+            text=layout.text,
+            name=self.name,
+            path=self.path,
+            title=title or None,
+            headings=layout.headings,
+            pages=layout.pages,
+            notes=(*notes, *dropped),
+            query=query,
+        )
+
+
+def beyond(name: str, max_bytes: int) -> str:
+    """Returns the sentence about what is too large."""
+    return (
+        f"{name}: the file holds or expands to more than {max_bytes} bytes; "
+        "raise max_bytes (--max_bytes) if it is genuine"
+    )
+
+
+def _nothing_left(notes: list[str]) -> str:
+    if not notes:
+        return "the file is empty; give a text"
+    return f"no text remains ({'; '.join(notes)}); keep_all (--keep_all) keeps what rules leave out"

@@ -1,0 +1,56 @@
+"""XML of unknown origin: no entities, no outside files, no depth beyond measure."""
+
+import xml.etree.ElementTree as ElementTree
+from xml.parsers import expat
+
+from longsum_jax.errors import InputError
+
+MAX_DEPTH = 200
+
+
+def parse_xml(content: bytes, name: str) -> ElementTree.Element:
+    """Returns the root of a document; names are "{namespace}tag".
+
+    Args:
+        content: of the document.
+        name: for errors.
+
+    Raises:
+        InputError: damaged XML, entities of its own, or elements nested too deeply.
+    """
+    builder = ElementTree.TreeBuilder()
+    parser = expat.ParserCreate(namespace_separator="}")
+    depth = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise InputError(f"{name}: XML nested deeper than {MAX_DEPTH} elements; not read")
+        builder.start(_full(tag), {_full(key): value for key, value in attributes.items()})
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(_full(tag))
+
+    def entity(*_: object) -> None:
+        # Entities may expand to gigabytes or name files of the reader's machine.
+        raise InputError(f"{name}: XML that declares entities of its own; not read")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = entity
+    parser.buffer_text = True
+    try:
+        parser.Parse(content, True)
+        return builder.close()
+    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name}: damaged XML ({error}); save the document anew") from None
+
+
+def _full(tag: str) -> str:
+    return "{" + tag if "}" in tag else tag

@@ -1,0 +1,253 @@
+"""Claims about a text, some made wrong by rules, to train what tells right from wrong (FactCC).
+
+The transformations are those of Kryscinski et al. (2020), section 3.2 and table 1, over the rules
+of ``text.entities`` in place of a tagger. Paraphrases by translating there and back are left out:
+they need a translator.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.text.entities import Entity, EntityKind, find_entities
+from longsum_jax.text.seeding import document_rng
+from longsum_jax.text.sentences import split_sentences
+
+CORRECT, INCORRECT = "CORRECT", "INCORRECT"  # labels of the published models
+
+PRONOUNS = {
+    "subject": "you he she we they",
+    "object": "me you him her us them",
+    "possessive": "my your his her its our their",
+    "reflexive": "myself yourself himself herself itself ourselves yourselves themselves",
+}
+# Where a pronoun is of several classes, the last one counts, as in the published code.
+_CLASS_OF = {word: words.split() for words in PRONOUNS.values() for word in words.split()}
+AUXILIARIES = (
+    "are is was were have has had do does did can could may might must shall should will would"
+)
+_NEVER_CONTRACTED = ("may", "might", "must", "shall", "will", "can")
+_IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall"}
+_AUXILIARY = rf"(?:{'|'.join(AUXILIARIES.split())})"
+_PRONOUN = re.compile(rf"\b(?:{'|'.join(sorted(_CLASS_OF))})\b", re.IGNORECASE)
+_NEGATED = rf"(?:{'|'.join(_IRREGULAR)}|{_AUXILIARY}n['\u2019]t)"
+# The first of several auxiliaries in a row, with its negation.
+_NEGATABLE = re.compile(
+    rf"(?<!\w)(?P<verb>{_NEGATED}|{_AUXILIARY})\b(?!['\u2019])(?P<next>\s+(?:not|no)\b)?"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimOptions:
+    """Options of claims.
+
+    Attributes:
+        per_text: sentences that become claims, each once right and once wrong.
+        min_words: shorter sentences become none; 8 as published.
+        piece_words: longer documents are cut at the ends of sentences into pieces of at most about
+            this many words, a text each, so that a claim's sentence is among what is read.
+        noisy: share of claims with noise.
+        noise: share of the words of such a claim that are deleted or doubled; 0.05 as published.
+        deleted: share of these that are deleted; 0.8 as published.
+        seed: of all choices.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    per_text: int = 2
+    min_words: int = 8
+    piece_words: int = 250
+    noisy: float = 0.5
+    noise: float = 0.05
+    deleted: float = 0.8
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("per_text", "min_words", "piece_words"):
+            if getattr(self, name) < 1:
+                raise InputError(f"claims.{name}={getattr(self, name)} must be at least 1")
+        for name in ("noisy", "noise", "deleted"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"claims.{name}={getattr(self, name)} must lie between 0 and 1")
+
+
+class Claim(NamedTuple):
+    """A sentence that a text supports or not.
+
+    Attributes:
+        text: the sentence.
+        label: CORRECT or INCORRECT.
+        changed: first and last place, the latter exclusive, of what a transformation put in; None
+            without one.
+    """
+
+    text: str
+    label: Literal["CORRECT", "INCORRECT"]
+    changed: tuple[int, int] | None = None
+
+
+class _Sentence(NamedTuple):
+    """A sentence, its entities, and those of the whole text."""
+
+    text: str
+    entities: Sequence[Entity]
+    others: Sequence[Entity]
+
+
+Transformation = Callable[[_Sentence, np.random.Generator], Claim | None]
+
+
+def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
+    """Returns claims about a text: drawn sentences as they are, each with a wrong variant.
+
+    A sentence that no transformation changes is passed over, so that both labels are as many.
+
+    Args:
+        text: whose sentences become claims.
+        options: their number, and the noise.
+    """
+    rng = document_rng(text, options.seed)
+    sentences = split_sentences(text)
+    entities = find_entities(sentences)
+    others = [entity for found in entities for entity in found]
+    claims: list[Claim] = []
+    for index in rng.permutation(len(sentences)):
+        if len(claims) == 2 * options.per_text:
+            break
+        sentence = _Sentence(sentences[index], entities[index], others)
+        wrong = _wrong_claim(sentence, rng) if _is_long(sentence, options) else None
+        if wrong is not None:
+            claims += [Claim(sentence.text, CORRECT), wrong]
+    return [add_noise(claim, options, rng) for claim in claims]
+
+
+def _is_long(sentence: _Sentence, options: ClaimOptions) -> bool:
+    return len(sentence.text.split()) >= options.min_words
+
+
+def _wrong_claim(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Returns the result of the first of all transformations, in random order, that applies."""
+    transformations = list(TRANSFORMATIONS.values())
+    for index in rng.permutation(len(transformations)):
+        claim = transformations[index](sentence, rng)
+        if claim is not None:
+            return claim
+    return None
+
+
+def _swap_entity(kind: EntityKind, sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Puts another entity of the text and of the same kind in place of one of the sentence."""
+    own = [entity for entity in sentence.entities if entity.kind == kind]
+    if not own:
+        return None
+    old = own[rng.integers(len(own))]
+    candidates = [
+        entity.text
+        for entity in sentence.others
+        if entity.kind == kind and entity.text not in old.text and old.text not in entity.text
+    ]
+    if not candidates:
+        return None
+    new = candidates[rng.integers(len(candidates))]
+    return _replaced(sentence.text, (old.start, old.stop), new)
+
+
+def swap_name(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Puts another name in place of one."""
+    return _swap_entity("name", sentence, rng)
+
+
+def swap_date(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Puts another date in place of one."""
+    return _swap_entity("date", sentence, rng)
+
+
+def swap_number(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Puts another number, percentage or amount in place of one."""
+    return _swap_entity("number", sentence, rng)
+
+
+def swap_pronoun(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Puts another pronoun of the same class in place of one."""
+    found = list(_PRONOUN.finditer(sentence.text))
+    if not found:
+        return None
+    old = found[rng.integers(len(found))]
+    candidates = [word for word in _CLASS_OF[old[0].lower()] if word != old[0].lower()]
+    new = candidates[rng.integers(len(candidates))]
+    return _replaced(sentence.text, old.span(), new if old[0].islower() else new.capitalize())
+
+
+def negate(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+    """Negates an auxiliary verb, or takes its negation away.
+
+    Of several in a row the first one is meant. One before "no" is left alone.
+    """
+    found = list(_first_of_rows(sentence.text))
+    if not found:
+        return None
+    match = found[rng.integers(len(found))]
+    verb, following = match["verb"], (match["next"] or "").strip()
+    if following == "no":
+        return None
+    contracted = verb.replace("\u2019", "'")
+    if following == "not":
+        new = verb
+    elif contracted in _IRREGULAR:
+        new = _IRREGULAR[contracted]
+    elif contracted.endswith("n't"):
+        new = verb[:-3]
+    elif verb in _NEVER_CONTRACTED or rng.random() < 0.5:
+        new = f"{verb} not"
+    else:
+        new = f"{verb}n't"
+    return _replaced(sentence.text, match.span(), new)
+
+
+def _first_of_rows(text: str) -> Iterator[re.Match[str]]:
+    """Yields auxiliary verbs with their negations, without those right behind another one."""
+    end = -1
+    for match in _NEGATABLE.finditer(text):
+        if text[end : match.start()].strip() or end < 0:
+            yield match
+        end = match.end()
+
+
+TRANSFORMATIONS: Mapping[str, Transformation] = {
+    "name": swap_name,
+    "date": swap_date,
+    "number": swap_number,
+    "pronoun": swap_pronoun,
+    "negation": negate,
+}
+
+
+def _replaced(text: str, place: tuple[int, int], new: str) -> Claim:
+    start, stop = place
+    return Claim(text[:start] + new + text[stop:], INCORRECT, (start, start + len(new)))
+
+
+def add_noise(claim: Claim, options: ClaimOptions, rng: np.random.Generator) -> Claim:
+    """Deletes or doubles words of a claim at random; what a transformation changed stays.
+
+    Args:
+        claim: right or wrong, its label stays.
+        options: of the noise.
+        rng: of the choices.
+    """
+    if rng.random() >= options.noisy:
+        return claim
+    first, last = claim.changed or (0, 0)
+    words = []
+    for match in re.finditer(r"\S+", claim.text):
+        is_changed = match.start() < last and match.end() > first
+        if is_changed or rng.random() >= options.noise:
+            words.append(match[0])
+        elif rng.random() >= options.deleted:
+            words += [match[0], match[0]]
+    return Claim(" ".join(words), claim.label) if words else claim

@@ -1,0 +1,91 @@
+"""Cloze questions: sentences with a mark in place of an entity, which is the answer."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.text.oracle import recalled_sentences
+from longsum_jax.text.sentences import split_sentences
+
+MARK = "@placeholder"  # as in Hermann et al. (2015)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClozeOptions:
+    """Options of cloze questions.
+
+    Attributes:
+        context_words: the most words of a document's sentences among which answers are looked for.
+        question_words: the most words of a question; of a longer sentence those around the gap.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    context_words: int = 300
+    question_words: int = 60
+
+    def __post_init__(self):
+        for name in ("context_words", "question_words"):
+            if getattr(self, name) < 1:
+                raise InputError(f"cloze.{name}={getattr(self, name)} must be at least 1")
+
+
+class ClozeQuestion(NamedTuple):
+    """A sentence without an entity, and the entity."""
+
+    question: str
+    answer: str
+
+
+def cloze_questions(
+    text: str, entities: Sequence[str], options: ClozeOptions
+) -> list[ClozeQuestion]:
+    """Returns a question for every sentence and every entity in it.
+
+    All places of the entity in the sentence are marked.
+
+    Args:
+        text: of which questions are made, a summary.
+        entities: of the text; one that stands nowhere in it word for word gives no question.
+        options: the length of questions.
+    """
+    distinct = list(dict.fromkeys(entity.strip() for entity in entities))
+    questions = []
+    for sentence in split_sentences(text):
+        for entity in filter(None, distinct):
+            pattern = rf"(?<!\w){re.escape(entity)}(?!\w)"
+            question = re.sub(pattern, MARK, sentence)
+            if question != sentence:
+                around = _around_gap(question, options.question_words)
+                questions.append(ClozeQuestion(around, entity))
+    return questions
+
+
+def _around_gap(question: str, max_words: int) -> str:
+    """Returns the words around the first mark, as many on either side where there are so many."""
+    words = question.split()
+    if len(words) <= max_words:
+        return question
+    gap = next(place for place, word in enumerate(words) if MARK in word)
+    start = min(max(gap - max_words // 2, 0), len(words) - max_words)
+    return " ".join(words[start : start + max_words])
+
+
+def question_context(document: str, summary: str, max_words: int) -> str:
+    """Returns the sentences of a document in which the answers to questions on a summary stand.
+
+    They are added greedily for ROUGE-2 recall of the summary (Huang et al. 2021, section 5.1), and
+    joined in their order.
+
+    Args:
+        document: of any length.
+        summary: a reference.
+        max_words: the largest number of words between white space.
+    """
+    sentences = split_sentences(document)
+    sizes = [len(sentence.split()) for sentence in sentences]
+    chosen = recalled_sentences(sentences, summary, sizes=sizes, room=max_words)
+    return " ".join(sentences[index] for index in chosen)

@@ -1,0 +1,75 @@
+"""Numbers the words of a document, and counts them sentence by sentence."""
+
+import collections
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class WordTable(NamedTuple):
+    """The words of a document in their order, and sparse counts of them in its sentences.
+
+    Attributes:
+        ids: int [words], the number of every word; words are numbered in order of appearance.
+        rows: int [words], the sentence that holds it, ascending.
+        row, word, count: int [pairs], one entry for each sentence and word in it, ordered by both.
+        names: the distinct words by their numbers.
+        num_sentences: sentences of the document, with words or without.
+    """
+
+    ids: np.ndarray
+    rows: np.ndarray
+    row: np.ndarray
+    word: np.ndarray
+    count: np.ndarray
+    names: list[Hashable]
+    num_sentences: int
+
+    @property
+    def size(self) -> int:
+        """The number of distinct words, at least 1 so that tables have a column."""
+        return max(len(self.names), 1)
+
+    def by_sentence(self, values: np.ndarray) -> np.ndarray:
+        """Returns float64 [sentences], sums of one value for each pair."""
+        return np.bincount(self.row, values, self.num_sentences).astype(np.float64, copy=False)
+
+    def by_word(self, values: np.ndarray) -> np.ndarray:
+        """Returns float64 [size], sums of one value for each pair."""
+        return np.bincount(self.word, values, self.size).astype(np.float64, copy=False)
+
+    def inverse_frequencies(self) -> np.ndarray:
+        """Returns float64 [size], ln((1 + n) / (1 + df)) + 1: smoothed inverse frequencies.
+
+        Each word is in df of the n sentences.
+        """
+        frequency = np.bincount(self.word, minlength=self.size)
+        return np.log((1 + self.num_sentences) / (1 + frequency)) + 1
+
+
+def word_table(
+    sentences: Sequence[str],
+    words_of: Callable[[str], Sequence[Hashable]],
+    stem: Callable[[Hashable], Hashable] | None = None,
+) -> WordTable:
+    """Returns the words of sentences.
+
+    Args:
+        sentences: of a document.
+        words_of: splits a sentence into words.
+        stem: what stands for a word, called once for each; None for the word itself.
+    """
+    words = [words_of(sentence) for sentence in sentences]
+    numbers: dict[Hashable, int] = collections.defaultdict(itertools.count().__next__)
+    number_of = numbers
+    if stem is not None:
+        distinct = dict.fromkeys(itertools.chain.from_iterable(words))
+        number_of = {word: numbers[stem(word)] for word in distinct}
+    ids = np.fromiter(map(number_of.__getitem__, itertools.chain.from_iterable(words)), np.int64)
+    rows = np.repeat(np.arange(len(words)), [len(line) for line in words])
+    size = max(len(numbers), 1)
+    pairs, count = np.unique(rows * size + ids, return_counts=True)
+    row, word = np.divmod(pairs, size)
+    return WordTable(ids, rows, row, word, count, list(numbers), len(words))

@@ -1,0 +1,115 @@
+"""The benchmark of the built-in ranker: its peers beside slow twins, and a small run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from longsum_jax.ranking.boosting import BoostingOptions
+from longsum_jax.ranking.parsing import parse_document
+from longsum_jax.ranking.training import RowOptions
+
+TEXT = (
+    "The old bridge fell into the river. Oak rots in the river. Stone bridges stay. "
+    "The town builds a stone bridge over the river. Nobody swims. The old town has an oak and a "
+    "mill of stone."
+)
+
+
+@pytest.fixture(scope="module")
+def script(scripts):
+    return scripts("builtin_extractor")
+
+
+@pytest.fixture
+def document():
+    return parse_document(TEXT)
+
+
+def bags(document):
+    """Content words of the sentences, a list with repetitions for each."""
+    words = document.words
+    found = [[] for _ in document.sentences]
+    for number, row in zip(words.ids, words.rows, strict=True):
+        if document.content[number]:
+            found[row].append(words.names[number])
+    return found
+
+
+def pagerank(links, damping=0.85):
+    """The stationary distribution, as a linear system."""
+    degree = np.maximum(links.sum(0), 1e-12)
+    count = len(links)
+    return np.linalg.solve(np.eye(count) - damping * links / degree, np.full(count, 0.15 / count))
+
+
+def vectors(document):
+    table = np.zeros((len(document.sentences), document.words.size))
+    table[document.words.row, document.words.word] = document.weights
+    return table
+
+
+def test_lexrank_and_centroid(script, document):
+    table = vectors(document)
+    links = (table @ table.T > 0.1).astype(float)
+    np.testing.assert_allclose(script.lexrank(document), pagerank(links), atol=2e-4)
+    np.testing.assert_allclose(script.centroid(document), table @ table.sum(0))
+
+
+def test_textrank(script, document):
+    sets = [set(bag) for bag in bags(document)]
+    lengths = np.bincount(document.words.rows)
+    links = np.array(
+        [
+            [
+                0 if i == j else len(a & b) / max(np.log(lengths[i]) + np.log(lengths[j]), 1)
+                for j, b in enumerate(sets)
+            ]
+            for i, a in enumerate(sets)
+        ]
+    )
+    np.testing.assert_allclose(script.textrank(document), pagerank(links), atol=2e-4)
+
+
+def test_sumbasic(script, document):
+    lines = bags(document)
+    everything = [word for line in lines for word in line]
+    p = {word: everything.count(word) / len(everything) for word in everything}
+    order = []
+    while len(order) < len(lines):
+        rest = [i for i in range(len(lines)) if i not in order]
+        best = max(rest, key=lambda i: sum(p[w] for w in lines[i]) / max(len(lines[i]), 1))
+        order.append(best)
+        p |= {word: p[word] ** 2 for word in set(lines[best])}
+    assert np.argsort(-script.sumbasic(document)).tolist() == order
+
+
+def test_lsa(script, document):
+    left, strengths, _ = np.linalg.svd(vectors(document), full_matrices=False)
+    kept = np.arange(len(strengths)) < min(10, len(document.sentences) - 1)
+    kept &= strengths >= strengths[0] / 2
+    expected = np.sqrt((left[:, kept] ** 2 * strengths[kept] ** 2).sum(1))
+    np.testing.assert_allclose(script.lsa(document), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_small_run(script, report, tmp_path, monkeypatch):
+    monkeypatch.setattr(script.recipe, "ROWS", RowOptions(rows=40))
+    monkeypatch.setattr(script.recipe, "BOOSTING", BoostingOptions(trees=2, depth=1))
+    row = {"document": TEXT, "summary": "The old bridge of oak fell. A stone bridge is built."}
+    for name in script.DATA_SETS:
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        for split in ("train", "test"):
+            line = json.dumps(row | ({"query": "Oak?"} if name == "qmsum" else {}))
+            (folder / f"{split}.jsonl").write_text(f"{line}\n" * 3)
+    flags = (f"--data={tmp_path / 'data'}", f"--work={tmp_path / 'work'}", "--words=200")
+    found = report("builtin_extractor", *flags)
+    scored = [row for row in found["rows"] if "mean_rouge" in row]
+    assert {row["data_set"] for row in scored} == {*script.DATA_SETS, "mean"}
+    assert {row["system"] for row in scored} == {*script.PEERS, *script.RANKERS, "reference"}
+    tested = [row for row in scored if "highest_p" in row]
+    assert len(tested) == len(script.RANKERS) * len(script.DATA_SETS)
+    assert all(0 < row["highest_p"] <= 1 for row in tested)
+    assert {row["what"] for row in found["rows"] if "what" in row} == {"start", "book"}
+    assert report("builtin_extractor", *flags)["rows"][:5] == found["rows"][:5]  # kept

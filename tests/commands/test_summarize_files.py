@@ -1,0 +1,373 @@
+"""longsum summarize on files and folders, with a model that takes no time."""
+
+import errno
+import io
+import json
+import sys
+
+import pytest
+
+from longsum_jax import atomic
+from longsum_jax.checkpoints import hub
+from longsum_jax.commands import console, summarize
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
+from longsum_jax.inference import loading
+from longsum_jax.inference.stream import Work, summarize_stream
+from longsum_jax.inference.summary import Summary
+
+
+class FirstWords:
+    """A model that repeats the first words of a document; counts what it was asked for."""
+
+    fingerprint = "w1"
+    tokenizer = None
+
+    def __init__(self):
+        self.asked = []
+        self.options = {}
+        self.fails_at = None
+
+    def summary_options(self, **options):
+        return GenerationOptions(**{"max_new_tokens": 3, "decoder_start_token_id": 0} | options)
+
+    def stream(self, requests, *, batch_size, on_segment, **options):
+        self.options = options
+
+        def read(request):
+            if "too long" in request.text:
+                raise InputError(f"{request.name} has 9 tokens, more than it may")
+            return request
+
+        def write(documents, batch_size):
+            for place, each in enumerate(documents):
+                yield [(place, self.summary(each, on_segment))]
+
+        work = Work(read, lambda each: len(each.text), write, False)
+        return summarize_stream(work, requests, batch_size)
+
+    def summary(self, request, on_segment):
+        self.asked.append(request)
+        if len(self.asked) == self.fails_at:
+            raise KeyboardInterrupt
+        words = request.text.split()
+        for word in words[:3] if on_segment else ():
+            on_segment(word)
+        text = " ".join([*filter(None, [request.query]), *words[:3]])
+        return Summary(text, len(words), len(words), 0, 3, "limit")
+
+
+@pytest.fixture
+def model(monkeypatch, tmp_path):
+    """What every --model loads."""
+    found = FirstWords()
+    monkeypatch.setattr(loading, "load", lambda path, **options: found)
+    monkeypatch.setattr(hub, "local_directory", lambda path, revision: path)
+    return found
+
+
+@pytest.fixture
+def run(model, monkeypatch, capsys, tmp_path):
+    """Runs the command in a folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "argv", ["summarize", "--model=m", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            console.run(summarize.main)
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of documents with one in a folder below."""
+    files = tmp_path / "files"
+    (files / "below").mkdir(parents=True)
+    for name in ("b", "a", "below/c"):
+        (files / f"{name}.txt").write_text(f"The file {name} has a text. " * 3)
+    return files
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_folder_on_standard_output(run, folder):
+    code, out, err = run("files")
+    assert code == 0
+    assert out.splitlines() == ["The file a", "The file b", "The file below/c"]
+    reports = [json.loads(line) for line in err.splitlines()]
+    assert [report["file"] for report in reports] == [
+        "files/a.txt",
+        "files/b.txt",
+        "files/below/c.txt",
+    ]
+
+
+@pytest.mark.parametrize("batch_size", [2, "auto"])
+def test_output_has_the_order_of_the_files(run, folder, batch_size):
+    (folder / "a.txt").write_text("Longest of all. " * 40)
+    (folder / "b.txt").write_text("Short. One.")
+    _, out, _ = run(f"--batch_size={batch_size}", "--format=jsonl", "files/b.txt", "files")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["file"][6:] for row in rows] == ["b.txt", "a.txt", "b.txt", "below/c.txt"]
+    assert [row["summary"] for row in rows[:2]] == ["Short. One.", "Longest of all."]
+
+
+def test_formats(run, folder):
+    (folder / "below" / "c.txt").unlink()
+    _, lines, _ = run("--json", "files")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    code, array, _ = run("--format=json", "files")
+    assert (code, [row["summary"] for row in json.loads(array)]) == (
+        0,
+        ["The file a", "The file b"],
+    )
+    assert len(rows) == 2
+    assert rows[0].keys() == json.loads(array)[0].keys()
+    _, markdown, _ = run("--format=markdown", "files/a.txt")
+    assert markdown == (
+        "## files/a.txt\n\nThe file a\n\n*files/a.txt: 18 of 18 tokens read; 3 tokens written, "
+        "cut at the longest length*\n"
+    )
+    (folder / "a.txt").write_text("<b> & so on")
+    _, page, _ = run("--format=html", "files")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.endswith("</body></html>\n")
+    assert "&lt;b&gt; &amp; so" in page
+    assert "<b>" not in page
+
+
+def test_what_cannot_be_read_is_named_at_the_end(run, folder):
+    (folder / "a.txt").write_text("")
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "z.txt").write_text("This is too long for it.")
+    code, out, err = run("files", "no.txt")
+    assert (code, out.splitlines()) == (3, ["The file b", "The file below/c"])
+    *_, head, first, second, third, fourth = err.splitlines()
+    assert head == "4 documents could not be summarized:"
+    assert sorted([first, second, third, fourth]) == [
+        "  files/a.txt: the file is empty; give a text",
+        "  files/picture.png: is a PNG image; documents with text can be read",
+        "  files/z.txt has 9 tokens, more than it may",
+        "  no.txt: no such file; check the path",
+    ]
+
+
+def test_a_single_document_that_fails_is_an_error(run, folder, model):
+    assert run("gone.txt") == (2, "", "error: gone.txt: no such file; check the path\n")
+    (folder / "a.txt").write_text("too long")
+    code, out, err = run("files/a.txt")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1] == "error: files/a.txt has 9 tokens, more than it may"
+
+
+def test_a_directory_of_summaries(run, folder, tmp_path, model):
+    code, out, err = run("--out=out", "--seed=3", "files")
+    assert (code, out) == (0, "")
+    assert err.splitlines()[-1] == "3 summaries in out"
+    expected = [f"{name}_summary.{suffix}" for name in "abc" for suffix in ("json", "txt")]
+    assert names(tmp_path / "out") == expected
+    assert (tmp_path / "out" / "a_summary.txt").read_text() == "The file a\n"
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert about["summary"] == "The file a"
+    assert (about["read_tokens"], about["dropped_tokens"], about["coverage"]) == (18, 0, 1.0)
+    settings = about["settings"]
+    assert (settings["model"], settings["weights"]) == ("m", "w1")
+    assert settings["generation"]["seed"] == 3
+    assert settings["files"]["keep_all"] is False
+
+
+def test_finished_documents_are_skipped_unless_something_changed(run, folder, tmp_path, model):
+    def asked(*arguments):
+        model.asked.clear()
+        assert run("--out=out", *arguments, "files")[0] == 0
+        return [request.name for request in model.asked]
+
+    everything = ["files/a.txt", "files/b.txt", "files/below/c.txt"]
+    assert asked() == everything
+    before = (tmp_path / "out" / "b_summary.json").read_bytes()
+    assert asked() == []
+    assert (tmp_path / "out" / "b_summary.json").read_bytes() == before
+    (folder / "a.txt").write_text("Another text altogether.")
+    assert asked() == ["files/a.txt"]
+    assert (tmp_path / "out" / "a_summary.txt").read_text() == "Another text altogether.\n"
+    assert asked("--max_new_tokens=4") == everything
+    assert asked("--max_new_tokens=4", "--batch_size=auto", "--max_pages=9") == []
+    assert asked("--max_new_tokens=4", "--keep_all") == everything
+    assert asked("--max_new_tokens=4") == everything
+    assert asked("--max_new_tokens=4", "--query=Why?") == everything
+    model.fingerprint = "w2"
+    assert asked("--max_new_tokens=4", "--query=Why?") == everything
+    assert len(names(tmp_path / "out")) == 6
+    # The text is made anew of what the other file holds.
+    (tmp_path / "out" / "c_summary.txt").unlink()
+    assert asked("--max_new_tokens=4", "--query=Why?") == []
+    assert (tmp_path / "out" / "c_summary.txt").read_text() == "Why? The file below/c\n"
+
+
+def test_two_documents_of_one_name(run, folder, tmp_path, model):
+    (folder / "below" / "a.txt").write_text("Below is another a.")
+    (folder / "a.md").write_text("# A in Markdown")
+    code, _, _ = run("--out=out", "files", "files/a.txt")
+    assert code == 0
+    texts = {path.read_text() for path in (tmp_path / "out").glob("a*.txt")}
+    assert texts == {"The file a\n", "Below is another\n", "A in Markdown\n"}
+    model.asked.clear()
+    # The same ones in another order have the same files.
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    run("--out=out", "files/below", "files/a.txt", "files")
+    assert model.asked == []
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_files_of_others_are_not_overwritten(run, folder, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a_summary.txt").write_text("My own words.")
+    (out / "b_summary.json").write_text("[]")
+    assert run("--out=out", "files")[0] == 0
+    assert (out / "a_summary.txt").read_text() == "My own words."
+    assert (out / "b_summary.json").read_text() == "[]"
+    assert (out / "a-2_summary.txt").read_text() == "The file a\n"
+    assert (out / "b-2_summary.txt").read_text() == "The file b\n"
+
+
+def test_rows_and_members_have_files_of_their_own(run, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "One row."}\n{"text": "Two", "query": "Q?"}\n')
+    code, _, _ = run("--out=out", "rows.jsonl")
+    assert code == 0
+    assert (tmp_path / "out" / "rows_1_summary.txt").read_text() == "One row.\n"
+    assert (tmp_path / "out" / "rows_2_summary.txt").read_text() == "Q? Two\n"
+
+
+def test_strange_names(run, tmp_path):
+    strange = tmp_path / ("a\nb " + "x" * 200 + ".txt")
+    strange.write_text("Some text.")
+    (tmp_path / "...txt").write_text("Dots.")
+    assert run("--out=out", strange, "...txt")[0] == 0
+    found = [name for name in names(tmp_path / "out") if name.endswith(".txt")]
+    assert found[1] == "document_summary.txt"
+    assert found[0].startswith("a_nb xxx")
+    assert len(found[0]) < 100
+
+
+def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
+    assert run("--out=files/out", "files")[0] == 0
+    model.asked.clear()
+    code, _, err = run("--out=files/out", "files")
+    assert (code, model.asked) == (0, [])
+    assert err.splitlines()[-1] == "3 summaries in files/out, 3 of them before"
+
+
+def test_ctrl_c_keeps_what_is_finished(run, folder, tmp_path, model):
+    model.fails_at = 3
+    code, _, err = run("--out=out", "files")
+    assert (code, err.splitlines()[-1]) == (130, "interrupted")
+    assert len(names(tmp_path / "out")) == 4
+    model.asked.clear()
+    model.fails_at = None
+    assert run("--out=out", "files")[0] == 0
+    assert len(model.asked) == 1
+
+
+def test_a_full_disk_keeps_what_is_finished(run, folder, tmp_path, model, monkeypatch):
+    (folder / "0.txt").write_text("")
+    write, calls = atomic.write_text, []
+
+    def full(path, text):
+        calls.append(path)
+        if len(calls) > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(atomic, "write_text", full)
+    code, _, err = run("--out=out", "files")
+    assert code == 2
+    *_, head, named, error = err.splitlines()
+    assert (head, named) == (
+        "1 document could not be summarized:",
+        "  files/0.txt: the file is empty; give a text",
+    )
+    assert error == (
+        "error: out: cannot be written (No space left on device); make room and start again, "
+        "finished documents are kept"
+    )
+    monkeypatch.undo()
+    assert json.loads((tmp_path / "out" / "a_summary.json").read_text())["summary"] == "The file a"
+
+
+def test_segments_are_printed_as_they_come(run, tmp_path):
+    (tmp_path / "a.txt").write_text("One two three four.")
+    code, out, err = run("--stream", "a.txt")
+    assert (code, out) == (0, "One\ntwo\nthree\n")
+    assert json.loads(err.splitlines()[-1])["file"] == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
+        (["--stream", "--out=o"], "--stream prints text as it comes; leave --out out"),
+        (["--json", "--format=html"], "--json is --format=jsonl, but --format=html"),
+        (["--batch_size=0"], "--batch_size=0 must be at least 1"),
+        (["--max_pages=0"], "max_pages=0 must be at least 1"),
+        (["--query= "], "--query is blank"),
+        (["--generation_option=top_k"], "--generation_option=top_k: write NAME=VALUE"),
+        (["--generation_option=top_k=3"], "--generation_option=top_k=3: has a flag of its own"),
+    ],
+)
+def test_flags_that_do_not_fit(run, tmp_path, flags, problem):
+    (tmp_path / "a.txt").write_text("Text.")
+    code, out, err = run(*flags, "a.txt")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {problem}")
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_out_that_is_a_file(run, folder, tmp_path):
+    (tmp_path / "out").write_text("A file.")
+    code, _, err = run("--out=out", "files")
+    assert (code, err) == (2, "error: out: cannot be made (File exists); give another --out\n")
+
+
+def test_flags_reach_the_model(run, folder, model, monkeypatch):
+    loaded = {}
+    monkeypatch.setattr(loading, "load", lambda path, **options: loaded.update(options) or model)
+    run(
+        "--revision=v1",
+        "--which=latest",
+        "--param_dtype=bfloat16",
+        "--architecture=BartModel",
+        "--early_stopping=never",
+        "--generation_option=suppress_tokens=[3]",
+        "--max_source_length=9",
+        "--on_overflow=error",
+        "files",
+    )
+    assert loaded == {
+        "dtype": "float32",
+        "param_dtype": "bfloat16",
+        "which": "latest",
+        "revision": "v1",
+        "architecture": "BartModel",
+    }
+    expected = {
+        "early_stopping": "never",
+        "suppress_tokens": [3],
+        "max_source_length": 9,
+        "on_overflow": "error",
+        "seed": 0,
+    }
+    assert model.options == expected
+
+
+def test_a_card_for_notebooks():
+    summary = Summary("a < b\nc", 1000, 900, 100, 5, "eos")
+    card = summary._repr_html_()
+    assert "a &lt; b<br>c" in card
+    assert "900 of 1,000 tokens read; 5 tokens written" in card

@@ -1,0 +1,192 @@
+"""Features beside slow twins with dense tables and dictionaries."""
+
+import collections
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+
+from longsum_jax.ranking import features
+from longsum_jax.ranking.lexicon import CUES, STOP_WORDS, light_stem
+from longsum_jax.ranking.parsing import parse_document
+from longsum_jax.text.ngrams import unicode_words
+
+
+@pytest.fixture
+def document(text):
+    return parse_document(text)
+
+
+def bags_of(document):
+    return [
+        collections.Counter(map(light_stem, unicode_words(sentence)))
+        for sentence in document.sentences
+    ]
+
+
+def dense(document):
+    """Unit TF-IDF vectors of content words, [n, words], and the words."""
+    bags = bags_of(document)
+    names = sorted(set().union(*bags))
+    df = {name: sum(name in bag for bag in bags) for name in names}
+    n = len(bags)
+    table = np.array(
+        [
+            [
+                bag[name] * (math.log((1 + n) / (1 + df[name])) + 1) * (name not in STOP_WORDS)
+                for name in names
+            ]
+            for bag in bags
+        ]
+    )
+    return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12), names
+
+
+def cosines(vectors, target):
+    return vectors @ target / max(np.linalg.norm(target), 1e-12)
+
+
+def test_centrality_is_that_of_dense_vectors(document):
+    found = features.sentence_features(document)
+    vectors, _ = dense(document)
+    n = len(vectors)
+    block = max(10, int(2 * math.sqrt(n)))
+    blocks = [vectors[i // block * block :][:block].sum(0) for i in range(n)]
+    like_block = [cosines(vectors[i], blocks[i]) for i in range(n)]
+    expected = {
+        "centroid": cosines(vectors, vectors.sum(0)),
+        "like_beginning": cosines(vectors, vectors[:10].sum(0)),
+        "like_end": cosines(vectors, vectors[-10:].sum(0)),
+        "like_first": cosines(vectors, vectors[0]),
+        "like_headings": cosines(vectors, vectors[document.headings].sum(0)),
+        "like_previous": [0, *(vectors[i] @ vectors[i - 1] for i in range(1, n))],
+        "like_next": [*(vectors[i] @ vectors[i + 1] for i in range(n - 1)), 0],
+        "like_block": like_block,
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-12, err_msg=name)
+
+
+def test_lexrank_is_that_of_the_table_of_cosines(document):
+    vectors, _ = dense(document)
+    table = vectors @ vectors.T
+    rank = np.full(len(table), 1 / len(table))
+    for _ in range(features.LEXRANK_STEPS):
+        rank = table @ rank
+        rank /= rank.sum()
+    np.testing.assert_allclose(features.lexrank(document), rank, rtol=1e-9)
+
+
+def test_frequencies_are_those_of_dictionaries(document):
+    found = features.sentence_features(document)
+    bags = bags_of(document)
+    contents = [{w: c for w, c in bag.items() if w not in STOP_WORDS} for bag in bags]
+    total = collections.Counter()
+    for bag in contents:
+        total.update(bag)
+    everything = sum(total.values())
+    places = {w: [i for i, bag in enumerate(bags) if w in bag] for w in total}
+    n = len(bags)
+
+    def mean(values):
+        values = list(values)
+        return sum(values) / max(len(values), 1)
+
+    for i, bag in enumerate(contents):
+        logs = [math.log1p(total[w]) for w in bag]
+        expected = {
+            "probability": sum(c * total[w] for w, c in bag.items())
+            / everything
+            / max(sum(bag.values()), 1),
+            "probability_sum": sum(total[w] for w in bag) / everything,
+            "log_frequency": mean(logs),
+            "log_frequency_sum": sum(logs),
+            "highest_frequency": max(logs, default=0),
+            "first_mentions": mean(places[w][0] == i for w in bag),
+            "first_place": mean(places[w][0] / n for w in bag),
+            "spread": mean((places[w][-1] - places[w][0]) / n for w in bag),
+            "words": sum(bags[i].values()),
+            "distinct": len(bags[i]) / max(sum(bags[i].values()), 1),
+            "numbers": sum(c for w, c in bags[i].items() if w.isdigit()),
+        }
+        expected |= {f"cue_{cue}": len(stems & set(bags[i])) for cue, stems in CUES.items()}
+        for name, value in expected.items():
+            assert found[name][i] == pytest.approx(value, abs=1e-12), (i, name)
+
+
+def test_bigrams_are_those_of_dictionaries(document):
+    found = features.sentence_features(document)
+    lines = [list(map(light_stem, unicode_words(s))) for s in document.sentences]
+    pairs = [list(itertools.pairwise(line)) for line in lines]
+    counts = collections.Counter(pair for line in pairs for pair in line)
+    for i, line in enumerate(pairs):
+        logs = [math.log(counts[pair]) for pair in line]
+        both = [math.log(counts[pair]) for pair in line if not STOP_WORDS.intersection(pair)]
+        assert found["bigrams"][i] == pytest.approx(sum(logs) / max(len(line), 1))
+        assert found["content_bigrams"][i] == pytest.approx(sum(both) / max(len(line), 1))
+
+
+def test_layout_and_form(document):
+    found = features.sentence_features(document)
+    n = len(document.sentences)
+    assert found["position"].tolist() == [i / (n - 1) for i in range(n)]
+    assert found["opening"].tolist() == [False, *[True] * 4, *[False] * (n - 5)]
+    assert found["closing"].tolist() == [False] * (n - 4) + [True] * 4  # Conclusion
+    assert found["since_heading"].tolist()[:7] == [0, 0, 1, 2, 3, 0, 1]
+    assert found["paragraph_sentences"].tolist()[:5] == [1, 1, 3, 3, 3]
+    for i, sentence in enumerate(document.sentences):
+        capitals = len(re.findall("[A-Z]", sentence))
+        assert found["upper"][i] * (document.ends[i] - document.starts[i]) == pytest.approx(
+            capitals
+        )
+
+
+def test_names_are_capitals_after_small_letters():
+    found = features.sentence_features(parse_document("We met Anna and Ben, later Jo. He left."))
+    assert found["names"].tolist() == [3, 0]
+
+
+def test_query_is_compared_without_stop_words(document):
+    found = features.sentence_features(document, "What is the oak?")
+    vectors, names = dense(document)
+    target = np.array([float(name == "oak") for name in names])
+    np.testing.assert_allclose(found["query_cosine"], vectors @ target, atol=1e-12)
+    has = ["oak" in sentence for sentence in document.sentences]
+    assert found["query_covered"].tolist() == has
+    assert found["query_words"][0] == found["query_known"][0] == 1
+    without = features.sentence_features(document)
+    unknown = features.sentence_features(document, "zebra")
+    for name in without:
+        if name.startswith("query") and name != "query_words":
+            assert not without[name].any(), name
+            assert not unknown[name].any(), name
+        elif not name.startswith(("query", "rank_query")):
+            np.testing.assert_array_equal(found[name], without[name])
+
+
+def test_ranks_and_windows():
+    values = np.array([3.0, 1.0, 3.0, 0.0, 2.0])
+    slow = [((values < x).sum() + ((values == x).sum() - 1) / 2) / 4 for x in values]
+    np.testing.assert_allclose(features._ranks(values), slow)
+    for reach in (1, 2, 7):
+        around = [values[max(i - reach, 0) : i + reach + 1] for i in range(5)]
+        expected = [part.mean() for part in around]
+        np.testing.assert_allclose(features._window_mean(values, reach), expected)
+        expected = [part.max() for part in around]
+        np.testing.assert_allclose(features._window_max(values, reach), expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello.", "...", "a", "the of and", "Мосты старые. Мосты новые.", "x\0y. \ud800 z."]
+)
+def test_odd_documents_have_finite_features(text):
+    document = parse_document(text)
+    found = features.sentence_features(document, "Мосты a")
+    for name, values in found.items():
+        assert values.shape == (len(document.sentences),), name
+        assert np.isfinite(values).all(), name
+    table = features.feature_table(found, ["words", "position"])
+    assert table.dtype == np.float32
+    assert table[:, 0].tolist() == found["words"].tolist()

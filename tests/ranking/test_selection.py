@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.ranking.parsing import parse_document
+from longsum_jax.ranking.selection import Length, parse_length, select_sentences
+
+
+def slow_selection(document, scores, room, costs, alike):
+    """The rule, with a dense table of cosines."""
+    words = document.words
+    vectors = np.zeros((words.num_sentences, words.size))
+    vectors[words.row, words.word] = document.weights
+    table = vectors @ vectors.T
+    taken = []
+    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if costs[i] <= room and not any(table[i, j] > alike for j in taken):
+            taken.append(i)
+            room -= costs[i]
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("alike", [0.2, 0.4, 1.0])
+@pytest.mark.parametrize("length", ["40 words", "5 sentences", "30%", "100%"])
+def test_selection_is_greedy(text, length, alike):
+    document = parse_document(text)
+    costs = np.array([len(sentence.split()) for sentence in document.sentences])
+    limit = parse_length(length)
+    room = limit.value
+    if limit.unit == "percent":
+        room = limit.value / 100 * costs.sum()
+    elif limit.unit == "sentences":
+        costs = np.ones_like(costs)
+    for seed in range(5):
+        scores = np.random.default_rng(seed).normal(size=len(costs))
+        found = select_sentences(document, scores, limit, alike=alike)
+        assert found == slow_selection(document, scores, room, costs, alike)
+        assert costs[found].sum() <= room
+
+
+def test_repetitions_are_left_out():
+    document = parse_document("The old bridge fell. Oak rots. The old bridge fell! Stone stays.")
+    scores = np.array([3.0, 1.0, 2.0, 0.0])
+    assert select_sentences(document, scores, Length(3, "sentences")) == [0, 1, 3]
+    assert select_sentences(document, scores, Length(3, "sentences"), alike=1) == [0, 1, 2]
+
+
+def test_something_is_always_taken():
+    document = parse_document("One long sentence with many words. Another one that is long.")
+    assert select_sentences(document, np.array([0.0, 1.0]), Length(2)) == [1]
+    document = parse_document("... !!!\n\n* * *\n\nWords here.")
+    scores = -np.arange(len(document.sentences))
+    [only] = select_sentences(document, scores, Length(9, "sentences"))
+    assert document.sentences[only] == "Words here."
+    assert select_sentences(parse_document("..."), np.zeros(1), Length(1)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("150", Length(150)),
+        (150, Length(150)),
+        ("150 words", Length(150)),
+        (" 1 Word ", Length(1)),
+        ("7 sentences", Length(7, "sentences")),
+        ("2.5%", Length(2.5, "percent")),
+        ("10 percent", Length(10, "percent")),
+        ("short", Length(75)),
+        ("medium", Length(150)),
+        (Length(3), Length(3)),
+    ],
+)
+def test_lengths(text, length):
+    assert parse_length(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "longish", "-3 words", "5 pages", "1e3", "150words%"])
+def test_texts_that_are_no_length(text):
+    with pytest.raises(InputError, match='write short, medium, long, "150 words"'):
+        parse_length(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5 sentences", "0.5 words"])
+def test_lengths_out_of_range(text):
+    with pytest.raises(InputError, match="give words or sentences from 1 on, or up to 100 percent"):
+        parse_length(text)

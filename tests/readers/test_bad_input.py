@@ -1,0 +1,342 @@
+"""Input that is empty, strange, damaged, hostile or no document: each is read, or named with the
+reason, and what lies beside it is read all the same."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import sys
+import tarfile
+from typing import NamedTuple
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.readers import ReadOptions, read_documents
+
+GOOD = "A good document.\n"
+
+
+class Case(NamedTuple):
+    """Files of a folder, and what becomes of them.
+
+    Attributes:
+        name: of the case.
+        files: (make, folder) -> contents by names; or writes them itself.
+        problem: expression that the only failure matches; None where all is read.
+        text: of the document; None where there is none but the good one beside it.
+        options: of the readers.
+        paths: below the folder; the folder itself by default.
+    """
+
+    name: str
+    files: object
+    problem: str | None = None
+    text: str | None = None
+    options: dict = {}  # noqa: RUF012
+    paths: tuple | None = None
+
+
+def one(name, content):
+    """A folder with one file, whose content may need the functions that make files."""
+    return lambda make, folder: {name: content(make) if callable(content) else content}
+
+
+def link_loop(make, folder):
+    (folder / "below").mkdir()
+    (folder / "below" / "up").symlink_to(folder)
+    return {"below/only.txt": "Only once."}
+
+
+def link_to_nothing(make, folder):
+    (folder / "link.txt").symlink_to(folder / "gone.txt")
+    return {}
+
+
+def links_of_a_circle(make, folder):
+    (folder / "one.txt").symlink_to(folder / "two.txt")
+    (folder / "two.txt").symlink_to(folder / "one.txt")
+    (folder / "two.txt").unlink()
+    return {}
+
+
+def pipe(make, folder):
+    os.mkfifo(folder / "pipe")
+    return {}
+
+
+def unreadable_memory(make, folder):
+    # Opens, and fails when it is read; permissions mean nothing to the superuser.
+    (folder / "memory.txt").symlink_to("/proc/self/mem")
+    return {}
+
+
+def tar_of(name, content):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+        link = tarfile.TarInfo("link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return out.getvalue()
+
+
+def nested_zip(make):
+    content = b"Deep inside."
+    for depth in range(5):
+        content = make.zip({f"{depth}.txt" if depth == 0 else f"{depth}.zip": content})
+    return content
+
+
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
+    '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
+    "<w:body><w:p><w:r><w:t>&b;</w:t></w:r></w:p></w:body></w:document>"
+)
+OUTSIDE = BOMB.replace('"aaaaaaaaaa"', 'SYSTEM "file:///etc/passwd"')
+PARAGRAPH = "<w:p><w:r><w:t>Words.</w:t></w:r></w:p>"
+ENCRYPTED_ODT = (
+    '<m:manifest xmlns:m="urn:x"><m:file-entry><m:encryption-data/></m:file-entry></m:manifest>'
+)
+ENCRYPTED_EPUB = (
+    '<e:x xmlns:e="urn:x"><e:EncryptionMethod Algorithm="http://www.w3.org/aes256"/></e:x>'
+)
+
+CASES = [
+    # Text
+    Case("empty", one("a.txt", ""), "the file is empty; give a text"),
+    Case("white space", one("a.txt", " \n\t \n"), "the file is empty; give a text"),
+    Case("empty Markdown", one("a.md", "<!-- nothing -->"), "the file is empty"),
+    Case("one word", one("a.txt", "Word"), text="Word"),
+    Case("one character", one("a.txt", "x"), text="x"),
+    Case("no ends of sentences", one("a.txt", "word " * 50_000), text=("word " * 50_000).strip()),
+    Case("one long word", one("a.txt", "x" * 500_000), text="x" * 500_000),
+    Case("a million lines", one("a.txt", "a\n" * 300_000), text=("a\n" * 300_000).strip()),
+    Case("control characters", one("a.txt", "a\x01b\x1b\x7f\x85c"), text="abc"),
+    Case("control characters alone", one("a.txt", "\x01\x02\x1b"), "3 control characters left out"),
+    Case("right to left", one("a.txt", "שלום עולם. זה טקסט."), text="שלום עולם. זה טקסט."),
+    Case("marks of direction", one("a.txt", "a \u202eb\u202c c"), text="a \u202eb\u202c c"),
+    Case("mixed scripts", one("a.txt", "Привет 世界 hello"), text="Привет 世界 hello"),
+    Case("emoji", one("a.txt", "👩‍👩‍👧 🇫🇷 ok"), text="👩‍👩‍👧 🇫🇷 ok"),
+    Case("byte order mark alone", one("a.txt", b"\xef\xbb\xbf"), "the file is empty"),
+    Case("half a byte order mark", one("a.txt", "\ufefftext".encode()[:-1]), text="tex"),
+    Case("UTF-16", one("a.txt", "Hé, two.".encode("utf-16")), text="Hé, two."),
+    Case("UTF-16 unmarked", one("a.txt", "Hello, you.".encode("utf-16-le")), text="Hello, you."),
+    Case("half a UTF-16 unit", one("a.txt", b"\xff\xfea\0b"), "is not UTF-16-LE; convert the file"),
+    Case("UTF-32", one("a.txt", "Hé.".encode("utf-32")), text="Hé."),
+    Case("Windows", one("a.txt", "“Naïve” café".encode("cp1252")), text="“Naïve” café"),
+    Case("no encoding fits", one("a.txt", bytes(range(128, 256))), "no other encoding fits"),
+    Case("a NUL", one("a.txt", b"some\0text"), "NUL byte at position 4; give text, not a binary"),
+    Case("NULs alone", one("a.txt", bytes(100)), "NUL byte at position 0"),
+    Case("old Mac line ends", one("a.txt", "one\rtwo\r\rthree"), text="one\ntwo\n\nthree"),
+    Case("random bytes", one("a.bin", bytes([0, 200, 17, 254] * 99)), "NUL byte at position 0"),
+    # Binaries
+    Case("a picture", one("a.png", b"\x89PNG\r\n\x1a\n" + bytes(64)), "is a PNG image"),
+    Case("a picture named text", one("a.txt", b"\xff\xd8\xff\xe0"), "is a JPEG image"),
+    Case("a film", one("a.mp4", b"\0\0\0 ftypisom"), "is an MP4 film"),
+    Case("a program", one("run", b"\x7fELF\2\1\1"), "is a program"),
+    Case("an old Word file", one("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "save it as .docx"),
+    Case("a workbook", one("a.xlsx", lambda make: make.zip({"xl/workbook.xml": ""})), "Excel"),
+    Case("PostScript", one("a.ps", b"%!PS-Adobe"), "convert it to PDF"),
+    # PDF
+    Case("no PDF at all", one("a.pdf", "just text"), "does not begin as PDF does"),
+    Case("a PDF cut short", one("a.pdf", lambda make: make.pdf(["x"])[:120]), "a damaged PDF"),
+    Case("head of a PDF", one("a.pdf", b"%PDF-1.7\n"), "a damaged PDF"),
+    Case(
+        "an encrypted PDF", one("a.pdf", lambda make: make.pdf(["x"], encrypted=True)), "password"
+    ),
+    Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan, .* ocrmypdf"),
+    Case("a PDF without text", one("a.pdf", lambda make: make.pdf([])), "the file is empty"),
+    Case(
+        "too many pages",
+        one("a.pdf", lambda make: make.pdf(*[["x"]] * 5)),
+        "5 pages, more than max_pages=4",
+        options={"max_pages": 4},
+    ),
+    Case("junk before a PDF", one("a.pdf", lambda make: b"junk\n" + make.pdf(["Hi."])), text="Hi."),
+    # Archives and what is made of them
+    Case(
+        "a zip cut short", one("a.zip", lambda make: make.zip({"a.txt": "x"})[:-9]), "damaged zip"
+    ),
+    Case("an empty zip", one("a.zip", lambda make: make.zip({})), "holds no files"),
+    Case(
+        "a zip bomb",
+        one("a.zip", lambda make: make.zip({"a.txt": bytes(20_000_000)})),
+        "expands to more than 200 times its size",
+    ),
+    Case(
+        "a large zip",
+        one("a.zip", lambda make: make.zip({"a.txt": "x" * 4000, "b.txt": "y" * 4000})),
+        "more than 5000 bytes",
+        options={"max_bytes": 5000},
+    ),
+    Case("zips inside zips", one("a.zip", nested_zip), "deeper than max_depth=4"),
+    Case(
+        "a zip with a password",
+        one("a.zip", lambda make: make.zip({"b.txt": "x"}, encrypted=["b.txt"])),
+        "a.zip/b.txt: needs a password",
+    ),
+    Case(
+        "a way out of a zip", one("a.zip", lambda make: make.zip({"../b.txt": "Out."})), text="Out."
+    ),
+    Case("a gzip bomb", one("a.gz", gzip.compress(bytes(20_000_000))), "200 times its size"),
+    Case("a gzip cut short", one("a.txt.gz", gzip.compress(b"text" * 99)[:-9]), "cut short"),
+    Case("an xz cut short", one("a.txt.xz", lzma.compress(b"text" * 99)[:-9]), "cut short"),
+    Case("no gzip at all", one("a.txt.gz", "text"), "does not begin as gzip does"),
+    Case(
+        "a damaged bz2", one("a.bz2", bz2.compress(b"text")[:-4] + b"abcd"), "damaged or cut short"
+    ),
+    Case("gzip in gzip in gzip", one("a.gz", gzip.compress(gzip.compress(b"Two."))), text="Two."),
+    Case("a link in a tar", one("a.tar", tar_of("b.txt", b"In it.")), text="In it."),
+    Case("a tar cut short", one("a.tar", tar_of("b.txt", b"x" * 2000)[:900]), "damaged tar"),
+    Case("a DOCX cut short", one("a.docx", lambda make: make.docx(PARAGRAPH)[:300]), "damaged zip"),
+    Case("an empty DOCX", one("a.docx", lambda make: make.docx("")), "the file is empty"),
+    Case("damaged XML", one("a.docx", lambda make: make.docx("<w:p>")), "damaged XML"),
+    Case(
+        "a bomb of entities",
+        one("a.docx", lambda make: make.docx("", **{"word/document.xml": BOMB})),
+        "declares entities",
+    ),
+    Case(
+        "an entity from outside",
+        one("a.docx", lambda make: make.docx("", **{"word/document.xml": OUTSIDE})),
+        "declares entities",
+    ),
+    Case(
+        "deep XML",
+        one("a.docx", lambda make: make.docx("<w:x>" * 400 + "</w:x>" * 400)),
+        "nested deeper than",
+    ),
+    Case(
+        "an encrypted ODT",
+        one("a.odt", lambda make: make.odt("", **{"META-INF/manifest.xml": ENCRYPTED_ODT})),
+        "the document is encrypted",
+    ),
+    Case(
+        "a book with rights management",
+        one("a.epub", lambda make: make.epub([""], **{"META-INF/encryption.xml": ENCRYPTED_EPUB})),
+        "digital rights management",
+    ),
+    Case("a book of nothing", one("a.epub", lambda make: make.epub([])), "lists no chapters"),
+    Case(
+        "a book without its package",
+        one("a.epub", lambda make: make.zip({"META-INF/container.xml": "<container/>"})),
+        "names no book",
+    ),
+    Case("damaged RTF", one("a.rtf", r"{\rtf1 Some {\b words"), text="Some words"),
+    # HTML, subtitles, mail, tables
+    Case("an empty page", one("a.html", "<html><body></body></html>"), "the file is empty"),
+    Case("a page of scripts", one("a.html", "<script>alert(1)</script>"), "the file is empty"),
+    Case("a page of menus", one("a.html", "<nav>Home</nav>"), "no text remains .*boilerplate"),
+    Case("tags never closed", one("a.html", "<p>One<p>Two<b><i>"), text="One\n\nTwo"),
+    Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
+    Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
+    Case("mail without a body", one("a.eml", "Subject: Nothing\n\n"), "the file is empty"),
+    Case("no mailbox", one("a.mbox", "Just text."), "no message in the mailbox"),
+    Case("no JSON", one("a.json", "{nothing"), "not valid JSON"),
+    Case(
+        "a bad line", one("a.jsonl", '{"text": "Good."}\n{bad\n'), "a.jsonl:2: not valid", "Good."
+    ),
+    Case("a line of another kind", one("a.jsonl", "[1, 2]"), "expected a JSON object, got list"),
+    Case("no such field", one("a.jsonl", '{"txt": "x"}'), 'no field "document".*--document_key'),
+    Case("a number for a text", one("a.jsonl", '{"text": 3}'), '"text" must be a string, got int'),
+    Case("an empty field", one("a.jsonl", '{"text": " "}'), '"text" is empty; remove the row'),
+    Case("half a character", one("a.jsonl", r'{"text": "a\ud800b"}'), text="a?b"),
+    Case("very deep JSON", one("a.jsonl", "[" * 100_000), "not valid JSON"),
+    Case("an empty table", one("a.csv", ""), "the file is empty"),
+    Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
+    Case("a row cut short", one("a.csv", "id,text\n1\n"), 'no field "document"'),
+    Case("no Parquet", one("a.parquet", b"PAR1" + bytes(40) + b"PAR1"), "damaged Parquet"),
+    # Paths
+    Case("a name with a line end", one("a\nb.txt", "Text."), text="Text."),
+    Case("a bad file with such a name", one("a\nb.txt", ""), r"a\\nb.txt: the file is empty"),
+    Case("a name that is no UTF-8", one(os.fsdecode(b"\xff.txt"), ""), r"\\xff.txt: the file"),
+    Case("a loop of links", link_loop, text="Only once."),
+    Case("a link to nothing", link_to_nothing, "a link that leads nowhere"),
+    Case("a link to itself", links_of_a_circle, "a link that leads nowhere"),
+    Case("a pipe in a folder", pipe, "no regular file"),
+    Case("a file that cannot be read", unreadable_memory, "cannot read the file"),
+    Case("an empty folder", lambda make, folder: {}, "holds no files", paths=("empty",)),
+    Case("no such file", lambda make, folder: {}, "no such file", paths=("", "gone.txt")),
+    Case("no file matches", lambda make, folder: {}, "no file matches", paths=("", "*.pdf")),
+    Case("no pattern", one("[a].txt", "Text."), text="Text.", paths=("", "[a].txt")[:1]),
+    Case("a page elsewhere", lambda make, folder: {}, "fetch it first", paths=("", "http://a/b")),
+    Case("another machine", lambda make, folder: {}, "lies on a", paths=("", "file://a/b.txt")),
+    Case(
+        "no time",
+        one("a.docx", lambda make: make.docx(PARAGRAPH)),
+        "takes longer",
+        options={"max_seconds": 1e-9},
+    ),
+]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names and links of other systems")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input_is_read_or_named(case, make, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "empty").mkdir()
+    (folder / "zz_good.txt").write_text(GOOD)
+    for name, content in case.files(make, folder).items():
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    paths = [
+        path if "://" in path else os.path.join(folder, path) for path in (case.paths or ("",))
+    ]
+    failures = []
+    options = ReadOptions(**case.options)
+    documents = list(read_documents(*paths, options=options, on_failure=failures.append))
+
+    good = [] if case.paths == ("empty",) else [GOOD.strip()]
+    expected = sorted([*filter(None, [case.text]), *good])
+    assert sorted(document.text for document in documents) == expected
+    assert len(failures) == (case.problem is not None), failures
+    for failure in failures:
+        assert re.search(case.problem, failure.problem), failure.problem
+        assert failure.problem.isprintable()
+        assert failure.problem.startswith(failure.name)
+        with pytest.raises(InputError, match=re.escape(failure.problem)):
+            list(read_documents(*paths, options=options))
+
+
+def test_there_are_many_cases():
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names) >= 60
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch, make):
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    (tmp_path / "a.pdf").write_bytes(make.pdf(["x"]))
+    (tmp_path / "b.txt").write_text("Text.")
+    failures = []
+    (document,) = read_documents(tmp_path, on_failure=failures.append)
+    assert document.text == "Text."
+    problem = "a.pdf: to read PDF, pip install 'longsum_jax[files]'"
+    assert [failure.problem.endswith(problem) for failure in failures] == [True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_bytes": 0},
+        {"max_depth": 0},
+        {"max_pages": -1},
+        {"max_seconds": 0},
+        {"document_key": ""},
+    ],
+)
+def test_options_out_of_range(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        ReadOptions(**options)
+
+
+def test_a_file_beyond_the_cap(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "x" * 200}))
+    with pytest.raises(InputError, match="more than 100 bytes; raise max_bytes"):
+        list(read_documents(path, options=ReadOptions(max_bytes=100)))

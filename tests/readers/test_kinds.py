@@ -1,0 +1,442 @@
+"""Every kind of file: its text, title, headings and pages, and what is left out of it."""
+
+import gzip
+import io
+import json
+import lzma
+import sys
+import tarfile
+
+import pytest
+
+from longsum_jax.readers import KINDS, ReadOptions, read_documents
+
+MANY_WORDS = "The quick brown fox jumps over the lazy dog and goes home again today"
+
+
+def read(path, **options):
+    return list(read_documents(path, options=ReadOptions(**options)))
+
+
+@pytest.fixture
+def read_one(tmp_path, make):
+    """Writes a file and reads its only document."""
+
+    def read_one(name, content, **options):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        (document,) = read(path, **options)
+        assert document.path == str(path)
+        for heading in document.headings:
+            assert document.text[heading.start : heading.end].strip()
+        assert list(document.pages) == sorted(document.pages)
+        return document
+
+    return read_one
+
+
+def headings(document):
+    return [(document.text[start:end], level) for start, end, level in document.headings]
+
+
+def pages(document):
+    ends = [*document.pages[1:], len(document.text)]
+    return [
+        document.text[start:end].strip() for start, end in zip(document.pages, ends, strict=True)
+    ]
+
+
+# Text
+
+
+def test_text_is_left_as_it_is(read_one):
+    text = "One line,\n  and an indented one.\n\nAnother paragraph - with a dash."
+    document = read_one("a.txt", text)
+    assert (document.text, document.notes, document.title) == (text, (), None)
+    assert document.headings == document.pages == ()
+
+
+def test_headings_of_text(read_one):
+    text = (
+        "PART ONE\n\nChapter 2. The sea\n\nIt was.\n\n3.1 Method\n\nWe did it.\n\nNo title, is it"
+    )
+    expected = [("PART ONE", 1), ("Chapter 2. The sea", 2), ("3.1 Method", 2)]
+    assert headings(read_one("a.txt", text)) == expected
+
+
+def test_pages_of_text(read_one):
+    page = "Annual Report {}\n\nThis is what page {} says\nin three lines\nof text.\n\n{}"
+    names = ("one", "two", "three", "four")
+    text = "\f".join(page.format(i, name, i) for i, name in enumerate(names, 1))
+    document = read_one("a.txt", text)
+    assert pages(document) == [
+        f"This is what page {n} says\nin three lines\nof text." for n in names
+    ]
+    assert document.notes == ("4 running headers left out", "4 page numbers left out")
+    kept = read_one("b.txt", text, keep_all=True)
+    assert pages(kept)[2].startswith("Annual Report 3")
+    assert kept.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("an exam-\nple here", "an example here"),
+        ("a well-\nknown man, well-known indeed", "a well-known man, well-known indeed"),
+        ("the Anglo-\nSaxon", "the Anglo-Saxon"),
+        ("from 1990-\n1995", "from 1990-1995"),
+        ("a dash -\nhere", "a dash -\nhere"),
+        ("a\nb", "a\nb"),
+    ],
+)
+def test_hyphens_at_line_ends(read_one, text, expected):
+    assert read_one("a.txt", text).text == expected
+    assert read_one("b.txt", text, keep_all=True).text == text
+
+
+def test_references_are_left_out(read_one):
+    references = "References\n[1] A. Author. A title. 1999.\n[2] B. Writer. Another one, 2004."
+    text = f"We found it.\n\n{references}\n\nAPPENDIX\n\nA proof."
+    document = read_one("a.txt", text)
+    assert document.text == "We found it.\n\nAPPENDIX\n\nA proof."
+    assert document.notes[0].startswith('list of references ("References") of ')
+    assert read_one("b.txt", text, keep_all=True).text.count("Author") == 1
+    # A section of that name without years is none; nor is one that goes on as a text.
+    assert (
+        "pointers" in read_one("c.txt", "References\n\nIn C++ these are no pointers at all.").text
+    )
+    long = "References\n\n[1] A. B. 1999.\n\n" + "And so the text goes on. " * 40
+    assert read_one("d.txt", long).text == long[len("References\n\n[1] A. B. 1999.\n\n") :].strip()
+
+
+def test_licence_of_project_gutenberg(read_one):
+    text = (
+        "Produced by hand.\n\n*** START OF THE PROJECT GUTENBERG EBOOK 7 ***\n\nCall me "
+        "Ishmael.\n\n*** END OF THE PROJECT GUTENBERG EBOOK 7 ***\n\nTerms of use."
+    )
+    document = read_one("a.txt", text)
+    assert (document.text, document.notes) == (
+        "Call me Ishmael.",
+        ("Project Gutenberg's licence left out",),
+    )
+
+
+def test_markdown(read_one):
+    document = read_one(
+        "a.md",
+        "---\ntitle: 'The Title'\n---\n# One #\n\nSome **bold**, *slanted* `code` and a "
+        "[link](http://x.y)\nwith snake_case_names and 2 * 3 * 4.\n\nTwo\n---\n> quoted\n\n"
+        "![alt](a.png)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\n# no heading\nx = 1\n```\n"
+        "<!-- gone -->\n[ref]: http://x.y\n",
+    )
+    assert document.text == (
+        "One\n\nSome bold, slanted code and a link\nwith snake_case_names and 2 * 3 * 4.\n\nTwo\n\n"
+        "quoted\n\na | b\n1 | 2\n\n# no heading\nx = 1"
+    )
+    assert headings(document) == [("One", 1), ("Two", 2)]
+    assert document.title == "The Title"
+
+
+# HTML
+
+PAGE = """<!doctype html><html><head><title>The page</title><style>p {{}}</style></head><body>
+<header><a href="/">Site</a></header><nav><ul><li><a href="/a">A</a></ul></nav>
+<div class="cookie-banner">We use cookies.</div>
+<main><h1>Title<a href="#t">¶</a></h1><p>First &amp; <b>bold</b>
+line.<br>Second line.<script>alert()</script><p>{words}
+<ul><li>an item<li>one <a href="/b">linked</a> item</ul>
+<table><tr><td>1<td>2</table><pre>a
+  b</pre><ul><li><a href="/1">Related</a><li><a href="/2">Pages</a><li><a href="/3">Here</a></ul>
+</main><footer>© Site</footer></body></html>"""
+
+
+def test_html(read_one):
+    content = PAGE.format(words=MANY_WORDS)
+    document = read_one("a.html", content)
+    assert document.text == (
+        f"Title\n\nFirst & bold line.\nSecond line.\n\n{MANY_WORDS}\n\nan item\n\n"
+        "one linked item\n\n1 | 2\n\na\n  b"
+    )
+    assert (document.title, headings(document)) == ("The page", [("Title", 1)])
+    (note,) = document.notes
+    assert note.startswith("boilerplate of ")
+    kept = read_one("b.html", content, keep_all=True)
+    assert all(text in kept.text for text in ("Site", "cookies", "Related", "©"))
+    assert "alert" not in kept.text
+    assert kept.notes == ()
+
+
+@pytest.mark.parametrize("head", ["<!doctype html>", "  <HTML><body>", "<?xml?><html>"])
+def test_html_without_its_suffix(read_one, head):
+    assert read_one("page", f"{head}<p>Text.").text == "Text."
+
+
+def test_encodings_of_html(read_one):
+    page = '<html><meta charset="iso-8859-2"><p>Zażółć gęślą jaźń'.encode("iso-8859-2")
+    assert read_one("a.html", page).text == "Zażółć gęślą jaźń"
+    for lie in ("no-such", "hex", "utf-16"):
+        page = f'<html><meta charset="{lie}"><p>Größe'.encode()
+        assert read_one("b.html", page).text == "Größe"
+
+
+def test_a_class_name_does_not_take_the_text_away(read_one):
+    page = f'<body><div class="has sidebar"><p>{MANY_WORDS}</p></div><div id="sidebar">Ad</div>'
+    assert read_one("a.html", page).text == MANY_WORDS
+
+
+# PDF
+
+
+def body(page):
+    return [f"This page {page} has some lines of text that go on to the", "end of the line here."]
+
+
+def test_pdf(read_one, make):
+    content = make.pdf(
+        [
+            "Running title 1",
+            "",
+            ("A Heading", 18),
+            *body("one"),
+            "A line that is hyphen-",
+            "ated.",
+            "1",
+        ],
+        ["Running title 2", "", *body("two"), "It is never finished on this", "2"],
+        [
+            "Running title 3",
+            "",
+            "page but on the next one.",
+            *body("three"),
+            "More text of it.",
+            "3",
+        ],
+        title="Its Title",
+    )
+    document = read_one("a.pdf", content)
+    assert headings(document) == [("A Heading", 1)]
+    assert document.title == "Its Title"
+    assert "is hyphenated." in document.text
+    assert "finished on this page but on the next one." in document.text
+    assert "Running" not in document.text
+    assert pages(document)[1].startswith("This page two")
+    assert pages(document)[2].startswith("page but on the next one.")
+    assert document.notes == ("3 running headers left out", "3 page numbers left out")
+    kept = read_one("b.pdf", content, keep_all=True)
+    assert kept.text.count("Running title") == 3
+    assert "hyphen-ated" in kept.text
+
+
+def test_paragraphs_of_pdf(read_one, make):
+    content = make.pdf([*body("a"), "", *body("b"), "- an item", "- another item"])
+    whole = " ".join(body("a")), " ".join(body("b"))
+    expected = "\n\n".join([*whole, "- an item", "- another item"])
+    assert read_one("a.pdf", content).text == expected
+
+
+def test_pages_of_a_pdf_that_are_scans_are_named(read_one, make):
+    whole = make.pdf([*body("a")], image=True)
+    assert read_one("a.pdf", whole).notes == ()
+    document = read_one("b.pdf", make.pdf([*body("a")] * 3, [], image=True))
+    assert document.notes == ("1 of 2 pages are images without a text layer (2)",)
+    assert len(document.pages) == 2
+
+
+def test_contents_with_dots_are_left_out_of_pdf(read_one, make):
+    lines = ["1 Introduction . . . . . . . . . 3", "2 Method . . . . . . . . . . . 17"]
+    document = read_one("a.pdf", make.pdf([*lines, "", *body("a"), *body("b")]))
+    assert document.text.startswith("This page a")
+    assert document.notes == ("2 lines of contents left out",)
+
+
+# Books and office files
+
+
+def test_epub(read_one, make):
+    toc = '<li><a href="text/c%201.xhtml#x">Second</a></li>'
+    chapters = ["<h1>First</h1><p>Words&#160;one.</p>", '<p>Words two.<a id="x"/></p><p>Three.</p>']
+    document = read_one("a.epub", make.epub(chapters, toc=toc))
+    assert document.text == "First\n\nWords one.\n\nSecond\n\nWords two.\n\nThree."
+    assert headings(document) == [("First", 1), ("Second", 1)]
+    assert document.title == "A Book"
+
+
+def test_docx(read_one, make):
+    document = read_one(
+        "a.docx",
+        make.docx(
+            '<w:p><w:pPr><w:pStyle w:val="Own"/></w:pPr><w:r><w:t>Heading</w:t></w:r></w:p>'
+            '<w:p><w:r><w:t xml:space="preserve">One </w:t></w:r><w:r><w:t>two.</w:t><w:br/>'
+            "<w:t>Three</w:t></w:r><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>"
+            '<w:p><w:pPr><w:outlineLvl w:val="2"/></w:pPr><w:r><w:t>Low</w:t></w:r></w:p>'
+            "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r>"
+            "<w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>",
+            **{"word/header1.xml": "<x/>"},
+        ),
+    )
+    assert document.text == "Heading\n\nOne two.\nThree\n\nLow\n\na | b"
+    assert headings(document) == [("Heading", 1), ("Low", 3)]
+    assert document.notes == ("headers and footers left out",)
+
+
+def test_odt(read_one, make):
+    note = "<text:note><text:note-body><text:p>A note.</text:p></text:note-body></text:note>"
+    content = make.odt(
+        '<text:h text:outline-level="2">Heading</text:h>'
+        f'<text:p>One<text:s text:c="2"/>two<text:span>three</text:span>{note}.</text:p>'
+        "<table:table><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell>"
+        "<table:table-cell><text:p>b</text:p></table:table-cell></table:table-row></table:table>"
+    )
+    document = read_one("a.odt", content)
+    assert document.text == "Heading\n\nOne  twothree.\n\na | b"
+    assert headings(document) == [("Heading", 2)]
+    assert document.notes == ("1 footnote left out",)
+    assert "A note." in read_one("b.odt", content, keep_all=True).text
+
+
+def test_rtf(read_one):
+    content = rb"{\rtf1\ansi{\fonttbl\f0 Times;}\f0 Caf\'e9 {\b bold} \u8364?.\par Two.\par}"
+    assert read_one("a.rtf", content).text == "Café bold €.\n\nTwo."
+
+
+# What is said and written to one another
+
+
+def test_subtitles(read_one):
+    srt = (
+        "1\n00:00:01,000 --> 00:00:02,000\n<i>Hello</i>\n\n2\n00:00:02,500 --> 00:00:03,000\n"
+        "there.\n\n3\n00:00:20,000 --> 00:00:21,000\n{\\an8}After a pause.\n"
+    )
+    assert read_one("a.srt", srt).text == "Hello there.\n\nAfter a pause."
+    vtt = (
+        "WEBVTT\n\nNOTE a note\n\n00:01.000 --> 00:02.000 align:start\n<v Ann>Yes</v>\n\n"
+        "00:02.000 --> 00:03.000\nrolling\n\n00:03.000 --> 00:04.000\nrolling\non\n\n"
+        "00:04.000 --> 00:05.000\n<v Bob>No</v>\n"
+    )
+    assert read_one("a.vtt", vtt).text == "Ann: Yes rolling on\n\nBob: No"
+
+
+MESSAGE = """From: a@b.c
+Subject: =?utf-8?q?Caf=C3=A9?= plans
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+It opens at n=FCn.
+
+On Monday, Bob wrote:
+> Does it open?
+--\x20
+Ann
+"""
+
+
+def test_mail(read_one, tmp_path):
+    document = read_one("a.eml", MESSAGE)
+    assert document.text == "Café plans\n\nIt opens at nün."
+    assert document.title == "Café plans"
+    assert [note.split(" of ")[0] for note in document.notes] == [
+        "signature left out",
+        "quoted mail",
+    ]
+    assert "> Does it open?" in read_one("b.eml", MESSAGE, keep_all=True).text
+    mailbox = tmp_path / "a.mbox"
+    mailbox.write_text(f"From a@b.c Mon\n{MESSAGE}\nFrom d@e.f Tue\nSubject: Two\n\n>From here.\n")
+    first, second = read(mailbox)
+    assert (first.text, second.text) == (document.text, "Two\n\nFrom here.")
+    assert second.name == f"{mailbox}:2"
+
+
+def test_mail_of_several_parts(read_one):
+    parts = (
+        'Subject: S\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n--B\n'
+        "Content-Type: text/html\n\n<p>Hello</p><p>you</p>\n--B\nContent-Type: image/png\n"
+        'Content-Disposition: attachment; filename="a.png"\n\nxx\n--B--\n'
+    )
+    document = read_one("a.eml", parts)
+    assert document.text == "S\n\nHello\n\nyou"
+    assert document.notes == ("attachments not read: a.png",)
+
+
+# Tables
+
+
+def test_rows_are_documents(tmp_path, make):
+    rows = [{"text": "One.", "query": "Why?", "title": "T"}, {"text": ["Two", "parts."]}]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    found = read(lines)
+    assert [(each.text, each.query, each.title) for each in found] == [
+        ("One.", "Why?", "T"),
+        ("Two\nparts.", None, None),
+    ]
+    assert [each.name for each in found] == [f"{lines}:1", f"{lines}:2"]
+    whole = tmp_path / "a.json"
+    whole.write_text(json.dumps(rows))
+    assert [each.text for each in read(whole)] == ["One.", "Two\nparts."]
+    other = tmp_path / "b.jsonl"
+    other.write_text('{"text": "no", "own": "Own."}')
+    assert [each.text for each in read(other, document_key="none|own")] == ["Own."]
+
+
+def test_csv(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text('id;text\n1;"One, and\nmore."\n2;Two.\n')
+    assert [each.text for each in read(table)] == ["One, and\nmore.", "Two."]
+    tabs = tmp_path / "a.tsv"
+    tabs.write_text("id\tbody\n1\tOne.\n")
+    assert [each.text for each in read(tabs)] == ["One."]
+
+
+def test_parquet(tmp_path, make):
+    from pyarrow import parquet, table
+
+    rows = table({"article": ["One.", "Two."], "n": [1, 2]})
+    parquet.write_table(rows, tmp_path / "a.parquet")
+    assert [each.text for each in read(tmp_path / "a.parquet")] == ["One.", "Two."]
+
+
+# Archives and paths
+
+
+def test_compressed_files(read_one):
+    assert read_one("a.md.gz", gzip.compress(b"# *One*")).text == "One"
+    assert read_one("a.txt.xz", lzma.compress(b"One")).text == "One"
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    zstd = pytest.importorskip(name)
+    assert read_one("a.txt.zst", zstd.compress(b"One")).text == "One"
+
+
+def test_archives(tmp_path, make):
+    inner = make.zip({"c.md": "# C"})
+    path = tmp_path / "a.zip"
+    path.write_bytes(make.zip({"b.txt": "B.", "d/inner.zip": inner, "__MACOSX/._b.txt": "x"}))
+    found = read(path)
+    assert [each.name for each in found] == [f"{path}/b.txt", f"{path}/d/inner.zip/c.md"]
+    assert [each.text for each in found] == ["B.", "C"]
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        archive.add(path, "x.zip")
+    packed = tmp_path / "all.tgz"
+    packed.write_bytes(out.getvalue())
+    assert [each.text for each in read(packed)] == ["B.", "C"]
+
+
+def test_folders_patterns_and_urls(tmp_path):
+    for name in ("b.txt", "a.txt", ".hidden.txt", "sub/c.txt", "out/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+    def texts(*paths, **options):
+        return [each.text for each in read_documents(*paths, **options)]
+
+    assert texts(tmp_path, exclude=tmp_path / "out") == ["a.txt", "b.txt", "sub/c.txt"]
+    assert texts(f"{tmp_path}/*.txt") == ["a.txt", "b.txt"]
+    assert texts(f"{tmp_path}/**/c.txt") == ["sub/c.txt"]
+    assert texts((tmp_path / "a.txt").as_uri(), tmp_path / "sub") == ["a.txt", "sub/c.txt"]
+
+
+def test_every_kind_is_read_or_unpacked():
+    suffixes = [suffix for kind in KINDS.values() for suffix in kind.suffixes]
+    assert len(set(suffixes)) == len(suffixes)
+    for kind in KINDS.values():
+        assert (kind.read is None) != (kind.unpack is None)
