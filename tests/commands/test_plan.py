@@ -251,7 +251,7 @@ def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys)
     def exhausted(*args, **kwargs):
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr("longsum_jax.inference.model.Model.summaries", exhausted)
+    monkeypatch.setattr("longsum_jax.inference.model.Model.stream", exhausted)
     monkeypatch.setattr(sys, "argv", ["summarize", f"--model={small_model}"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     with pytest.raises(SystemExit) as ended:
