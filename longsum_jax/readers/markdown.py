@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
@@ -16,6 +17,10 @@ _DEFINITION = re.compile(r" {0,3}\[[^\]]+\]:[ \t]*\S+.*")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 _TITLE = re.compile(r"^title:[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_ROW = re.compile(r"[ \t]*\|")
+_HARD_BREAK = re.compile(r"(?:  |\\|\|[ \t]*)$")  # by two spaces, a backslash, or the end of a row
 
 _IMAGE = re.compile(r"!\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])")
 _LINK = re.compile(r"\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
@@ -42,21 +47,29 @@ def read(source: Source) -> Iterator[Document]:
         named = _TITLE.search(front.group(1))
         title = named.group(1) if named else None
         notes.append("front matter left out")
-    blocks = list(markdown_blocks(_COMMENT.sub("", text)))
+    blocks = []
+    num_code = 0
+    for block, is_code in markdown_blocks(_COMMENT.sub("", text)):
+        if is_code and not source.options.keep_all:
+            num_code += 1
+        else:
+            blocks.append(block)
+    if num_code:
+        notes.append(f"{counted(num_code, 'block')} of code left out")
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     yield source.document(blocks, title=title, notes=notes)
 
 
-def markdown_blocks(text: str) -> Iterator[Block]:
-    """Yields headings, paragraphs, rows of tables and blocks of code."""
+def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
+    """Yields headings, paragraphs and tables, and blocks of code with True."""
     paragraph: list[str] = []
 
-    def flush() -> Iterator[Block]:
-        joined = _plain("\n".join(paragraph)).strip()
+    def flush() -> Iterator[tuple[Block, bool]]:
+        joined = _plain(_unwrapped(paragraph)).strip()
         paragraph.clear()
         if joined:
-            yield Block(joined)
+            yield Block(joined), False
 
     fence = None
     code: list[str] = []
@@ -64,7 +77,7 @@ def markdown_blocks(text: str) -> Iterator[Block]:
         if fence is not None:
             if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
                 fence = None
-                yield Block("\n".join(code).strip("\n"))
+                yield Block("\n".join(code).strip("\n")), True
             else:
                 code.append(line)
             continue
@@ -76,18 +89,28 @@ def markdown_blocks(text: str) -> Iterator[Block]:
             fence, code = opening.group(1), []
         elif heading is not None:
             yield from flush()
-            yield Block(_plain(heading.group(2) or "").strip(), len(heading.group(1)))
+            yield Block(_plain(heading.group(2) or "").strip(), len(heading.group(1))), False
         elif paragraph and _SETEXT.fullmatch(line):
             title = _plain(" ".join(paragraph)).strip()
             paragraph.clear()
-            yield Block(title, 1 if "=" in line else 2)
+            yield Block(title, 1 if "=" in line else 2), False
         elif not line.strip() or _RULE.fullmatch(line):
             yield from flush()
         elif not _TABLE_RULE.fullmatch(line) and not _DEFINITION.fullmatch(line):
             paragraph.append(line)
     yield from flush()
     if fence is not None:  # a fence that nothing closes
-        yield Block("\n".join(code).strip("\n"))
+        yield Block("\n".join(code).strip("\n")), True
+
+
+def _unwrapped(lines: list[str]) -> str:
+    """Returns the lines of a paragraph without the line breaks that mean nothing."""
+    joined = ""
+    for line in lines:
+        starts_new = _ITEM.match(line) or _ROW.match(line) or _HARD_BREAK.search(joined)
+        separator = "\n" if starts_new else " "
+        joined += (separator if joined else "") + (line if starts_new else line.lstrip())
+    return joined
 
 
 def _plain(text: str) -> str:

@@ -122,17 +122,21 @@ def test_licence_of_project_gutenberg(read_one):
 
 
 def test_markdown(read_one):
-    document = read_one(
-        "a.md",
+    content = (
         "---\ntitle: 'The Title'\n---\n# One #\n\nSome **bold**, *slanted* `code` and a "
         "[link](http://x.y)\nwith snake_case_names and 2 * 3 * 4.\n\nTwo\n---\n> quoted\n\n"
+        "- An item\n  of two lines\n- Another  \n  after a break\n\n"
         "![alt](a.png)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\n# no heading\nx = 1\n```\n"
-        "<!-- gone -->\n[ref]: http://x.y\n",
+        "<!-- gone -->\n[ref]: http://x.y\n"
     )
+    document = read_one("a.md", content)
     assert document.text == (
-        "One\n\nSome bold, slanted code and a link\nwith snake_case_names and 2 * 3 * 4.\n\nTwo\n\n"
-        "quoted\n\na | b\n1 | 2\n\n# no heading\nx = 1"
+        "One\n\nSome bold, slanted code and a link with snake_case_names and 2 * 3 * 4.\n\nTwo\n\n"
+        "quoted\n\n- An item of two lines\n- Another  \n  after a break\n\na | b\n1 | 2"
     )
+    assert document.notes == ("front matter left out", "1 block of code left out")
+    kept = read_one("b.md", content, keep_all=True)
+    assert kept.text == f"{document.text}\n\n# no heading\nx = 1"
     assert headings(document) == [("One", 1), ("Two", 2)]
     assert document.title == "The Title"
 
