@@ -462,11 +462,29 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
 
 
+def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --batch_size, a number or "auto"."""
+    parser.add_argument(
+        "--batch_size",
+        type=_batch_size,
+        default=1,
+        metavar="N",
+        help="documents decoded together, auto for as many as are fastest; stopped half-way, those "
+        "at work are lost; default: 1",
+    )
+
+
+def _batch_size(text: str) -> int | str:
+    if text == "auto" or text.removeprefix("-").isdecimal():
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor auto')
+
+
 def check_positive(args: argparse.Namespace, *names: str) -> None:
-    """Raises InputError unless these flags are at least 1 or not given."""
+    """Raises InputError unless these flags are at least 1, "auto" or not given."""
     for name in names:
         value = getattr(args, name)
-        if value is not None and value < 1:
+        if value not in (None, "auto") and value < 1:
             raise InputError(f"--{name}={value} must be at least 1")
 
 

@@ -70,31 +70,16 @@ def main(argv: Sequence[str]) -> None:
         help="directory for metrics.json and predictions.jsonl",
     )
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
-    parser.add_argument(
-        "--batch_size",
-        type=_batch_size,
-        default=1,
-        metavar="N",
-        help="documents decoded together, auto for as many as are fastest; default: 1",
-    )
+    console.add_batch_size_flag(parser)
     console.add_report_flag(parser)
     console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     console.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
-    console.check_positive(args, "examples")
-    if args.batch_size != "auto":
-        console.check_positive(args, "batch_size")
+    console.check_positive(args, "examples", "batch_size")
     with console.memory_errors(console.SUMMARY_ADVICE):
         _evaluate(args)
-
-
-def _batch_size(text: str) -> int | str:
-    """Reads the flag --batch_size."""
-    if text == "auto" or text.removeprefix("-").isdecimal():
-        return text if text == "auto" else int(text)
-    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor "auto"')
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -211,7 +196,6 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
 
 def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> None:
     from longsum_jax.commands.plan import dry_run_summaries
-    from longsum_jax.inference.continuous import num_slots
 
     lengths = model.read_lengths(
         [pair.source for pair in pairs],
@@ -220,10 +204,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> N
         names=[f'document "{pair.id}"' for pair in pairs],
         queries=[pair.query for pair in pairs],
     )
-    batch_size = args.batch_size
-    if batch_size == "auto":
-        batch_size = num_slots(model.config, lengths)
-    dry_run_summaries(model, lengths, batch_size, **console.generation_options(args))
+    dry_run_summaries(model, lengths, args.batch_size, **console.generation_options(args))
 
 
 def _predict(

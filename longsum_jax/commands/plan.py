@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from longsum_jax.experiment.config import RunConfig
     from longsum_jax.inference.abstract import AbstractProgram
     from longsum_jax.inference.model import Model
+    from longsum_jax.inference.summary import BatchSize
 
 EXAMPLES = """\
   # the published pre-training of LOCOST on 256 chips of TPU v5e, from a laptop
@@ -205,7 +206,7 @@ def plan_summaries(
 
 
 def dry_run_summaries(
-    model: "Model", lengths: Sequence[int], batch_size: int, **options: Any
+    model: "Model", lengths: Sequence[int], batch_size: "BatchSize", **options: Any
 ) -> None:
     """Prints what summaries would take on this machine: the --dry_run of commands that make them.
 
@@ -216,7 +217,10 @@ def dry_run_summaries(
         **options: of generation.
     """
     from longsum_jax.analysis.devices import HERE, find_target
+    from longsum_jax.inference.continuous import num_slots
 
+    if batch_size == "auto":
+        batch_size = num_slots(model.config, lengths)
     target = find_target(HERE).first()
     _announce(target)
     print(f"{len(lengths)} documents of at most {max(lengths):,} tokens, {batch_size} at a time")

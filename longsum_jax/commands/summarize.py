@@ -134,14 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="without --model: say after each sentence where it stands in the document",
     )
-    parser.add_argument(
-        "--batch_size",
-        type=_batch_size,
-        default=1,
-        metavar="N|auto",
-        help="documents decoded together; auto: as many of like lengths as fit. Stopped half-way, "
-        "those at work are lost. default: 1",
-    )
+    console.add_batch_size_flag(parser)
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -168,20 +161,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _batch_size(value: str) -> int | str:
-    try:
-        return value if value == "auto" else int(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'"{value}" is neither a number nor auto') from None
-
-
 def _check(args: argparse.Namespace) -> None:
     """Settles --json and --format, and refuses flags that do not go together."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
     console.generation_options(args)  # refuses what it cannot read
-    if args.batch_size != "auto":
-        console.check_positive(args, "batch_size")
+    console.check_positive(args, "batch_size")
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"
@@ -242,7 +227,6 @@ def _extract(
 def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Document]) -> int:
     """Prints what the summaries would take; returns the number of documents."""
     from longsum_jax.commands.plan import dry_run_summaries
-    from longsum_jax.inference.continuous import num_slots
 
     lengths = model.read_lengths(
         [document.text for document in documents],
@@ -251,10 +235,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
         names=[document.name for document in documents],
         queries=[args.query or document.query for document in documents],
     )
-    batch_size = args.batch_size
-    if batch_size == "auto":
-        batch_size = num_slots(model.config, lengths)
-    dry_run_summaries(model, lengths, batch_size, **console.generation_options(args))
+    dry_run_summaries(model, lengths, args.batch_size, **console.generation_options(args))
     return len(documents)
 
 
