@@ -73,7 +73,7 @@ def check_documents(directory: Path) -> dict:
         directory, "billsum", source="tfds:reports", document_key="document", id_key="name"
     )
     read = [list(documents(task, "train")) for _ in range(2)]
-    rows = [(f"n{i}", text, f"Summary {i}.", None, None) for i, text in enumerate(texts())]
+    rows = [Document(f"n{i}", text, f"Summary {i}.", None) for i, text in enumerate(texts())]
     joined = task_of(directory, "mediasum", source="tfds:dialogues", id_key=None)
     nameless = dataclasses.replace(task, id_key=None)
     return {

@@ -4,6 +4,7 @@ import pytest
 
 from longsum_jax.data.govreport import read_govreport
 from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document
 
 SECTION = {
     "section_title": "Background",
@@ -42,8 +43,8 @@ def release(tmp_path):
 def test_sections_become_lines_and_summaries_have_no_titles(release):
     crs, gao = read_govreport(release(), "validation")
     once = "Background\nFirst one.\nSecond one."
-    assert crs == ("crs/valid-1", "\n".join([once] * 3), "A summary.\nMore of it.", None, None)
-    assert gao == ("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None, None)
+    assert crs == Document("crs/valid-1", "\n".join([once] * 3), "A summary.\nMore of it.", None)
+    assert gao == Document("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None)
 
 
 @pytest.mark.parametrize(
