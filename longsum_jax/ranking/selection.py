@@ -39,7 +39,8 @@ class Length:
             )
 
     def __str__(self) -> str:
-        return f"{self.value:g} {self.unit}"
+        unit = self.unit.removesuffix("s") if self.value == 1 else self.unit
+        return f"{self.value:g} {unit}"
 
 
 def parse_length(text: str | int | Length) -> Length:
