@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,6 +143,21 @@ class Objective(ABC):
         """Returns a batch of the longest bucket without examples, for its shapes."""
         longest = self.source_lengths[-1]
         return pad_batch([], rows=rows, source_length=longest, **self.label_options())
+
+    def evaluation_batches(
+        self, examples: Sequence[Example], source_length: int
+    ) -> Iterator[NumpyBatch]:
+        """Yields examples of the evaluation in batches of one shape; the last has empty rows.
+
+        Args:
+            examples: of the documents to evaluate on.
+            source_length: tokens of a row, or parts where an example has several.
+        """
+        rows = self.setup.run.evaluation.batch_size
+        shape = {"rows": rows, "source_length": source_length, **self.label_options()}
+        for start in range(0, len(examples), rows):
+            some = examples[start : start + rows]
+            yield pad_batch(some, pad_id=self.setup.config.pad_token_id, **shape)
 
     def first_examples(self, found: Iterable[T]) -> list[T]:
         """Returns as many items of the evaluation's split as ``evaluation.examples`` asks for."""

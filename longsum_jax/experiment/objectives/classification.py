@@ -1,7 +1,7 @@
 """Classification of documents, or of pairs of texts, by an encoder: one label each, or several."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
-from longsum_jax.data.padding import ClassLabels, pad_batch
+from longsum_jax.data.padding import ClassLabels
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
@@ -22,7 +22,7 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import Array, NumpyBatch, Params
+from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")
 MAJORITY = "majority_"  # before the scores of the best constant prediction
@@ -119,24 +119,13 @@ class Classification(Objective):
     def _logits_and_labels(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Returns logits [documents, classes] and labels of the documents to evaluate on."""
         logits, labels = [], []
-        for batch in self._batches():
+        for batch in self.evaluation_batches(self.examples, self.setup.task.max_source_length):
             ids, mask = batch["input_ids"], batch["attention_mask"]
             found = self.logits(params, ids, mask, self.token_types(batch))
             logits.append(jax.device_get(found))
             labels.append(batch["labels"])
         count = len(self.examples)  # the last batch has empty rows at its end
         return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
-
-    def _batches(self) -> Iterator[NumpyBatch]:
-        size = self.setup.run.evaluation.batch_size
-        for start in range(0, len(self.examples), size):
-            yield pad_batch(
-                self.examples[start : start + size],
-                rows=size,
-                source_length=self.setup.task.max_source_length,
-                classes=self.classes,
-                pad_id=self.setup.config.pad_token_id,
-            )
 
     def _predicted(self, logits: np.ndarray) -> np.ndarray:
         """Returns the predicted classes, bool [documents, classes]."""

@@ -1,7 +1,7 @@
 """Multiple choice: which of several texts goes with a document (Zellers et al. 2018)."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +12,11 @@ from jaxtyping import Array as JaxArray
 from jaxtyping import Float, Int
 
 from longsum_jax.data.examples.choices import right_choice
-from longsum_jax.data.padding import SegmentShape, pad_batch
+from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
-from longsum_jax.inference.rows import takes_token_types
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput
@@ -70,17 +69,15 @@ class MultipleChoice(Objective):
     def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
         """Returns (parameters, batch) -> logits of the choices [batch, choices]."""
         module = self.setup.family.module_class(self.setup.config)
-        names = ("token_type_ids",) if takes_token_types(self.setup.config) else ()
 
         def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
             mask = batch["attention_mask"]
-            inputs = {name: batch[name] for name in names}
             logits = module.apply(
                 {"params": params},
                 batch["input_ids"],
                 mask,
                 deterministic=deterministic,
-                **inputs,
+                **self.token_types(batch),
                 **options,
             )
             return jnp.where(mask.any(-1), logits, jnp.finfo(logits.dtype).min)
@@ -93,12 +90,12 @@ class MultipleChoice(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy and loss, and "chance_accuracy" that of a choice at random."""
         logits, labels = [], []
-        for batch in self._batches():
+        documents, examples = zip(*self.documents_with_examples, strict=True)
+        for batch in self.evaluation_batches(examples, self.source_lengths[-1]):
             logits.append(jax.device_get(self._logits(params, batch)))
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
-        documents, examples = zip(*self.documents_with_examples, strict=True)
         rows = [_row(*pair) for pair in zip(documents, logits, strict=False)]
         right = [row["prediction"] == row["label"] for row in rows]
         chance = [1 / len(example["segment_lengths"]) for example in examples]
@@ -113,18 +110,6 @@ class MultipleChoice(Objective):
     def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
         forward = self._forward(deterministic=True)
         return jax.jit(lambda params, batch: replicate(forward(params, batch)))
-
-    def _batches(self) -> Iterator[NumpyBatch]:
-        size = self.setup.run.evaluation.batch_size
-        examples = [example for _, example in self.documents_with_examples]
-        for start in range(0, len(examples), size):
-            yield pad_batch(
-                examples[start : start + size],
-                rows=size,
-                source_length=self.source_lengths[-1],
-                segments=self.shape,
-                pad_id=self.setup.config.pad_token_id,
-            )
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores

@@ -1,7 +1,7 @@
 """Question answering: the span of a document that answers a question (Rajpurkar et al. 2016)."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 
 from longsum_jax.data.examples.answers import answers_of
 from longsum_jax.data.examples.base import Example
-from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.metric import mean_scores
@@ -94,7 +93,8 @@ class QuestionAnswering(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns exact match and F1 of the answers, and the loss of those that can be read."""
         logits, labels = [], []
-        for batch in self._batches():
+        examples = [example for _, example in self.documents_with_examples]
+        for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
             logits.append(jax.device_get(self._logits(params, batch)))
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
@@ -111,18 +111,6 @@ class QuestionAnswering(Objective):
     def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
         forward = self._forward(deterministic=True)
         return jax.jit(lambda params, batch: replicate(forward(params, batch)))
-
-    def _batches(self) -> Iterator[NumpyBatch]:
-        size = self.setup.run.evaluation.batch_size
-        examples = [example for _, example in self.documents_with_examples]
-        for start in range(0, len(examples), size):
-            yield pad_batch(
-                examples[start : start + size],
-                rows=size,
-                source_length=self.setup.task.max_source_length,
-                target_length=SPAN_OUTPUTS,
-                pad_id=self.setup.config.pad_token_id,
-            )
 
     def _row(self, document: Document, example: Example, logits: np.ndarray) -> Row:
         tokenizer, task = self.setup.tokenizer, self.setup.task

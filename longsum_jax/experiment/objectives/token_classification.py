@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from longsum_jax.data.examples.classification import label_numbers
-from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
@@ -92,21 +91,13 @@ class TokenClassification(Objective):
 
     def _logits(self, params: Params) -> list[np.ndarray]:
         """Returns logits [length, labels] of every document's tokens."""
-        size = self.setup.run.evaluation.batch_size
         examples = [example for _, example in self.documents_with_examples]
         found: list[np.ndarray] = []
-        for start in range(0, len(examples), size):
-            some = examples[start : start + size]
-            batch = pad_batch(
-                some,
-                rows=size,
-                source_length=self.setup.task.max_source_length,
-                pad_id=self.setup.config.pad_token_id,
-            )
+        for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
             logits = self.logits(params, batch["input_ids"], batch["attention_mask"])
-            rows = zip(jax.device_get(logits), some, strict=False)
-            found += [row[: len(example["input_ids"])] for row, example in rows]
-        return found
+            found += list(jax.device_get(logits))
+        rows = zip(found, examples, strict=False)
+        return [row[: len(example["input_ids"])] for row, example in rows]
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores
