@@ -18,7 +18,7 @@ BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning
 from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
 """
 
-from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import encoder, own_data, shrink
 
 ARGUMENTS = ("model", "data", "choices")
 MODES = ("default", "choices", "tiny")
@@ -29,13 +29,7 @@ def get_config(mode, model="", data="data/{split}.jsonl", choices=4):
         task = own_data("choices", data, max_source_length=512, max_parts=choices)
     else:
         task = own_data("answers", data, max_source_length=512)
-    if model:
-        config = checkpoint(model, task)
-    else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
-        # and [CLS].
-        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
-        config.tokenizer.extra_ids = 2
+    config = encoder(model, task)
     config.data.batch_size = 32
     config.optimizer.update(
         learning_rate=5e-5 if model else 3e-4, schedule="constant", warmup_steps=100

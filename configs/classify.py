@@ -22,7 +22,7 @@ macro F1 77.1 at the last. The best checkpoint was chosen on these 2,000 reviews
 after step 300.
 """
 
-from longsum_jax.configs.common import base, buckets, checkpoint, own_data, shrink
+from longsum_jax.configs.common import buckets, encoder, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "words", "tiny")
@@ -30,13 +30,7 @@ MODES = ("default", "words", "tiny")
 
 def get_config(mode, model="", data="data/{split}.jsonl"):
     task = own_data("tags" if mode == "words" else "labels", data, max_source_length=512)
-    if model:
-        config = checkpoint(model, task)
-    else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
-        # and [CLS].
-        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
-        config.tokenizer.extra_ids = 2
+    config = encoder(model, task)
     lengths = buckets(config.task.max_source_length, shortest=64)
     config.data.update(batch_size=16, source_lengths=lengths)
     config.optimizer.update(

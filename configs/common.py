@@ -66,6 +66,30 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
     return _config_dict({"model": section, "task": task, "init_from": model})
 
 
+def encoder(model: str, task: dict[str, Any]) -> ConfigDict:
+    """Returns a config that trains a checkpoint further, or without one a small BERT from nothing.
+
+    Args:
+        model, task: as for ``checkpoint``; "" is no model.
+    """
+    return checkpoint(model, task) if model else new_bert("small", task)
+
+
+def new_bert(preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
+    """Returns a config of a BERT from nothing, with a tokenizer trained on the data.
+
+    A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK] and
+    [CLS].
+
+    Args:
+        preset_name, task, **model: as for ``base``.
+    """
+    task = task | {"prefix": "<extra_id_1>"}
+    config = base("bert", preset_name, task, vocab_size=8192, **model)
+    config.tokenizer.extra_ids = 2
+    return config
+
+
 def _left_open(section: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Returns the section of a model with None for those of ``keys`` that are at their defaults."""
     fields = dataclasses.fields(get_family(section["family"]).config_class)

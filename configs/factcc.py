@@ -17,7 +17,7 @@ the rate is 3e-4. Ours are the warm-up of 100 steps and the 1,000 steps. Paraphr
 of claim in the paper, need a translator and are left out.
 """
 
-from longsum_jax.configs.common import base, buckets, checkpoint, own_data, shrink
+from longsum_jax.configs.common import buckets, encoder, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "pairs", "tiny")
@@ -25,13 +25,7 @@ MODES = ("default", "pairs", "tiny")
 
 def get_config(mode, model="", data="data/{split}.jsonl"):
     task = own_data("pairs" if mode == "pairs" else "claims", data, max_source_length=512)
-    if model:
-        config = checkpoint(model, task)
-    else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
-        # and [CLS].
-        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
-        config.tokenizer.extra_ids = 2
+    config = encoder(model, task)
     lengths = buckets(config.task.max_source_length, shortest=128)
     config.data.update(batch_size=12, source_lengths=lengths)
     config.optimizer.update(

@@ -25,9 +25,9 @@ checkpoint is that of the pass with the best score. Nothing of this has been tra
 from typing import NamedTuple
 
 from longsum_jax.configs.common import (
-    base,
     buckets,
     checkpoint,
+    new_bert,
     own_data,
     set_dropout,
     shrink,
@@ -88,11 +88,7 @@ def get_config(mode, model="", data="", train="all"):
     if model:
         config = checkpoint(model, task)
     else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
-        # and [CLS].
-        task |= {"prefix": "<extra_id_1>"}
-        config = base("bert", "base", task, vocab_size=8192, max_position_embeddings=LONGEST, **LSG)
-        config.tokenizer.extra_ids = 2
+        config = new_bert("base", task, max_position_embeddings=LONGEST, **LSG)
     config.model.update(remat=True, dtype="bfloat16")
     set_dropout(config, 0.1)
     steps = data_set.epochs * data_set.documents // BATCH

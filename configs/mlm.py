@@ -19,7 +19,7 @@ accuracy 12.7 %, 7.65 bits per token (untrained: 10), 2.67 per character. That i
 the frequencies of tokens would do.
 """
 
-from longsum_jax.configs.common import base, checkpoint, own_data, shrink
+from longsum_jax.configs.common import encoder, own_data, shrink
 
 ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")
@@ -27,13 +27,7 @@ MODES = ("default", "tiny")
 
 def get_config(mode, model="", data="data/{split}.jsonl"):
     task = own_data("masked_tokens", data, max_source_length=512)
-    if model:
-        config = checkpoint(model, task)
-    else:
-        # A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK]
-        # and [CLS].
-        config = base("bert", "small", task | {"prefix": "<extra_id_1>"}, vocab_size=8192)
-        config.tokenizer.extra_ids = 2
+    config = encoder(model, task)
     config.data.batch_size = 16
     config.optimizer.update(
         learning_rate=1e-4 if model else 5e-4, schedule="constant", warmup_steps=100
