@@ -7,7 +7,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.metric import Metric, Scores, max_scores
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -39,7 +39,7 @@ class Answers(Metric):
         return [_values(self._words(prediction), self._words(right)) for prediction, right in pairs]
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
-        return {name: max(score[name] for score in scores) for name in self.columns}
+        return max_scores(scores)
 
     def _words(self, text: str) -> list[str]:
         return answer_words(without_accents(text) if self.options.strip_accents else text)

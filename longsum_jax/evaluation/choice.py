@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.evaluation.metric import Metric, Scores, max_scores
 
 _LETTER = re.compile(r"\b[A-D]\b")
 
@@ -35,7 +35,7 @@ class Choice(Metric):
         return scores
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
-        return {name: max(score[name] for score in scores) for name in self.columns}
+        return max_scores(scores)
 
 
 def _letter(answer: str) -> str | None:

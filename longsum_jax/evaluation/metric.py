@@ -115,3 +115,8 @@ def check_sizes(metric: str, sizes: Sequence[int]) -> None:
         raise InputError(
             f"metrics.{metric}.sizes={list(sizes)} must name sizes of n-grams from 1 on, each once"
         )
+
+
+def max_scores(scores: Sequence[Scores]) -> Scores:
+    """Returns the largest of each value over examples that all have the same keys."""
+    return {name: max(score[name] for score in scores) for name in scores[0]}
