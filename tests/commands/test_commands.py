@@ -547,7 +547,7 @@ def test_summarize_without_a_model(run, refused, text):
     assert (code, out) == (0, "Then a dog came by and barked.\n")
     report = json.loads(err)
     assert report["document_words"] == len(TEXT.split())
-    assert (report["summary_words"], report["length"]) == (7, "1 sentences")
+    assert (report["summary_words"], report["length"]) == (7, "1 sentence")
     code, out, _ = run("summarize", "--length=100%", "--sources", stdin=TEXT.encode())
     assert "    [sentence 1 of 3]\n" in out
     code, out, _ = run("summarize", "--json", text)
