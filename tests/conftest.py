@@ -57,8 +57,21 @@ CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "deco
 
 @pytest.fixture(autouse=True, scope="module")
 def types_are_checked_in_their_rooms(request):
-    elsewhere = not any(map(request.path.is_relative_to, CHECKED_ROOMS))
-    jaxtyping_config.update("jaxtyping_disable", elsewhere)
+    jaxtyping_config.update("jaxtyping_disable", not _is_in(request, CHECKED_ROOMS))
+
+
+# Hardly any program recurs here: to keep one for another test costs more than it saves.
+NOTHING_RECURS = (*CHECKED_ROOMS, TESTS / "parity", TESTS / "conversion")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_are_kept_where_they_recur(request):
+    seconds = 60.0 if _is_in(request, NOTHING_RECURS) else 0.0
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
+
+
+def _is_in(request, rooms):
+    return any(map(request.path.is_relative_to, rooms))
 
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.

@@ -206,7 +206,7 @@ def test_every_mode_has_a_step_for_a_small_model(path, mode, rows, tmp_path):
 
 def step_shapes(run, workdir):
     """The state of a run, and what its step makes of it and of the first batch, as shapes: made
-    in full but for machine code, which the tiny modes have."""
+    in full but for compiling it, which the tiny modes do."""
     experiment = prepare(run, workdir)
     batches = make_batches(experiment, make_store(experiment))
     config = experiment.setup.config
@@ -224,7 +224,7 @@ def step_shapes(run, workdir):
     )
     with activate(mesh, rules):
         batch = put_batch(next(batches), mesh, run.training.accumulation)
-        return state, step.lower(state, batch).out_info
+        return state, step.trace(state, batch).out_info
 
 
 def kind(array):
