@@ -122,15 +122,22 @@ def mean_log_probs(
         pairs: rows of ids with their special tokens.
         batch_size: pairs read together.
     """
-    from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
+    from longsum_jax.inference.padding import (
+        FINE_BUCKET,
+        batches_by_length,
+        bucket_length,
+        pad_rows,
+    )
 
     pad_id = model.config.pad_token_id
-    lengths = [_Lengths(bucket_length(len(given)), len(scored)) for given, scored in pairs]
+    lengths = [
+        _Lengths(bucket_length(len(given), FINE_BUCKET), len(scored)) for given, scored in pairs
+    ]
     means = np.zeros(len(pairs))
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)
         targets, real = pad_rows([pairs[i][1] for i in batch], batch_size, pad_id)
-        log_probs = np.asarray(model.log_probs(ids, mask, targets), np.float64)
+        log_probs = np.asarray(model.log_probs(ids, mask, targets, bucket=FINE_BUCKET), np.float64)
         sums = np.where(real, log_probs, 0).sum(1)
         means[batch] = (sums / real.sum(1))[: len(batch)]
     return means

@@ -24,6 +24,7 @@ from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
+    BUCKET,
     PaddedInputs,
     check_ends,
     check_ids,
@@ -139,6 +140,7 @@ class Model:
         attention_mask: Any = None,
         *,
         layer: int | None = None,
+        bucket: int = BUCKET,
         **inputs: Any,
     ) -> Array:
         """Returns encoder states, float32 [batch, length, d_model].
@@ -152,6 +154,8 @@ class Model:
             layer: the states after this many layers, from 0 (embeddings) to the number of layers;
                 None for all. They are those of an encoder that has no more layers: where a final
                 norm ends the encoder (T5, mBART, PEGASUS), it ends these states, too.
+            bucket: tokens, of which the inputs are padded to a multiple; a smaller one computes
+                less and compiles more.
             **inputs: of some models, under Hugging Face names, [batch, length]: LED
                 and Longformer ``global_attention_mask``, nonzero on tokens that see and are seen
                 everywhere; BERT ``token_type_ids``.
@@ -166,7 +170,7 @@ class Model:
                 f"give 0 to {num_layers}"
             )
         ids, mask = self._inputs(input_ids, attention_mask)
-        padded = self.padded(ids, mask, inputs)
+        padded = self.padded(ids, mask, inputs, bucket)
         states = self._programs.encode(self._variables(padded), *padded, layer=layer)
         padding = padded.ids.shape[1] - ids.shape[1]
         return states[:, : states.shape[1] - padding].astype(jnp.float32)
@@ -176,6 +180,8 @@ class Model:
         input_ids: Any,
         attention_mask: Any = None,
         decoder_input_ids: Any = None,
+        *,
+        bucket: int = BUCKET,
         **inputs: Any,
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
@@ -190,21 +196,27 @@ class Model:
             multiple_choice         [batch, choices]
 
         Args:
-            input_ids, attention_mask, **inputs: as for ``encode``; with "multiple_choice" [batch,
-                choices, length].
+            input_ids, attention_mask, bucket, **inputs: as for ``encode``; with "multiple_choice"
+                [batch, choices, length].
             decoder_input_ids: int [batch, target_length].
         """
         if self.config.head == "multiple_choice":
-            return self._choice_logits(input_ids, attention_mask, decoder_input_ids, inputs)
+            return self._choice_logits(input_ids, attention_mask, decoder_input_ids, inputs, bucket)
         ids, mask = self._inputs(input_ids, attention_mask)
         if self.config.head != "language_model":
-            return self._head_logits(ids, mask, decoder_input_ids, inputs)
+            return self._head_logits(ids, mask, decoder_input_ids, inputs, bucket)
         decoder_ids = self._targets(decoder_input_ids, "decoder_input_ids", len(ids))
-        padded = self.padded(ids, mask, inputs)
+        padded = self.padded(ids, mask, inputs, bucket)
         return self._programs.logits(self._variables(padded), *padded, decoder_ids)
 
     def log_probs(
-        self, input_ids: Any, attention_mask: Any = None, target_ids: Any = None, **inputs: Any
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        target_ids: Any = None,
+        *,
+        bucket: int = BUCKET,
+        **inputs: Any,
     ) -> Array:
         """Returns the log-probability of every target token after those before it.
 
@@ -212,7 +224,7 @@ class Model:
         is read as any token, and changes nothing before it.
 
         Args:
-            input_ids, attention_mask, **inputs: as for ``encode``.
+            input_ids, attention_mask, bucket, **inputs: as for ``encode``.
             target_ids: int [batch, target_length], special tokens included.
 
         Returns:
@@ -226,9 +238,9 @@ class Model:
         ids, mask = self._inputs(input_ids, attention_mask)
         targets = self._targets(target_ids, "target_ids", len(ids))
         length = targets.shape[1]
-        padding = padded_length(length, self.config.max_target_length, 0) - length
+        padding = padded_length(length, self.config.max_target_length, 0, bucket) - length
         targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=self.config.pad_token_id)
-        padded = self.padded(ids, mask, inputs)
+        padded = self.padded(ids, mask, inputs, bucket)
         found = self._programs.log_probs(self._variables(padded), *padded, targets)
         return found[:, :length]
 
@@ -241,7 +253,12 @@ class Model:
         return ids
 
     def _choice_logits(
-        self, input_ids: Any, attention_mask: Any, decoder_ids: Any, inputs: dict[str, Any]
+        self,
+        input_ids: Any,
+        attention_mask: Any,
+        decoder_ids: Any,
+        inputs: dict[str, Any],
+        bucket: int,
     ) -> Array:
         shape = np.shape(input_ids)
         if len(shape) != 3:
@@ -258,10 +275,15 @@ class Model:
         mask = None if attention_mask is None else rows("attention_mask", attention_mask)
         ids, mask = self._inputs(choices.reshape(-1, shape[-1]), mask)
         inputs = {name: rows(name, value) for name, value in inputs.items()}
-        return self._head_logits(ids, mask, decoder_ids, inputs).reshape(shape[:-1])
+        return self._head_logits(ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
 
     def _head_logits(
-        self, ids: np.ndarray, mask: np.ndarray, decoder_ids: Any, inputs: dict[str, Any]
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        decoder_ids: Any,
+        inputs: dict[str, Any],
+        bucket: int,
     ) -> Array:
         if decoder_ids is not None:
             raise InputError(
@@ -276,7 +298,7 @@ class Model:
             raise InputError("this model has no head, so it gives no logits; use encode")
         if self.family.is_encoder_decoder and self.config.head == "classification":
             check_ends(ids, self.config.eos_token_id)
-        padded = self.padded(ids, mask, inputs)
+        padded = self.padded(ids, mask, inputs, bucket)
         logits = self._programs.logits(self._variables(padded), *padded)
         return logits[:, : ids.shape[1]] if self.config.head in TOKEN_HEADS else logits
 
@@ -692,9 +714,16 @@ class Model:
             self.auxiliary.writers(),
         )
 
-    def padded(self, ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any]) -> PaddedInputs:
+    def padded(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        inputs: Mapping[str, Any],
+        bucket: int = BUCKET,
+    ) -> PaddedInputs:
         """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
-        return pad_inputs(ids, mask, inputs, config=self.config, family=self.family.name)
+        family = self.family.name
+        return pad_inputs(ids, mask, inputs, config=self.config, family=family, bucket=bucket)
 
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""

@@ -12,6 +12,12 @@ from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
+BUCKET = 64  # tokens; lengths are rounded up to multiples of it
+FINE_BUCKET = 16  # where many short rows are read by the same programs
+# A batch holds no more padding than a share of it, or than takes about as long as to call a program.
+MAX_PADDING = 1 / 8
+FEW_TOKENS = 256
+
 
 class PaddedInputs(NamedTuple):
     """Inputs as a module takes them, padded.
@@ -27,41 +33,66 @@ class PaddedInputs(NamedTuple):
     extra: Mapping[str, np.ndarray]
 
 
-def bucket_length(length: int) -> int:
-    """Returns ``length`` rounded up to a multiple of 64; above 512 at most an eighth longer."""
-    step = max(64, 2 ** (length - 1).bit_length() // 16)
+def bucket_length(length: int, bucket: int = BUCKET) -> int:
+    """Returns ``length`` rounded up to a multiple of ``bucket``.
+
+    Above eight buckets the result is at most an eighth longer.
+    """
+    step = max(bucket, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
 
-def padded_length(length: int, limit: int | None, multiple: int) -> int:
+def padded_length(length: int, limit: int | None, multiple: int, bucket: int = BUCKET) -> int:
     """Returns the length to which an input is padded.
 
     Args:
         length: of the input, in tokens.
         limit: longest input of the model; None for no limit.
         multiple: that the model asks for; 0 for a bucket.
+        bucket: see ``bucket_length``.
     """
-    padded = -(-length // multiple) * multiple if multiple else bucket_length(length)
+    padded = -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
     return padded if limit is None else max(length, min(padded, limit))
 
 
-def input_length(config: Any, length: int) -> int:
+def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
     """Returns the length to which a model's input of ``length`` tokens is padded."""
     attention = get_encoder_attention(config)
     multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
-    return padded_length(length, max_input_length(config), multiple)
+    return padded_length(length, max_input_length(config), multiple, bucket)
 
 
 def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
     """Yields the indices of rows of about the same length, the longest first.
 
+    A batch ends before the row with which it would hold too much padding (``MAX_PADDING``).
+
     Args:
         lengths: of every row, or tuples of lengths, of which the first counts most.
-        batch_size: rows of a batch; the last may have fewer.
+        batch_size: rows of a batch at most.
     """
     order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+    inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))  # int [inputs, rows]
+    start = 0
+    while start < len(order):
+        count = _rows_of_batch(inputs[:, start : start + batch_size], batch_size)
+        yield order[start : start + count]
+        start += count
+
+
+def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
+    """Returns how many of the first rows, whose lengths are int [inputs, rows], make a batch."""
+    counts = np.arange(1, lengths.shape[1] + 1)
+    filled = np.array([padded_rows(count, batch_size) for count in counts.tolist()])
+    tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
+    padding = tokens - lengths.sum(0).cumsum()
+    fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
+    return int(counts[fits].max(initial=1))
+
+
+def padded_rows(count: int, batch_size: int) -> int:
+    """Returns the rows of a batch of ``count``: the next power of two, at most ``batch_size``."""
+    return min(1 << (count - 1).bit_length(), batch_size)
 
 
 def pad_rows(
@@ -71,14 +102,14 @@ def pad_rows(
 
     Args:
         rows: of ids, from 1 to ``batch_size`` of them.
-        batch_size: rows of the array. Copies of the last row fill it up, so that all batches of a
-            length run through the same compiled program.
+        batch_size: the most rows of an array. Copies of the last row fill it up to
+            ``padded_rows``, so that batches run through few compiled programs.
         pad_id: after the end of a row.
 
     Returns:
-        ids int32 and mask bool, True on the ids of the rows, [batch_size, length of the longest].
+        ids int32 and mask bool, True on the ids of the rows, [rows, length of the longest].
     """
-    filled = [*rows, *[rows[-1]] * (batch_size - len(rows))]
+    filled = [*rows, *[rows[-1]] * (padded_rows(len(rows), batch_size) - len(rows))]
     lengths = np.array([len(row) for row in filled])
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int32)
@@ -87,7 +118,13 @@ def pad_rows(
 
 
 def pad_inputs(
-    ids: np.ndarray, mask: np.ndarray, inputs: Mapping[str, Any], *, config: Any, family: str
+    ids: np.ndarray,
+    mask: np.ndarray,
+    inputs: Mapping[str, Any],
+    *,
+    config: Any,
+    family: str,
+    bucket: int = BUCKET,
 ) -> PaddedInputs:
     """Pads ids, mask and further inputs to a length that is compiled once.
 
@@ -97,13 +134,14 @@ def pad_inputs(
         inputs: under Hugging Face names, "global_attention_mask" or "token_type_ids".
         config: of the model.
         family: its name, for errors.
+        bucket: see ``bucket_length``.
 
     Raises:
         InputError: an input that this model does not take, or of another shape.
     """
     attention = get_encoder_attention(config)
     length = ids.shape[1]
-    padding = input_length(config, length) - length
+    padding = input_length(config, length, bucket) - length
     widths = ((0, 0), (0, padding))
     extra = {}
     for name, value in inputs.items():

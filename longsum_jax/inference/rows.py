@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.inference.padding import batches_by_length, pad_rows
+from longsum_jax.inference.padding import FINE_BUCKET, batches_by_length, pad_rows
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -23,7 +23,9 @@ class ReadingModel(Protocol):
     tokenizer: Tokenizer | None
     summarization: dict[str, Any]
 
-    def logits(self, input_ids: Any, attention_mask: Any = None, **inputs: Any) -> Array: ...
+    def logits(
+        self, input_ids: Any, attention_mask: Any = None, *, bucket: int = ..., **inputs: Any
+    ) -> Array: ...
 
 
 def takes_token_types(config: Any) -> bool:
@@ -43,7 +45,7 @@ def row_logits(
     Args:
         model: with a head, see ``Model.logits``.
         rows: of ids, special tokens included.
-        batch_size: rows read together, those of about the same length.
+        batch_size: rows read together at most, those of about the same length.
         reduce: applied to the logits of a batch on its device, such as an argmax over the last
             axis.
 
@@ -75,7 +77,7 @@ def _logits(
     is_by_token = model.config.head in TOKEN_HEADS
     for batch in batches_by_length([len(row) for row in rows], batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
-        inputs = {}
+        inputs: dict[str, Any] = {"bucket": FINE_BUCKET}
         if types is not None:
             inputs["token_type_ids"], _ = pad_rows([types[i] for i in batch], batch_size, 0)
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longsum_jax.inference.padding import batches_by_length, pad_rows
+from longsum_jax.inference.padding import FINE_BUCKET, batches_by_length, pad_rows
 from longsum_jax.typing import Array
 
 
@@ -16,7 +16,12 @@ class StatesModel(Protocol):
     config: Any
 
     def encode(
-        self, input_ids: Any, attention_mask: Any = None, *, layer: int | None = None
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        *,
+        layer: int | None = None,
+        bucket: int = ...,
     ) -> Array: ...
 
 
@@ -89,7 +94,7 @@ def token_states(
         special: tokens around every window.
         limit: tokens that are read at once, special ones included; None for any number.
         layer: of the encoder, see ``Model.encode``.
-        batch_size: windows read together.
+        batch_size: windows read together at most.
 
     Returns:
         For each text float32 [tokens, d_model], special tokens included.
@@ -101,7 +106,7 @@ def token_states(
     states = [np.zeros(shape, np.float32) for shape in shapes]
     for batch in batches_by_length([len(row) for row in rows], batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
-        found = np.asarray(model.encode(ids, mask, layer=layer))
+        found = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
         found = found[:, found.shape[1] - ids.shape[1] :]  # without global tokens in front
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]

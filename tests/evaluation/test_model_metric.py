@@ -1,6 +1,8 @@
 """The base of metrics over a model, on one that compares means of states."""
 
 import dataclasses
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -74,8 +76,37 @@ def test_batches_hold_rows_of_similar_length_and_one_shape():
     lengths = [3, 9, 1, 9, 4]
     assert list(batches_by_length(lengths, 2)) == [[1, 3], [4, 0], [2]]
     ids, mask = pad_rows([[7, 8, 9], [5]], 4, 0)
-    np.testing.assert_array_equal(ids, [[7, 8, 9], [5, 0, 0], [5, 0, 0], [5, 0, 0]])
+    np.testing.assert_array_equal(ids, [[7, 8, 9], [5, 0, 0]])
     np.testing.assert_array_equal(mask, ids > 0)
+    filled, _ = pad_rows([[7, 8, 9], [5], [6]], 4, 0)
+    np.testing.assert_array_equal(filled[2:], [[6, 0, 0], [6, 0, 0]])
+    assert len(pad_rows([[7], [5], [6]], 3, 0)[0]) == 3
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_batches_hold_little_padding(columns):
+    rng = np.random.default_rng(columns)
+    table = np.exp(rng.normal(5, 0.7, (300, columns))).astype(int)
+    lengths = table[:, 0].tolist() if columns == 1 else list(map(tuple, table.tolist()))
+    batches = list(batches_by_length(lengths, 12))
+    assert sorted(i for batch in batches for i in batch) == list(range(300))
+    order = [lengths[i] for batch in batches for i in batch]
+    assert order == sorted(order, reverse=True)
+    for batch, following in itertools.pairwise(batches):
+        assert padding_of(table[batch]) <= max(1 / 8, 256 / tokens_of(table[batch]))
+        if len(batch) < 12:  # one more would not have done, nor would any further ones
+            for count in range(1, min(len(following), 12 - len(batch)) + 1):
+                longer = table[[*batch, *following[:count]]]
+                assert padding_of(longer) > max(1 / 8, 256 / tokens_of(longer))
+
+
+def tokens_of(lengths):
+    rows = min(2 ** math.ceil(math.log2(len(lengths))), 12)
+    return rows * lengths.max(0).sum()
+
+
+def padding_of(lengths):
+    return 1 - lengths.sum() / tokens_of(lengths)
 
 
 @pytest.mark.parametrize(

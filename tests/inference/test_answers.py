@@ -49,7 +49,7 @@ class Reader:
     def __init__(self):
         self.rows = []
 
-    def logits(self, ids, mask, token_type_ids):
+    def logits(self, ids, mask, token_type_ids, bucket=64):
         assert token_type_ids.shape == ids.shape == mask.shape
         assert mask.sum(1).max() <= 24
         self.rows += [row[real].tolist() for row, real in zip(ids, mask, strict=True)]

@@ -399,6 +399,7 @@ def test_padded_lengths():
     assert [padded_length(n, None, 0) for n in (3, 65)] == [64, 128]
     assert padded_length(65, 100, 0) == 100
     assert padded_length(65, 100, 16) == 80
+    assert padded_length(65, None, 0, 16) == 80
     assert padded_length(98, 100, 16) == 100
 
 
