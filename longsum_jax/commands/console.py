@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.report import ReportContent
+    from longsum_jax.evaluation.support import VectorAligner
     from longsum_jax.readers import ReadOptions
 
 
@@ -369,20 +370,43 @@ def _parsed(value: str) -> Any:
         return value
 
 
-def add_report_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds --report; see ``write_report``."""
+def add_report_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --report and --align_model; see ``aligner_of`` and ``write_report``."""
     parser.add_argument(
         "--report",
         metavar="FILE",
         help="page to write (HTML): scores, plots, and every document beside its summaries",
     )
+    parser.add_argument(
+        "--align_model",
+        metavar="DIR",
+        help="encoder whose sentence vectors tell in the page what a sentence rests on; default: "
+        "words that are shared",
+    )
+
+
+def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
+    """Returns what --align_model asks for; None without it.
+
+    Raises:
+        InputError: a model that cannot be read, or no --report.
+    """
+    if args.align_model is None:
+        return None
+    if args.report is None:
+        raise InputError(
+            f"--align_model={args.align_model} is for the page of --report; give --report=FILE"
+        )
+    from longsum_jax.evaluation.support import VectorAligner
+
+    return VectorAligner(args.align_model)
 
 
 def write_report(path: str, content: "ReportContent") -> None:
     """Writes the page that --report asks for, and says so.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or its aligner asks for more documents.
     """
     from longsum_jax.evaluation import report
 

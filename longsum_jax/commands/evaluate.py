@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import System
     from longsum_jax.evaluation.metric import Scores
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile, Row
+    from longsum_jax.evaluation.support import Aligner
     from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import Document
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
     console.add_batch_size_flag(parser)
-    console.add_report_flag(parser)
+    console.add_report_flags(parser)
     console.add_metric_flags(parser)
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
@@ -87,6 +88,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.inference.loading import load
 
     metrics = console.metrics_of(args)
+    aligner = console.aligner_of(args)
     pairs = _read(args)
     model = load(args.model, **console.load_options(args))
     if args.dry_run:
@@ -107,7 +109,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     _write(out / "metrics.json", result | settings)
     _print(result, metrics, out)
     if args.report:
-        _report(args.report, documents, systems, metrics)
+        _report(args.report, documents, systems, metrics, aligner)
 
 
 def _systems(
@@ -134,13 +136,17 @@ def _systems(
 
 
 def _report(
-    path: str, documents: list["Pair"], systems: list["System"], metrics: "Metrics"
+    path: str,
+    documents: list["Pair"],
+    systems: list["System"],
+    metrics: "Metrics",
+    aligner: "Aligner | None",
 ) -> None:
     from longsum_jax.evaluation.comparison import Sampling, compare
     from longsum_jax.evaluation.report import ReportContent
 
     differences = compare(systems[0], systems[1:], metrics, Sampling())
-    content = ReportContent(documents, systems, metrics, differences, Sampling())
+    content = ReportContent(documents, systems, metrics, differences, Sampling(), aligner=aligner)
     console.write_report(path, content)
 
 

@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
     parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
-    console.add_report_flag(parser)
+    console.add_report_flags(parser)
     return parser
 
 
@@ -182,6 +182,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     from longsum_jax.evaluation.report import ReportContent
 
     metrics = _metrics(args, suite)
+    aligner = console.aligner_of(args)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
@@ -208,7 +209,9 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     _print(result, systems, differences, metrics)
     if args.report:
         column = suite.scoring.column if suite else None
-        content = ReportContent(pairs, systems, metrics, differences, sampling, column)
+        content = ReportContent(
+            pairs, systems, metrics, differences, sampling, column, aligner=aligner
+        )
         console.write_report(args.report, content)
 
 
@@ -275,7 +278,7 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
 
 def _refuse_with_all(args: argparse.Namespace, suite: _Suite) -> None:
     """Raises InputError for flags that would have no effect."""
-    idle = ["against", "metrics", "metric_option", "stemmer", "report"]
+    idle = ["against", "metrics", "metric_option", "stemmer", "report", "align_model"]
     if args.submission is not None:
         idle += ["out"]
     for name in idle:

@@ -58,6 +58,33 @@ const range = ([low, high]) => `${fixed(low)} to ${fixed(high)}`;
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const mean = (values) => total(values) / values.length;
 
+// How support is told of, by words that are shared or by vectors of sentences.
+const WORDINGS = {
+  words: {
+    title: "How much the document holds",
+    axis: "held by the document, at most",
+    share: "Share of sentences of which the document holds at most so much",
+    note: () =>
+      `no ${index.max_sources} sentences were found that hold ${percent(index.supported)} of its ` +
+      "words and pairs of words, where rare ones count more.",
+    nothing: "it shares no words with the document.",
+    held: (count, share) => `which ${count === 1 ? "holds" : "hold"} ${share} of it`,
+    less: () => `the document holds less than ${percent(index.supported)} of it.`,
+  },
+  vectors: {
+    title: "How near the document is",
+    axis: "similarity to the document, at most",
+    share: "Share of sentences that are at most so similar to the document",
+    note: () =>
+      `no ${index.max_sources} sentences were found that are ${percent(index.supported)} similar ` +
+      "to it, as 3 in 100 sentences about other documents are.",
+    nothing: "nothing in the document is like it.",
+    held: (count, share) => `${count === 1 ? "" : "together "}${share} similar to it`,
+    less: () => `less than ${percent(index.supported)} similar to the document.`,
+  },
+};
+const wording = () => WORDINGS[index.alignment.by];
+
 function quantile(sorted, share) {
   return sorted[Math.min(Math.floor(share * sorted.length), sorted.length - 1)];
 }

@@ -17,7 +17,8 @@ from longsum_jax import atomic
 from longsum_jax.evaluation.comparison import Difference, Sampling, System
 from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
-from longsum_jax.text.alignment import MAX_SOURCES, SUPPORTED, Support, align
+from longsum_jax.evaluation.support import Aligner, WordAligner
+from longsum_jax.text.alignment import MAX_SOURCES, Support
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences
 
@@ -44,6 +45,7 @@ class ReportContent(NamedTuple):
         differences: of the first system and each other one, as ``comparison.compare`` gives them.
         sampling: of intervals and tests.
         main_column: of which the page tells first; by default a mean of ROUGE, else the first one.
+        aligner: finds what sentences rest on; None for ``WordAligner``.
     """
 
     pairs: Sequence[Pair]
@@ -52,6 +54,7 @@ class ReportContent(NamedTuple):
     differences: Mapping[str, Mapping[str, Difference]]
     sampling: Sampling
     main_column: str | None = None
+    aligner: Aligner | None = None
 
 
 def write_report(path: Path, content: ReportContent) -> None:
@@ -59,20 +62,23 @@ def write_report(path: Path, content: ReportContent) -> None:
 
     Raises:
         OSError: the file cannot be written.
+        InputError: the aligner cannot tell what is supported.
     """
     parts = {"style": read_part("report.css"), "script": "\n".join(map(read_part, SCRIPTS))}
     head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
     statistics = _Statistics(len(content.systems))
-    with atomic.open_text(path) as file:
+    aligner = content.aligner or WordAligner()
+    with aligner.on_device(), atomic.open_text(path) as file:
         file.write(head)
         chunks = _Chunks(file)
         for number, pair in enumerate(content.pairs):
             summaries = [system.predictions[number] for system in content.systems]
-            document = _read(pair, summaries)
+            document = _read(pair, summaries, aligner)
             statistics.add(document)
             chunks.add(_document_json(document))
         chunks.close()
-        _write_data(file, "index", _index(content, statistics) | {"chunks": chunks.starts})
+        index = _index(content, statistics) | _support_json(statistics, aligner)
+        _write_data(file, "index", index | {"chunks": chunks.starts})
         file.write(tail)
 
 
@@ -92,12 +98,12 @@ class _Document(NamedTuple):
     summaries: list[_Text]
 
 
-def _read(pair: Pair, summaries: Sequence[str]) -> _Document:
+def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
     """Aligns all texts of a document, which is read once for all of them."""
     sentences = split_sentences(pair.source)
     texts = [*pair.references, *summaries]
     written = [split_sentences(text) for text in texts]
-    support = iter(align([sentence for each in written for sentence in each], sentences))
+    support = iter(aligner.align([sentence for each in written for sentence in each], sentences))
     aligned = [
         _Text(_pieces(text, each), [next(support) for _ in each])
         for text, each in zip(texts, written, strict=True)
@@ -140,7 +146,8 @@ class _Statistics:
         names = ("id", "opening", "words", "reference_words")
         self.documents: dict[str, list[Any]] = {name: [] for name in names}
         self.words: list[list[int]] = [[] for _ in range(systems)]
-        self.unsupported: list[list[int]] = [[] for _ in range(systems)]
+        # Of every sentence of a text how much is held, by document.
+        self._totals: list[list[list[float]]] = [[] for _ in range(1 + systems)]
         self.sentences = np.zeros((1 + systems, BINS), np.int64)  # by the share that is held
         self._used = np.zeros((1 + systems, BINS))  # means over documents, by place
         self._used_by = np.zeros((1 + systems, 1), np.int64)
@@ -161,11 +168,10 @@ class _Statistics:
             self._add_text(series, text, places)
         for system, text in enumerate(document.summaries):
             self.words[system].append(len(unicode_words("".join(text.pieces))))
-            missing = sum(not support.is_supported for support in text.support)
-            self.unsupported[system].append(missing)
 
     def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
         totals = [support.total for support in text.support]
+        self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
         indices = [index for support in text.support for index in support.indices]
         scores = [score for support in text.support for score in support.scores]
@@ -173,6 +179,13 @@ class _Statistics:
             used = _histogram(places[indices], np.array(scores))
             self._used[series] += used / used.sum()
             self._used_by[series] += 1
+
+    def unsupported(self, threshold: float) -> list[list[int]]:
+        """Returns how many sentences of every text are below a total, [series][documents]."""
+        return [
+            [sum(total < threshold for total in totals) for totals in of_series]
+            for of_series in self._totals
+        ]
 
     def used(self) -> np.ndarray:
         """Returns which share of what is used stands where in its document, [series, BINS]."""
@@ -203,12 +216,9 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         "main_column": next(name for name in main if name in columns),
         "signatures": [each["signature"] for each in described if "signature" in each],
         "sampling": content.sampling._asdict(),
-        "supported": SUPPORTED,
-        "max_sources": MAX_SOURCES,
         "systems": [_system_json(system, content.differences) for system in content.systems],
         "documents": statistics.documents,
         "words": statistics.words,
-        "unsupported": statistics.unsupported,
         "scores": {
             column: [
                 [round(scores[column], 4) for scores in system.scores] for system in content.systems
@@ -217,6 +227,23 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         },
         "sentences": statistics.sentences.tolist(),
         "used": statistics.used().round(5).tolist(),
+    }
+
+
+def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
+    """Returns what the page tells of the support of sentences."""
+    threshold = aligner.threshold()
+    unsupported = statistics.unsupported(threshold)
+    shares = [
+        sum(counts) / max(int(sentences.sum()), 1)
+        for counts, sentences in zip(unsupported, statistics.sentences, strict=True)
+    ]
+    return {
+        "alignment": aligner.describe(),
+        "supported": round(threshold, 4),
+        "max_sources": MAX_SOURCES,
+        "unsupported": unsupported[1:],
+        "unsupported_shares": shares,
     }
 
 

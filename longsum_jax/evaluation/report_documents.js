@@ -317,16 +317,15 @@ function choose(sentence) {
 }
 
 function told(support) {
-  if (!support.length) return "Unsupported: it shares no words with the document.";
-  const holds =
-    support.length === 1 ? "one sentence, which holds" : `${support.length} sentences, which hold`;
+  if (!support.length) return `Unsupported: ${wording().nothing}`;
+  const sentences = support.length === 1 ? "one sentence" : `${support.length} sentences`;
   const isSupported = held(support) >= index.supported;
   const start = isSupported
     ? "Rests on"
     : support.length === 1
       ? "Unsupported: nearest is"
       : "Unsupported: nearest are";
-  return `${start} ${holds} ${percent(held(support))} of it.`;
+  return `${start} ${sentences}, ${wording().held(support.length, percent(held(support)))}.`;
 }
 
 function onSentenceKey(event) {

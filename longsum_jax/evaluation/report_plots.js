@@ -174,15 +174,14 @@ function drawUsed(width) {
 }
 
 function drawSupport(width) {
-  const told = index.sentences.map((counts, series) => {
-    const below = runningShares(counts)[Math.round(index.supported * counts.length)];
-    return `${nameOf(series)} ${percent(below)}`;
-  });
+  const told = index.unsupported_shares.map(
+    (share, series) => `${nameOf(series)} ${percent(share)}`,
+  );
   const labels = {
     name: `Share of unsupported sentences: ${joined(told)}`,
     x: percent,
     y: percent,
-    below: "held by the document, at most",
+    below: wording().axis,
   };
   return drawShares(width, index.sentences, labels, [
     [index.supported, 0],
@@ -245,9 +244,8 @@ function makePlots() {
       drawUsed,
     ),
     plot(
-      "How much the document holds",
-      `Share of sentences of which the document holds at most so much; those below ${threshold}, ` +
-        "left of the dotted line, count as unsupported.",
+      wording().title,
+      `${wording().share}; those below ${threshold}, left of the dotted line, count as unsupported.`,
       drawSupport,
     ),
     plot(

@@ -143,7 +143,7 @@ function showScores() {
   const name = element("th", { textContent: "unsupported sentences", scope: "row" });
   rows.push(element("tr", {}, name, ...missing));
   at("scores").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-  const notes = [`Unsupported: the document holds less than ${percent(index.supported)} of it.`];
+  const notes = [`Unsupported: ${wording().less()}`];
   if (index.systems.length > 1)
     notes.push(`* differs from ${index.systems[0].name} at p < ${SIGNIFICANT}.`);
   for (const system of index.systems) {

@@ -79,8 +79,7 @@ async function start() {
   );
   at("reader-note").textContent =
     "Choose a sentence to see which sentences of the document it rests on. Dotted ones are " +
-    `unsupported: no ${index.max_sources} sentences were found that hold ` +
-    `${percent(index.supported)} of its words and pairs of words, where rare ones count more.`;
+    `unsupported: ${wording().note()}`;
   at("overview").hidden = false;
   makePlots();
   showScores();

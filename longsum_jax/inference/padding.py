@@ -13,10 +13,10 @@ from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
 BUCKET = 64  # tokens; lengths are rounded up to multiples of it
-FINE_BUCKET = 16  # where many short rows are read by the same programs
-# A batch holds no more padding than a share of it, or than takes about as long as to call a program.
+FINE_BUCKET = 8  # where many short rows are read by the same programs
+# How much of a batch may be padding: a share, or so few tokens that another batch would cost more.
 MAX_PADDING = 1 / 8
-FEW_TOKENS = 256
+FEW_TOKENS = 64
 
 
 class PaddedInputs(NamedTuple):

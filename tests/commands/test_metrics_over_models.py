@@ -1,8 +1,11 @@
 """longsum score and evaluate by a metric that reads with a model of the user's."""
 
+import base64
 import dataclasses
+import gzip
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -127,6 +130,30 @@ def test_predictions_stay_where_a_metric_fails(evaluated, options, model, data, 
     assert "rouge1" in row["scores"]
     score.main([str(path), *options, "--rounds=10"])
     assert "bertscore_f1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["score", "evaluate"])
+def test_pages_align_sentences_by_a_model(command, options, data, tmp_path, request):
+    directory, report = options[1].rpartition("=")[2], tmp_path / "report.html"
+    flags = [f"--report={report}", f"--align_model={directory}"]
+    if command == "evaluate":
+        request.getfixturevalue("evaluated")(*flags)
+    else:
+        path = tmp_path / "predictions.jsonl"
+        path.write_text(
+            "".join(json.dumps({"id": row["id"], "prediction": "A dam."}) + "\n" for row in ROWS)
+        )
+        score.main([str(path), f"--references={data}", "--rounds=10", *flags])
+    packed = re.search(r'id="index">(.*?)</script>', report.read_text())[1]
+    index = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert (index["alignment"]["by"], index["alignment"]["model"]) == ("vectors", directory)
+    assert 0 < index["supported"] <= 1
+    assert len(index["unsupported"]) == (3 if command == "evaluate" else 1)
+
+
+def test_a_model_for_no_page_is_refused(options, data):
+    with pytest.raises(InputError, match=r"--align_model=x is for the page of --report; give --re"):
+        score.main(["no.jsonl", f"--references={data}", "--align_model=x"])
 
 
 def test_a_metric_without_its_model_fails_before_anything_runs(evaluated, model):

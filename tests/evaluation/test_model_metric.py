@@ -93,11 +93,11 @@ def test_batches_hold_little_padding(columns):
     order = [lengths[i] for batch in batches for i in batch]
     assert order == sorted(order, reverse=True)
     for batch, following in itertools.pairwise(batches):
-        assert padding_of(table[batch]) <= max(1 / 8, 256 / tokens_of(table[batch]))
+        assert padding_of(table[batch]) <= max(1 / 8, 64 / tokens_of(table[batch]))
         if len(batch) < 12:  # one more would not have done, nor would any further ones
             for count in range(1, min(len(following), 12 - len(batch)) + 1):
                 longer = table[[*batch, *following[:count]]]
-                assert padding_of(longer) > max(1 / 8, 256 / tokens_of(longer))
+                assert padding_of(longer) > max(1 / 8, 64 / tokens_of(longer))
 
 
 def tokens_of(lengths):

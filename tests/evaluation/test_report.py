@@ -17,6 +17,7 @@ from longsum_jax.evaluation.pages import fill, read_part, script_json
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.report import BINS, ReportContent, write_report
+from longsum_jax.evaluation.support import VectorAligner
 from longsum_jax.text.alignment import SUPPORTED, align
 from longsum_jax.text.sentences import split_sentences
 
@@ -174,6 +175,32 @@ def test_the_main_column_may_be_given(content, tmp_path):
     assert unpacked(page, "index")["main_column"] == "length_ratio"
 
 
+@pytest.fixture(scope="module")
+def by_vectors(content, tiny_bert, tmp_path_factory):
+    """A page that aligns sentences by vectors."""
+    path = tmp_path_factory.mktemp("vectors") / "report.html"
+    write_report(path, content._replace(aligner=VectorAligner(str(tiny_bert))))
+    return path
+
+
+def test_sentences_may_be_aligned_by_vectors(by_vectors, content):
+    page = Elements(by_vectors.read_text(encoding="utf-8"))
+    index, found = unpacked(page, "index"), unpacked(page, "chunk-0")[2]
+    assert index["alignment"]["by"] == "vectors"
+    [[place, score], *_] = found["summaries"][1]["support"][0]
+    assert (found["source"][place].strip(), score) == ("Dogs bark at night.", 1)
+    totals = [
+        sum(score for _, score in support)
+        for document in unpacked(page, "chunk-0")
+        for support in document["summaries"][1]["support"]
+    ]
+    below = sum(total < index["supported"] for total in totals)
+    assert 0 < below == sum(index["unsupported"][1][: len(unpacked(page, "chunk-0"))])
+    counts = np.array(index["sentences"]).sum(1)
+    missing = [sum(values) for values in index["unsupported"]]
+    np.testing.assert_allclose(index["unsupported_shares"][1:], missing / counts[1:])
+
+
 def test_halves_of_characters_do_not_end_the_report(content, tmp_path):
     pairs = [Pair("\ud800", "A cat \udc00 sat.", "A cat.")]
     systems = [content.systems[0]._replace(predictions=["A cat \ud83d."])]
@@ -299,6 +326,19 @@ def test_a_sentence_shows_what_it_rests_on(shown):
     shown.press("Escape", 27)
     shown.wait("!document.getElementById('overview').hidden")
     assert shown.run("document.activeElement.textContent") == "report-2"
+
+
+@pytest.mark.browser
+def test_what_is_told_of_vectors(browser, by_vectors):
+    browser.resize(1400, 900)
+    browser.open(by_vectors.as_uri())
+    browser.wait("document.querySelectorAll('#table .row').length > 2")
+    assert "similar to the document" in text(browser, "#scores-note")
+    assert "How near the document is" in text(browser, "#plots")
+    open_document(browser, 3)
+    assert "as 3 in 100 sentences about other documents are" in text(browser, "#reader-note")
+    browser.run("document.querySelectorAll('#summaries article:last-child .sentence')[0].click()")
+    assert text(browser, "#support") == "Rests on one sentence, 100 % similar to it."
 
 
 @pytest.mark.browser
