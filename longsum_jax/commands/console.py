@@ -18,9 +18,9 @@ from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
+    from longsum_jax.evaluation.aligners import VectorAligner
     from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.report import ReportContent
-    from longsum_jax.evaluation.support import VectorAligner
     from longsum_jax.readers import ReadOptions
 
 
@@ -397,7 +397,7 @@ def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
         raise InputError(
             f"--align_model={args.align_model} is for the page of --report; give --report=FILE"
         )
-    from longsum_jax.evaluation.support import VectorAligner
+    from longsum_jax.evaluation.aligners import VectorAligner
 
     return VectorAligner(args.align_model)
 

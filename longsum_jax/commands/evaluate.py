@@ -13,10 +13,10 @@ from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from longsum_jax.evaluation.aligners import Aligner
     from longsum_jax.evaluation.comparison import System
     from longsum_jax.evaluation.metric import Scores
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile, Row
-    from longsum_jax.evaluation.support import Aligner
     from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import Document
 

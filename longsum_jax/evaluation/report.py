@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from longsum_jax import atomic
+from longsum_jax.evaluation.aligners import Aligner, WordAligner
 from longsum_jax.evaluation.comparison import Difference, Sampling, System
 from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
-from longsum_jax.evaluation.support import Aligner, WordAligner
 from longsum_jax.text.alignment import MAX_SOURCES, Support
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from longsum_jax.evaluation import report
+from longsum_jax.evaluation.aligners import VectorAligner
 from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
 from longsum_jax.evaluation.pages import fill, read_part, script_json
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.report import BINS, ReportContent, write_report
-from longsum_jax.evaluation.support import VectorAligner
 from longsum_jax.text.alignment import SUPPORTED, align
 from longsum_jax.text.sentences import split_sentences
 

@@ -7,7 +7,7 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.support import FALSE_SUPPORT, VectorAligner, nearest_sentences
+from longsum_jax.evaluation.aligners import FALSE_SUPPORT, VectorAligner, nearest_sentences
 from longsum_jax.inference.sentences import sentence_encoder
 from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN
 
