@@ -695,8 +695,11 @@ PAGES_BY_FILE: Mapping[str, Page] = {
     "metrics": Page(
         "Metrics of summaries",
         "Our metrics beside their reference implementations on the same pairs of texts, on one"
-        " thread: the largest difference of a score from 0 to 100, pairs per second of processor"
-        " time, and how many times as fast ours is. Tests of significance likewise.",
+        " core: the largest difference of a score from 0 to 100 (of BARTScore and LongDocFACTScore"
+        " of log-probabilities), pairs per second of processor time, and how many times as fast"
+        " ours is. Those over models read with random ones. Their lengths are spread as those of"
+        " real summaries and sentences, and what is saved at the base size is padding: over many"
+        " summaries of one length bert-score is about as fast. Tests of significance likewise.",
         [
             Table(
                 "Metrics",
@@ -710,6 +713,25 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("times as fast", "ratio", digits(1)),
                 ],
                 lambda rows: [row for row in rows if "metric" in row],
+            ),
+            Table(
+                "Metrics that no package computes; `tests/evaluation` has their twins",
+                [
+                    Column("metric", "definition"),
+                    Column("as defined by", "of"),
+                    Column("pairs", "pairs", count),
+                    Column("pairs/s", "pairs_per_second", digits(1)),
+                ],
+                having("definition"),
+            ),
+            Table(
+                "Many summaries, on one core",
+                [
+                    Column("metric", "many"),
+                    Column("summaries", "summaries", count),
+                    Column("seconds", "seconds", digits(1)),
+                ],
+                having("many"),
             ),
             Table(
                 "Significance of one column of scores",

@@ -138,6 +138,25 @@ def test_flags_of_commands(name, capsys):
                 assert word.partition("=")[0] in help_text, f"{name}: longsum {command} {word}"
 
 
+def test_recipes_of_data_sets():
+    """Every data set of the papers is one command, whose task or suite exists."""
+    from longsum_jax.data.tasks import get_task
+    from longsum_jax.evaluation.scrolls import SUITES
+
+    table = text_of("docs/guide/evaluate.md").partition("### One line for each data set")[2]
+    rows = re.findall(r"^\| (\w+) \| `(longsum .*?)`", table, re.MULTILINE)
+    assert {name for name, _ in rows} == {
+        "GovReport",
+        "SummScreenFD",
+        "QMSum",
+        "BookSum",
+        "SQuALITY",
+    }
+    for _, command in rows:
+        for flag, value in re.findall(r"--(task|scrolls|zero_scrolls)=(\w+)", command):
+            assert get_task(value) if flag == "task" else value in SUITES[flag]
+
+
 def _help(command, subcommand, capsys):
     module = importlib.import_module(f"longsum_jax.commands.{command}")
     with pytest.raises(SystemExit):

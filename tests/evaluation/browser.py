@@ -89,6 +89,10 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1}
         self._call("Emulation.setDeviceMetricsOverride", mobile=width < 600, **size)
 
+    def picture(self):
+        """Returns what is in view as a PNG, in base64."""
+        return self._call("Page.captureScreenshot", format="png")["data"]
+
     def set_theme(self, name):
         feature = {"name": "prefers-color-scheme", "value": name}
         self._call("Emulation.setEmulatedMedia", features=[feature])
