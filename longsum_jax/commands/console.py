@@ -314,10 +314,12 @@ def task_of(args: argparse.Namespace) -> "Task":
 
 def add_metric_flags(parser: argparse.ArgumentParser) -> None:
     """Adds --metrics, --metric_option, --stemmer; see ``metrics_of``."""
+    from longsum_jax.evaluation.registry import METRICS
+
     parser.add_argument(
         "--metrics",
         metavar="NAME[,NAME]",
-        help="of longsum_jax.evaluation.registry.METRICS; default: rouge",
+        help=f"of {', '.join(METRICS)}; default: rouge",
     )
     parser.add_argument(
         "--metric_option",
@@ -423,6 +425,7 @@ def write_report(path: str, content: "ReportContent") -> None:
 def short_names(paths: Sequence[str]) -> list[str]:
     """Returns the shortest ends of paths that tell them apart."""
     parts = [Path(path).parts for path in paths]
+    names = list(paths)
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-length:]) for each in parts]
         if len(set(names)) == len(set(paths)):

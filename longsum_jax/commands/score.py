@@ -405,8 +405,8 @@ def _print(
     print(score_table([system.name for system in systems], rows))
     sampling = result["sampling"]
     print(
-        f"{result['examples']} documents, intervals of {100 * sampling['level']:g} %"
-        + (f", {result['left_out']} documents left out" if "left_out" in result else "")
+        f"{_documents(result['examples'])}, intervals of {100 * sampling['level']:g} %"
+        + (f", {_documents(result['left_out'])} left out" if "left_out" in result else "")
     )
     if differences:
         print(
@@ -422,6 +422,10 @@ def _print(
     for described in result["metrics"].values():
         if "signature" in described:
             print(described["signature"])
+
+
+def _documents(count: int) -> str:
+    return "one document" if count == 1 else f"{count} documents"
 
 
 def _cell(system: "System", column: str, differences: Mapping[str, "Difference"] | None) -> str:

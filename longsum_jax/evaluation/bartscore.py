@@ -104,9 +104,9 @@ def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
 
 
 class _Lengths(NamedTuple):
-    """How pairs of rows are ordered: padded length of the first row, length of the second."""
+    """How pairs of rows are ordered: padded lengths of the first row and of the second."""
 
-    padded: int
+    given: int
     scored: int
 
 
@@ -130,9 +130,7 @@ def mean_log_probs(
     )
 
     pad_id = model.config.pad_token_id
-    lengths = [
-        _Lengths(bucket_length(len(given), FINE_BUCKET), len(scored)) for given, scored in pairs
-    ]
+    lengths = [_Lengths(*(bucket_length(len(row), FINE_BUCKET) for row in pair)) for pair in pairs]
     means = np.zeros(len(pairs))
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)

@@ -1,6 +1,7 @@
 """Files of predictions by any systems, scored on the same documents and compared."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -127,8 +128,15 @@ def read_predictions(
 
 
 def _read_object(path: str | Path) -> dict[str, Prediction]:
+    def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            [(name, _), *_] = Counter(name for name, _ in items).most_common(1)
+            raise InputError(f'{path}: the id "{name}" is there twice; keep one of its predictions')
+        return found
+
     try:
-        values = json.loads(read_text_file(path))
+        values = json.loads(read_text_file(path), object_pairs_hook=once)
     except InputError:
         raise
     except ValueError as error:

@@ -24,6 +24,7 @@ from longsum_jax.text.sentences import sentence_ends, split_sentences
 
 CHUNK_CHARACTERS = 1 << 19  # of the JSON of documents that are compressed together
 BINS = 20  # of every histogram
+DIGITS = 3  # of the share that is held
 OPENING = 120  # characters of a document that the table shows
 SCRIPTS = (
     "report.js",
@@ -129,7 +130,7 @@ def _document_json(document: _Document) -> dict[str, Any]:
 
 def _text_json(text: _Text) -> dict[str, Any]:
     support = [
-        [[index, round(score, 3)] for index, score in zip(*each, strict=True)]
+        [[index, round(score, DIGITS)] for index, score in zip(*each, strict=True)]
         for each in text.support
     ]
     return {"pieces": text.pieces, "support": support}
@@ -170,7 +171,8 @@ class _Statistics:
             self.words[system].append(len(unicode_words("".join(text.pieces))))
 
     def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
-        totals = [support.total for support in text.support]
+        # As the page adds them up, so that it marks as many sentences as are counted.
+        totals = [sum(round(score, DIGITS) for score in each.scores) for each in text.support]
         self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
         indices = [index for support in text.support for index in support.indices]
@@ -232,7 +234,7 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
 
 def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
     """Returns what the page tells of the support of sentences."""
-    threshold = aligner.threshold()
+    threshold = round(aligner.threshold(), DIGITS)
     unsupported = statistics.unsupported(threshold)
     shares = [
         sum(counts) / max(int(sentences.sum()), 1)
@@ -240,7 +242,7 @@ def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
     ]
     return {
         "alignment": aligner.describe(),
-        "supported": round(threshold, 4),
+        "supported": threshold,
         "max_sources": MAX_SOURCES,
         "unsupported": unsupported[1:],
         "unsupported_shares": shares,

@@ -7,7 +7,12 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.inference.padding import FINE_BUCKET, batches_by_length, pad_rows
+from longsum_jax.inference.padding import (
+    FINE_BUCKET,
+    batches_by_length,
+    bucket_length,
+    pad_rows,
+)
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -75,7 +80,8 @@ def _logits(
 ) -> list[np.ndarray]:
     found: list[Any] = [None] * len(rows)
     is_by_token = model.config.head in TOKEN_HEADS
-    for batch in batches_by_length([len(row) for row in rows], batch_size):
+    lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
+    for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         inputs: dict[str, Any] = {"bucket": FINE_BUCKET}
         if types is not None:

@@ -8,12 +8,7 @@ import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.padding import (
-    FINE_BUCKET,
-    batches_by_length,
-    bucket_length,
-    pad_rows,
-)
+from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
@@ -35,7 +30,7 @@ class SentenceModel(Protocol):
     tokenizer: Tokenizer | None
     summarization: dict[str, Any]
 
-    def encode(self, input_ids: Any, attention_mask: Any = None, *, bucket: int = ...) -> Array: ...
+    def encode(self, input_ids: Any, attention_mask: Any = None) -> Array: ...
 
 
 def sentence_encoder(
@@ -177,8 +172,9 @@ def _sentence_vectors(
         for row in tokenizer.encode_batch(texts)
     ]
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
-    for batch in batches_by_length([len(row) for row in ids], batch_size):
+    # Documents have few sentences each, so these are padded to few lengths.
+    lengths = [bucket_length(len(row)) for row in ids]
+    for batch in batches_by_length(lengths, batch_size):
         padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
-        states = model.encode(padded, mask, bucket=FINE_BUCKET)
-        vectors[batch] = mean_state(states, mask)[: len(batch)]
+        vectors[batch] = mean_state(model.encode(padded, mask), mask)[: len(batch)]
     return vectors

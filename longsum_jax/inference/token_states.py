@@ -6,7 +6,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longsum_jax.inference.padding import FINE_BUCKET, batches_by_length, pad_rows
+from longsum_jax.inference.padding import (
+    FINE_BUCKET,
+    batches_by_length,
+    bucket_length,
+    pad_rows,
+)
 from longsum_jax.typing import Array
 
 
@@ -104,7 +109,8 @@ def token_states(
     rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
     shapes = [(len(ids) + special.count, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
-    for batch in batches_by_length([len(row) for row in rows], batch_size):
+    lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
+    for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         found = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
         found = found[:, found.shape[1] - ids.shape[1] :]  # without global tokens in front

@@ -221,7 +221,7 @@ def test_all_of_scrolls_refuses(scrolls, flags, problem):
 def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
     write("some.jsonl", predictions({"a": "x", "z": "y"}))
     score.main(["some.jsonl", "--references=test.jsonl", "--on_missing=skip"])
-    assert "1 documents, intervals of 95 %, 7 documents left out" in capsys.readouterr().out
+    assert "one document, intervals of 95 %, 7 documents left out" in capsys.readouterr().out
 
 
 def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, capsys):
@@ -276,6 +276,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
             "test.jsonl: cannot be written (File exists); give another --out",
         ),
         (("no.jsonl", "--references=test.jsonl"), "no.jsonl: no such file; check the path"),
+        ((".", "--references=test.jsonl"), ".: cannot read the file (Is a directory); check it"),
         (("few.jsonl", "--references=test.jsonl"), "few.jsonl: 7 of 8 ids without predictions"),
     ],
 )

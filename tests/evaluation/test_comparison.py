@@ -104,6 +104,9 @@ def test_one_object_of_predictions(tmp_path):
         path.write_text(content)
         with pytest.raises(InputError, match=r"predictions\.json: give an object of texts"):
             read_predictions(path)
+    path.write_text('{"a": "One.", "b": "Two.", "b": "Three."}')
+    with pytest.raises(InputError, match=r'predictions\.json: the id "b" is there twice; keep one'):
+        read_predictions(path)
     path.write_text('{"a": ')
     with pytest.raises(InputError, match=r"predictions\.json: not valid JSON \("):
         read_predictions(path)
