@@ -18,9 +18,10 @@ Differences are of scores from 0 to 100, and of log-probabilities.
 """
 
 import argparse
+import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ DEFINITIONS = {
     "percentage": "ZeroSCROLLS",
     "ordering": "ZeroSCROLLS",
 }
+# Short answers, and right ones, for metrics that score no summaries.
+ANSWERS = {"choice": ("B", "A"), "percentage": ("50%", "40%"), "ordering": ("2, 3, 1", "1, 2, 3")}
 
 
 class NoSynonyms:
@@ -138,7 +141,7 @@ def definition_rows(pairs: Sequence[Texts]) -> list[dict[str, Any]]:
     calls = {}
     for name in DEFINITIONS:
         metric = METRICS[name]()
-        texts = _answers(pairs) if name in ("choice", "percentage", "ordering") else pairs
+        texts = [Texts(*ANSWERS[name])] * len(pairs) if name in ANSWERS else pairs
         calls[name] = lambda metric=metric, texts=texts: metric.score(*zip(*texts, strict=True))
     seconds = fastest(calls, 2, warm_ups=0)
     return [
@@ -150,11 +153,6 @@ def definition_rows(pairs: Sequence[Texts]) -> list[dict[str, Any]]:
         }
         for name, taken in seconds.items()
     ]
-
-
-def _answers(pairs: Sequence[Texts]) -> list[Texts]:
-    """Returns short answers in place of summaries."""
-    return [Texts("B", "2, 3, 1" if i % 2 else "50%") for i in range(len(pairs))]
 
 
 def many_row(count: int, words: int, seed: int) -> dict[str, Any]:
@@ -222,8 +220,25 @@ def main() -> None:
     parser.add_argument("--model_words", type=int, default=100, help="of a summary for models")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):  # threads of either side wait for one another, and cost
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with on_one_core():
+        measure(flags)
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keeps this process on one core: threads that wait for one another cost time of either."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def measure(flags: argparse.Namespace) -> None:
     pairs = drawn_pairs(flags.pairs, flags.words, flags.seed)
     [long_pair] = drawn_pairs(1, flags.long, flags.seed)
     few = "\n".join(
@@ -235,22 +250,27 @@ def main() -> None:
         rouge_case("ROUGE-L of long texts", [Texts(long_pair.summary, few)], ["rougeL"], False),
         meteor_case(pairs),
     ]
-    rows = [row_of(case) for case in cases]
+    rows = [
+        *map(row_of, cases),
+        *definition_rows(pairs),
+        many_row(flags.summaries, flags.words, flags.seed),
+        *significance_rows(flags.documents, flags.rounds, flags.seed),
+    ]
     print_table(rows)
+    write(flags, rows)
     for size in filter(None, flags.models.split(",")):
         with tempfile.TemporaryDirectory() as directory:
             makers = model_cases(size, flags.pairs, flags.model_words, flags.seed, Path(directory))
             for make in makers:
                 rows.append(row_of(make()))
                 print_table(rows[-1:])
-    others = [
-        *definition_rows(pairs),
-        many_row(flags.summaries, flags.words, flags.seed),
-        *significance_rows(flags.documents, flags.rounds, flags.seed),
-    ]
-    print_table(others)
+                write(flags, rows)
+
+
+def write(flags: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes the report, as far as it has come."""
     if flags.out:
-        write_report(flags.out, [*rows, *others], seed=flags.seed, words=flags.words)
+        write_report(flags.out, rows, seed=flags.seed, words=flags.words)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,19 @@
 """Metrics beside their reference implementations."""
 
+import os
+
 import pytest
+
+from longsum_jax.evaluation.registry import METRICS
+
+PEERS = ("transformers", "bert_score", "summac", "blanc", "longdocfactscore")
+FEW = ("--pairs=2", "--words=60", "--long=300", "--documents=20", "--rounds=50", "--summaries=5")
 
 
 def test_metrics_and_tests(report):
-    flags = ("--pairs=2", "--words=60", "--long=300", "--documents=20", "--rounds=50")
-    found = report("metrics", *flags)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    found = report("metrics", *FEW)
+    assert cores is None or os.sched_getaffinity(0) == cores
     metrics = [row for row in found["rows"] if "metric" in row]
     assert len(metrics) == 4
     for row in metrics:
@@ -15,12 +23,21 @@ def test_metrics_and_tests(report):
     tests = [row for row in found["rows"] if "test" in row]
     assert [row["test"] for row in tests] == ["randomization", "interval"]
     assert all(row["seconds"] > 0 for row in tests)
+    [many] = [row for row in found["rows"] if "many" in row]
+    assert many["summaries"] == 5
+    # Every metric stands in the report: beside its package, or with its definition.
+    definitions = {row["definition"] for row in found["rows"] if "definition" in row}
+    assert METRICS.keys() - definitions == {
+        *("rouge", "meteor", "bertscore", "bartscore", "longdocfactscore", "discoscore"),
+        *("factcc", "summac", "blanc", "apes"),
+    }
 
 
 @pytest.mark.slow
 def test_metrics_over_models(report):
-    flags = ("--pairs=2", "--words=60", "--long=300", "--documents=20", "--rounds=50")
-    found = report("metrics", *flags, "--models=tiny")
-    (row,) = [row for row in found["rows"] if row.get("metric") == "BARTScore, tiny"]
-    assert row["peer"].startswith("transformers")
-    assert row["largest_difference"] < 1e-4
+    found = report("metrics", *FEW, "--models=tiny", "--model_words=30")
+    rows = {row["metric"]: row for row in found["rows"] if row.get("metric", "").endswith("tiny")}
+    assert rows.keys() >= {"BARTScore, tiny", "DiscoScore, tiny", "FactCC, tiny"}
+    for row in rows.values():
+        assert row["peer"].split()[0] in PEERS
+        assert row["largest_difference"] < 1e-4
