@@ -250,13 +250,15 @@ def measure(flags: argparse.Namespace) -> None:
         rouge_case("ROUGE-L of long texts", [Texts(long_pair.summary, few)], ["rougeL"], False),
         meteor_case(pairs),
     ]
-    rows = [
-        *map(row_of, cases),
-        *definition_rows(pairs),
-        many_row(flags.summaries, flags.words, flags.seed),
-        *significance_rows(flags.documents, flags.rounds, flags.seed),
+    groups = [
+        [row_of(case) for case in cases],
+        definition_rows(pairs),
+        [many_row(flags.summaries, flags.words, flags.seed)],
+        significance_rows(flags.documents, flags.rounds, flags.seed),
     ]
-    print_table(rows)
+    for group in groups:
+        print_table(group)
+    rows = [row for group in groups for row in group]
     write(flags, rows)
     for size in filter(None, flags.models.split(",")):
         with tempfile.TemporaryDirectory() as directory:

@@ -83,6 +83,15 @@ def test_batches_hold_rows_of_similar_length_and_one_shape():
     assert len(pad_rows([[7], [5], [6]], 3, 0)[0]) == 3
 
 
+def test_finer_padding_changes_no_state(tiny_bert):
+    model = longsum_jax.load(tiny_bert)
+    ids = np.array([[2, 9, 8, 7, 3]])
+    states = [model.encode(ids, ids > 0, layer=1, bucket=bucket) for bucket in (8, 64)]
+    np.testing.assert_allclose(*states, atol=1e-6)
+    np.testing.assert_allclose(model.logits(ids, ids > 0, bucket=8), model.logits(ids), atol=1e-5)
+    assert model.padded(ids, ids > 0, {}, 8).ids.shape == (1, 8)
+
+
 @pytest.mark.parametrize("columns", [1, 2])
 def test_batches_hold_little_padding(columns):
     rng = np.random.default_rng(columns)
