@@ -8,9 +8,10 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import feature_table, sentence_features
-from longsum_jax.ranking.parsing import ParsedDocument, join_wrapped_lines, parse_document
+from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
+from longsum_jax.text.sentences import join_wrapped_lines
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "medium"
