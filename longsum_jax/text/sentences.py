@@ -69,6 +69,12 @@ def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
     return found
 
 
+def without_list_mark(sentence: str) -> str:
+    """Returns a sentence without the dash or number of a list item in front of it."""
+    mark = _LIST_ITEM.match(sentence)
+    return sentence[mark.end() :].lstrip() if mark else sentence
+
+
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
     """Returns int [n], the position in ``text`` at which each of its sentences ends.
 
