@@ -116,12 +116,16 @@ def place_of(source: Source) -> str:
     return ", ".join(parts)
 
 
+_MISSING = {"document": "not in the document", "sources": "not in the sources"}
+
+
 def problems_of(statement: Statement) -> list[str]:
     """Returns what speaks against a sentence of a summary, a phrase each."""
     found = [] if statement.is_supported else ["unsupported"]
-    if statement.flags:
-        missing = ", ".join(f'"{flag.text}"' for flag in statement.flags)
-        found.append(f"not in the document: {missing}")
+    for missing, phrase in _MISSING.items():
+        texts = [f'"{flag.text}"' for flag in statement.flags if flag.missing == missing]
+        if texts:
+            found.append(f"{phrase}: {', '.join(texts)}")
     return found
 
 

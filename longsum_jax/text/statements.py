@@ -1,7 +1,7 @@
 """Sentences of a summary and the sentences of its document that they rest on, as data."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longsum_jax.text.entities import EntityKind
 
@@ -43,17 +43,19 @@ class Source(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """A name, number or date of a summary that its document does not have.
+    """A name, number or date of a summary that is missing where it should stand.
 
     Attributes:
         kind: what it is.
         text: as the summary has it.
         start: its place in the summary's sentence.
+        missing: from the whole document, or only from the sources of the sentence.
     """
 
     kind: EntityKind
     text: str
     start: int
+    missing: Literal["document", "sources"]
 
 
 class Statement(NamedTuple):
@@ -66,7 +68,7 @@ class Statement(NamedTuple):
         support: how much of the sentence its sources hold: the share of its words and pairs of
             words, from 0 to 1, or what a model of entailment says, from -1 to 1.
         is_supported: whether that is enough.
-        flags: names, numbers and dates that are not in the document.
+        flags: names, numbers and dates that are not in the document, or not in its sources.
     """
 
     text: str

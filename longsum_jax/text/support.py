@@ -3,7 +3,7 @@
 import bisect
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +102,7 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
     placed = PlacedSentences.of(document, outline)
     starts, ends = sentence_spans(summary, written)
     found = align(written, placed.sentences)
-    flags = find_flags(written, placed.sentences)
+    flags = find_flags(written, placed.sentences, [each.indices for each in found])
     return [
         Statement(
             text=written[i],
@@ -123,36 +123,50 @@ def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
     return tuple(placed.source(index, score) for index, score in pairs)
 
 
-def find_flags(sentences: Sequence[str], document: Sequence[str]) -> list[list[Flag]]:
-    """Returns for each sentence of a summary its names, numbers and dates that a document lacks.
+def find_flags(
+    sentences: Sequence[str],
+    document: Sequence[str],
+    sources: Sequence[Sequence[int]] | None = None,
+) -> list[list[Flag]]:
+    """Returns for each sentence of a summary its names, numbers and dates that are missing.
 
-    They are found by the rules of ``text.entities``. A document has a number whose value it has,
-    in digits, with thousand to trillion, or in words up to twenty. It has a name or a date if it
-    has its words in a row, in capitals or not, or if all of them stand in one of its sentences.
+    They are found by the rules of ``text.entities``. A text has a number whose value it has, in
+    digits, with thousand to trillion, or in words up to twenty. It has a name or a date if it has
+    its words in a row, in capitals or not, or if all of them stand in one of its sentences.
 
     Args:
         sentences: of the summary.
         document: sentences of the document.
+        sources: for each sentence of the summary the numbers of those that it rests on; None to
+            look for what is missing from the whole document alone.
     """
     known = _Known(document)
-    return [
-        [Flag(each.kind, each.text, each.start) for each in found if not known.has(each)]
-        for found in find_entities(sentences)
-    ]
+    flags = []
+    for number, entities in enumerate(find_entities(sentences)):
+        near = known if sources is None else _Known([document[i] for i in sources[number]])
+        flags.append(list(_missing(entities, known, near)))
+    return flags
+
+
+def _missing(entities: Iterable[Entity], known: "_Known", near: "_Known") -> Iterator[Flag]:
+    for entity in entities:
+        if not near.has(entity):
+            missing = "sources" if known.has(entity) else "document"
+            yield Flag(entity.kind, entity.text, entity.start, missing)
 
 
 class _Known:
-    """What a document has.
+    """The names, numbers and dates of a text.
 
     Args:
-        sentences: of the document.
+        sentences: of the text.
     """
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._sentences = sentences
 
     def has(self, entity: Entity) -> bool:
-        """Tells whether the document has a name, number or date."""
+        """Tells whether the text has a name, number or date."""
         if entity.kind == "number":
             return _amount(entity.text) in self._values
         words = unicode_words(entity.text)

@@ -77,15 +77,28 @@ def test_a_heading_is_not_under_itself():
     ],
 )
 def test_flags_are_what_the_document_lacks(sentence, missing):
-    [flags] = find_flags([sentence], split_sentences(DOCUMENT))
+    document = split_sentences(DOCUMENT)
+    [flags] = find_flags([sentence], document)
+    assert find_flags([sentence], document, [range(len(document))]) == [flags]
     assert [flag.text for flag in flags] == missing
     for flag in flags:
         assert sentence[flag.start :].startswith(flag.text)
+        assert flag.missing == "document"
+
+
+def test_flags_of_what_only_the_sources_lack():
+    sentences = ["Anna Berg paid 3.2 million for 9 months.", "She was Anna Berg."]
+    paid, was = find_flags(sentences, split_sentences(DOCUMENT), [[4], []])
+    assert [(flag.text, flag.missing) for flag in paid] == [
+        ("Anna Berg", "sources"),
+        ("9", "document"),
+    ]
+    assert [(flag.text, flag.missing) for flag in was] == [("Anna Berg", "sources")]
 
 
 def test_flags_of_statements_and_their_report():
     statements = find_statements("The bridge  is of stone.  Paul Olsen built it.", DOCUMENT)
-    assert statements[1].flags == (Flag("name", "Paul Olsen", 0),)
+    assert statements[1].flags == (Flag("name", "Paul Olsen", 0, "document"),)
     assert statements[0].text == "The bridge is of stone."
     for statement in statements:
         report = json.loads(json.dumps(statement.report()))
