@@ -148,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
         "skipped unless they or any setting changed",
     )
+    console.add_report_flag(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="of standard output, and of files; default: text"
     )
@@ -180,6 +181,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.stream and (args.format != "text" or args.out):
         given = "--out" if args.out else f"--format={args.format}"
         raise InputError(f"--stream prints text as it comes; leave {given} out")
+    if args.report and not args.out:
+        raise InputError("--report shows the summaries of a directory; give one with --out")
     if args.stream and args.sources:
         raise InputError("--stream prints text as it comes; leave --sources out")
 
@@ -267,6 +270,15 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
     return _Summarizer(stream, settings, "tokens")
 
 
+class _Shown(NamedTuple):
+    """A document and its summary, as the report shows them."""
+
+    name: str
+    text: str
+    query: str | None
+    summary: str
+
+
 class _Run:
     """Summarizes documents and prints or writes the summaries.
 
@@ -291,6 +303,7 @@ class _Run:
         self._args = args
         self._summarizer = summarizer
         self._documents: list[tuple[Document, Place | None]] = []  # read, by their place
+        self._shown: list[_Shown] = []  # by the report
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
@@ -321,6 +334,8 @@ class _Run:
             self.num_done += self._num_finished
             finished = f", {self._num_finished} of them before" if self._num_finished else ""
             console.print_stderr(f"{self.num_done} summaries in {self._args.out}{finished}")
+        if self._args.report and self._shown:
+            _write_report(self._args, self._shown)
 
     def _requests(self, documents: Iterable[Document]) -> Iterator[Request]:
         """Yields what is to be summarized; runs in a thread of its own."""
@@ -330,8 +345,11 @@ class _Run:
                 place = self._out.claim(document)
                 if place is None or place.finished:
                     self._num_finished += 1
+                    if place is not None:
+                        self._show(document, place.finished)
                     continue
-            self._documents.append((document._replace(text=""), place))
+            kept = document if self._args.report else document._replace(text="")
+            self._documents.append((kept, place))
             query = self._args.query or document.query
             yield Request(document.text, document.name, query, document.outline)
 
@@ -345,6 +363,7 @@ class _Run:
         entry = Entry.of(document, result, seconds, statements)
         if self._out is not None and place is not None:
             self._out.write(place, entry)
+        self._show(document, entry)
         self.num_done += 1
         if result.dropped_tokens:
             console.print_stderr(
@@ -352,6 +371,11 @@ class _Run:
                 f"{result.document_tokens} tokens were read (--max_source_length)"
             )
         return entry
+
+    def _show(self, document: Document, entry: Entry) -> None:
+        if self._args.report:
+            query = self._args.query or document.query
+            self._shown.append(_Shown(document.name, document.text, query, entry.summary.text))
 
     def _settings(self, options: ReadOptions) -> dict[str, Any]:
         """Returns everything that summaries depend on besides their documents."""
@@ -365,6 +389,21 @@ class _Run:
             "longsum_jax": __version__,
         }
         return json.loads(json.dumps(settings))
+
+
+def _write_report(args: argparse.Namespace, shown: Sequence[_Shown]) -> None:
+    """Writes the page of --report: every document beside its summary, which has no reference."""
+    from longsum_jax.evaluation.comparison import Prediction, Sampling, score_system
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.evaluation.registry import make_metrics
+    from longsum_jax.evaluation.report import ReportContent
+
+    pairs = [Pair(each.name, each.text, "", each.query) for each in shown]
+    predictions = {each.name: Prediction(each.summary) for each in shown}
+    metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
+    name = Path(args.model).name if args.model else "extracts"
+    system = score_system(name, predictions, pairs, metrics, sampling)
+    console.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))
 
 
 class _Printer:

@@ -13,6 +13,7 @@ from longsum_jax.checkpoints import hub
 from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation import report
 from longsum_jax.inference import loading
 from longsum_jax.inference.stream import Work, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
@@ -368,6 +369,30 @@ def test_sources_are_kept_in_directories(run, tmp_path, model):
     assert (tmp_path / "out" / "a_summary.txt").read_text() == written
 
 
+def test_a_report_shows_finished_documents_too(run, folder, tmp_path, monkeypatch):
+    shown = []
+
+    def keep(path, content):
+        shown.append(
+            {pair.id: content.systems[0].predictions[i] for i, pair in enumerate(content.pairs)}
+        )
+        write_report(path, content)
+
+    write_report = report.write_report
+    monkeypatch.setattr(report, "write_report", keep)
+    assert run("--out=out", "files/a.txt")[0] == 0
+    code, out, _ = run("--out=out", "--report=report.html", "files/a.txt", "files")
+    assert (code, out) == (0, "report.html: the report, to open in a browser\n")
+    assert shown == [
+        {
+            "files/a.txt": "The file a",
+            "files/b.txt": "The file b",
+            "files/below/c.txt": "The file below/c",
+        }
+    ]
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
 @pytest.fixture
 def extract(run):
     """Runs the command without a model."""
@@ -408,6 +433,7 @@ def test_formats_without_a_model(extract, folder):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
+        (["--report=r.html"], "--report shows the summaries of a directory; give one with --out"),
         (["--stream", "--sources"], "--stream prints text as it comes; leave --sources out"),
         (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
         (["--stream", "--out=o"], "--stream prints text as it comes; leave --out out"),
