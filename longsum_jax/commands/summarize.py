@@ -22,6 +22,7 @@ from longsum_jax.readers.paths import expand, printable
 from longsum_jax.readers.source import ReadOptions
 
 if TYPE_CHECKING:
+    from longsum_jax.evaluation.summac import SummaC
     from longsum_jax.inference.model import Model
     from longsum_jax.inference.stream import Result
 
@@ -141,6 +142,12 @@ def _parser() -> argparse.ArgumentParser:
         help="say after each sentence which sentences of the document it rests on, and what in it "
         "the document does not have",
     )
+    parser.add_argument(
+        "--support_model",
+        metavar="DIR",
+        help="with --sources: a classifier of entailment that says whether the sources support a "
+        "sentence; by default shared words do",
+    )
     console.add_batch_size_flag(parser)
     parser.add_argument(
         "--out",
@@ -183,6 +190,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--stream prints text as it comes; leave {given} out")
     if args.report and not args.out:
         raise InputError("--report shows the summaries of a directory; give one with --out")
+    if args.support_model and not args.sources:
+        raise InputError("--support_model is about sources; ask for them with --sources")
     if args.stream and args.sources:
         raise InputError("--stream prints text as it comes; leave --sources out")
 
@@ -304,6 +313,7 @@ class _Run:
         self._summarizer = summarizer
         self._documents: list[tuple[Document, Place | None]] = []  # read, by their place
         self._shown: list[_Shown] = []  # by the report
+        self._judge = _judge(args)
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
@@ -360,6 +370,8 @@ class _Run:
             self.failures.append(Failure.of(document.name, result))
             return None
         statements = result.sources if self._args.sources else None
+        if statements and self._judge is not None:
+            statements = self._judge.judge(statements)
         entry = Entry.of(document, result, seconds, statements)
         if self._out is not None and place is not None:
             self._out.write(place, entry)
@@ -384,11 +396,29 @@ class _Run:
         settings = self._summarizer.settings | {
             "query": self._args.query,
             "sources": self._args.sources,
+            "support": self._judge and self._judge.user_model.describe(),
             # Limits do not change what is read within them.
             "files": {name: getattr(options, name) for name in _READING},
             "longsum_jax": __version__,
         }
         return json.loads(json.dumps(settings))
+
+
+def _judge(args: argparse.Namespace) -> "SummaC | None":
+    """Returns what --support_model says; None for shared words.
+
+    Raises:
+        InputError: no classifier of entailment.
+    """
+    if args.support_model is None:
+        return None
+    from longsum_jax.evaluation.summac import SummaC
+
+    try:
+        return SummaC(SummaC.Options(model=args.support_model))
+    except InputError as error:
+        problem = str(error).removeprefix("metrics.summac.model: ")
+        raise InputError(f"--support_model: {problem}") from None
 
 
 def _write_report(args: argparse.Namespace, shown: Sequence[_Shown]) -> None:

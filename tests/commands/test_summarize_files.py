@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from longsum_jax.checkpoints import hub
 from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation import report
+from longsum_jax.evaluation import report, summac
 from longsum_jax.inference import loading
 from longsum_jax.inference.stream import Work, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
@@ -393,6 +394,26 @@ def test_a_report_shows_finished_documents_too(run, folder, tmp_path, monkeypatc
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_model_of_entailment_judges_sources(run, tmp_path, monkeypatch):
+    class Judge:
+        Options = dict
+        user_model = SimpleNamespace(describe=lambda: {"weights": "n1"})
+
+        def __init__(self, options):
+            assert options == {"model": "nli"}
+
+        def judge(self, statements):
+            return [each._replace(support=-0.5, is_supported=False) for each in statements]
+
+    monkeypatch.setattr(summac, "SummaC", Judge)
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    code, out, _ = run("--sources", "--support_model=nli", "--json", "--out=out", "a.txt")
+    assert (code, out) == (0, "")
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert [each["support"] for each in about["sources"]] == [-0.5]
+    assert about["settings"]["support"] == {"weights": "n1"}
+
+
 @pytest.fixture
 def extract(run):
     """Runs the command without a model."""
@@ -433,6 +454,8 @@ def test_formats_without_a_model(extract, folder):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
+        (["--support_model=nli"], "--support_model is about sources; ask for them with --sources"),
+        (["--sources", "--support_model=nli"], "--support_model: "),
         (["--report=r.html"], "--report shows the summaries of a directory; give one with --out"),
         (["--stream", "--sources"], "--stream prints text as it comes; leave --sources out"),
         (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
