@@ -63,8 +63,9 @@ FEWER = {"crd3": 5}  # times fewer documents, which are long
 PER_RULE = 6  # sentences of a document
 WORDS = range(8, 61)  # of a sentence that is drawn
 NOISE = ClaimOptions()
-THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)
-SETTINGS = [(sources, gain) for sources in (1, 2, 3, 5) for gain in (0.02, 0.05, 0.1, 0.15, 0.2)]
+THRESHOLDS = (0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)
+GAINS = (0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.25)
+SETTINGS = [(sources, gain) for sources in (1, 2, 3, 5) for gain in GAINS]
 
 Rng = np.random.Generator
 Row = dict[str, Any]
@@ -231,12 +232,13 @@ def method_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
     rows = []
     for (rule, _, *key), values in found.items():
         precision, recall = np.mean(values, 0).tolist()
+        f1 = 2 * precision * recall / max(precision + recall, 1e-12)
         row = {"data_set": name, "rule": rule, "sentences": len(values)}
         if len(key) == 1:
             row |= {"part": "methods", "method": key[0]}
         else:
             row |= {"part": "settings", "max_sources": key[0], "min_gain": key[1]}
-        rows.append(row | {"precision": precision, "recall": recall})
+        rows.append(row | {"precision": precision, "recall": recall, "f1": f1})
     return rows
 
 
@@ -420,8 +422,8 @@ def main() -> None:
 
 
 _MEANS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "methods": (("rule", "method"), ("precision", "recall")),
-    "settings": (("max_sources", "min_gain"), ("precision", "recall")),
+    "methods": (("rule", "method"), ("precision", "recall", "f1")),
+    "settings": (("max_sources", "min_gain"), ("precision", "recall", "f1")),
     "thresholds": (("threshold",), ("own", "other", "balanced_accuracy")),
     "separation": ((), ("auc",)),
     "corrupted": (("sentence_of", "kind", "swap"), MEASURES),

@@ -116,16 +116,15 @@ def place_of(source: Source) -> str:
     return ", ".join(parts)
 
 
-_MISSING = {"document": "not in the document", "sources": "not in the sources"}
-
-
 def problems_of(statement: Statement) -> list[str]:
-    """Returns what speaks against a sentence of a summary, a phrase each."""
+    """Returns what speaks against a sentence of a summary, a phrase each.
+
+    What only its sources lack is not told: of sentences that people write, a third has some.
+    """
     found = [] if statement.is_supported else ["unsupported"]
-    for missing, phrase in _MISSING.items():
-        texts = [f'"{flag.text}"' for flag in statement.flags if flag.missing == missing]
-        if texts:
-            found.append(f"{phrase}: {', '.join(texts)}")
+    missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
+    if missing:
+        found.append(f"not in the document: {', '.join(missing)}")
     return found
 
 

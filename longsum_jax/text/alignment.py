@@ -10,7 +10,7 @@ from longsum_jax.text.ngrams import NgramCounts, Tokenize, count_ngrams, unicode
 
 SIZES = (1, 2)  # words of the n-grams
 MAX_SOURCES = 3  # sentences of the document for one of the summary
-MIN_GAIN = 0.1  # share of a sentence that each of them adds
+MIN_GAIN = 0.15  # share of a sentence that each of them adds
 # From this share on a document is said to support a sentence. Of sentences of another document's
 # summary about 3 in 100 reach it (papers and technical reports).
 SUPPORTED = 0.3
