@@ -9,17 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request
+from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_files import Place, SummaryDirectory
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import expand, printable
 from longsum_jax.readers.source import ReadOptions
+from longsum_jax.text.statements import Statement
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.summac import SummaC
@@ -62,7 +64,7 @@ where there was no other.
 
 _MODEL_FLAGS = (
     *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
-    *("max_source_length", "on_overflow", "seed", "stream", "dry_run"),
+    *("max_source_length", "on_overflow", "seed", "stream", "dry_run", "source_method"),
 )
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
@@ -143,6 +145,13 @@ def _parser() -> argparse.ArgumentParser:
         "the document does not have",
     )
     parser.add_argument(
+        "--source_method",
+        choices=("alignment", "attention"),
+        default="alignment",
+        help="what finds sources: shared words, or the model's cross-attention to documents that "
+        "it reads whole; default: alignment",
+    )
+    parser.add_argument(
         "--support_model",
         metavar="DIR",
         help="with --sources: a classifier of entailment that says whether the sources support a "
@@ -190,8 +199,9 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--stream prints text as it comes; leave {given} out")
     if args.report and not args.out:
         raise InputError("--report shows the summaries of a directory; give one with --out")
-    if args.support_model and not args.sources:
-        raise InputError("--support_model is about sources; ask for them with --sources")
+    for flag in ("support_model", "source_method"):
+        if getattr(args, flag) not in (None, "alignment") and not args.sources:
+            raise InputError(f"--{flag} is about sources; ask for them with --sources")
     if args.stream and args.sources:
         raise InputError("--stream prints text as it comes; leave --sources out")
 
@@ -232,11 +242,13 @@ class _Summarizer(NamedTuple):
         stream: documents -> their places with summaries, or with what is wrong with them.
         settings: all that the summaries depend on besides their documents.
         unit: of lengths.
+        sources: finds what the sentences of a summary rest on.
     """
 
     stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
     settings: dict[str, Any]
     unit: str
+    sources: Callable[[Summary], Sequence[Statement]] = attrgetter("sources")
 
 
 def _by_ranker(args: argparse.Namespace) -> _Summarizer:
@@ -276,7 +288,12 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
         "on_overflow": args.on_overflow,
         "generation": options | {"seed": args.seed},
     }
-    return _Summarizer(stream, settings, "tokens")
+    if args.source_method == "alignment":
+        return _Summarizer(stream, settings, "tokens")
+    from longsum_jax.inference.attended import attended_sources, check_attends
+
+    check_attends(model)
+    return _Summarizer(stream, settings, "tokens", partial(attended_sources, model))
 
 
 class _Shown(NamedTuple):
@@ -369,7 +386,7 @@ class _Run:
         if isinstance(result, InputError):
             self.failures.append(Failure.of(document.name, result))
             return None
-        statements = result.sources if self._args.sources else None
+        statements = self._summarizer.sources(result) if self._args.sources else None
         if statements and self._judge is not None:
             statements = self._judge.judge(statements)
         entry = Entry.of(document, result, seconds, statements)
@@ -395,7 +412,7 @@ class _Run:
 
         settings = self._summarizer.settings | {
             "query": self._args.query,
-            "sources": self._args.sources,
+            "sources": self._args.source_method if self._args.sources else None,
             "support": self._judge and self._judge.user_model.describe(),
             # Limits do not change what is read within them.
             "files": {name: getattr(options, name) for name in _READING},
