@@ -415,6 +415,7 @@ def main() -> None:
     by_part = {part: [row for row in rows if row["part"] == part] for part in _MEANS}
     for part, (keys, values) in _MEANS.items():
         rows += mean_rows(by_part[part], ("part", *keys), values)
+    rows = [row for row in rows if row["part"] != "settings" or row["data_set"] == "mean"]
     print_table([row for row in rows if row["data_set"] == "mean"])
     if args.out:
         settings = {"max_sources": MAX_SOURCES, "min_gain": MIN_GAIN, "supported": SUPPORTED}

@@ -104,11 +104,11 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     limit = model.config.max_target_length
     ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
     ends = np.array([statement.end for statement in summary.sources])
-    owners = _owners(model, summary.text, 0, ends)[: len(ids)]
+    owners = _owners(model, summary.text, 0, ends)
     groups = np.zeros((len(ids), len(ends)), np.float32)
     start = len(tokenizer.prefix_ids)
-    rows = np.arange(start, min(start + len(owners), len(ids)))
-    groups[rows, owners[: len(rows)]] = 1
+    for row, owner in enumerate(owners[: len(ids) - start], start):
+        groups[row, owner] = owner >= 0  # tokens without characters belong to none
     return np.array(ids, np.int32), groups / np.maximum(groups.sum(0), 1)
 
 

@@ -43,10 +43,10 @@ def test_shares_are_sums_over_tokens(model):
     ]
     ends = [21, 40, len(DOCUMENT)]
     assert not tokenizer.prefix_ids  # so the first span is of the first id
-    for statement in found:
+    for statement, before in zip(found, (0, found[0].end), strict=True):
         shares = [0.0, 0.0, 0.0]
         for target, (_, last) in enumerate(tokenizer.spans(WRITTEN)):
-            if statement.start < last <= statement.end:
+            if before < last <= statement.end:  # white space goes with the word after it
                 for token, (_, end) in enumerate(spans):
                     if end > 0:
                         owner = next(i for i, stop in enumerate(ends) if end <= stop)
