@@ -364,8 +364,9 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "words; *greedy ROUGE* adds sentences as long as ROUGE grows; *nearest* names one "
         "sentence, so that it can find half of two. Precision and recall are of source sentences, "
         "F1 is of these two. *Flags, document* counts names, numbers and dates that the document "
-        "lacks, *flags, sources* those that the named sources lack. The next document of meetings and plays often tells of the same "
-        "people and things, and does hold some of what counts there as unsupported.",
+        "lacks, *flags, sources* those that the named sources lack. The next document of meetings "
+        "and plays often tells of the same people and things, and does hold some of what counts "
+        "there as unsupported.",
         [
             Table(
                 "Methods beside known sources",
