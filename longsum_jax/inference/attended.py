@@ -37,17 +37,17 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     ``Summary.sources``, which are of words.
 
     Args:
-        model: with ``full`` cross-attention, that reads the document in one piece.
-        summary: of that model, with its document.
+        model: with ``full`` cross-attention.
+        summary: of that model, with its document, which it read in one piece.
 
     Raises:
-        InputError: another kind of model or of reading, or no tokenizer.
+        InputError: another kind of model, or a document that it cannot read in one piece.
     """
     check_attends(model)
     request = summary.request
     if request is None:
         raise InputError("the summary does not know its document; summarize it with this model")
-    ids, owners, placed = _read_document(model, request)
+    ids, owners, placed = _read_document(model, request, summary)
     targets, groups = _read_summary(model, summary)
     weights = cross_attention_weights(model, ids[None], targets[None], groups[None])[0]
     statements = []
@@ -76,18 +76,22 @@ def check_attends(model: "Model") -> None:
 
 
 def _read_document(
-    model: "Model", request: Request
+    model: "Model", request: Request, summary: Summary
 ) -> tuple[np.ndarray, np.ndarray, PlacedSentences]:
-    """Returns the ids of a document as the model reads it, and the sentence of each, -1 for none.
-
-    The beginning is read where the model has no positions for the rest.
-    """
+    """Returns the ids that a model read, and the sentence of each, -1 for none."""
     from longsum_jax.models.registry import max_input_length
 
     tokenizer = model.tokenizer
     lead = model.summarization.get("prefix", "") + (f"{request.query}\n" if request.query else "")
     text = lead + request.text
-    ids = tokenizer.add_special_tokens(tokenizer.encode(text), max_input_length(model.config))
+    read = summary.read_tokens if summary.dropped_tokens else None
+    ids = tokenizer.add_special_tokens(tokenizer.encode(text), read)
+    longest = max_input_length(model.config)
+    if longest is not None and len(ids) > longest:
+        raise InputError(
+            f"{request.name} has {len(ids)} tokens, but sources by attention need a document that "
+            f"the model reads in one piece, of up to {longest}; leave them to shared words"
+        )
     placed = PlacedSentences.of(request.text, request.outline)
     owners = _owners(model, text, len(lead), placed.ends)
     found = np.full(len(ids), -1)

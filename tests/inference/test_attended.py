@@ -12,6 +12,7 @@ from longsum_jax.inference.attended import (
     cross_attention_weights,
 )
 from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.models import registry
 
 DOCUMENT = "A cat sat on the mat. It rained all day. Nobody came to see the cat."
 WRITTEN = "The cat sat. Nobody came."
@@ -25,7 +26,7 @@ def model(small_model):
 @pytest.mark.slow
 def test_shares_are_sums_over_tokens(model):
     request = Request(DOCUMENT, "a", "Who came?")
-    summary = Summary(WRITTEN, 9, 9, 0, 5, "eos").of(request)
+    summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(request)
     found = attended_sources(model, summary)
     assert [statement.text for statement in found] == ["The cat sat.", "Nobody came."]
     assert [each.support for each in found] == [each.support for each in summary.sources]
@@ -66,3 +67,10 @@ def test_models_that_do_not_attend_to_a_whole_document(model):
         check_attends(hepos)
     with pytest.raises(InputError, match="the summary does not know its document"):
         attended_sources(model, Summary(WRITTEN, 9, 9, 0, 5, "eos"))
+
+
+def test_documents_that_were_not_read_in_one_piece(monkeypatch, model):
+    monkeypatch.setattr(registry, "max_input_length", lambda config: 9)
+    summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(Request(DOCUMENT, "a.txt", None))
+    with pytest.raises(InputError, match=r"a.txt has \d\d tokens, but .*, of up to 9; leave"):
+        attended_sources(model, summary)
