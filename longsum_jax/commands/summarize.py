@@ -32,6 +32,9 @@ EXAMPLES = """\
   # the best sentences of a report, at once and without a model, with their places
   longsum summarize --length="200 words" --sources report.pdf
 
+  # a model's summary as a page that shows what each of its sentences rests on
+  longsum summarize --model=runs/reports --sources --format=html report.pdf > summary.html
+
   # a whole book, read from its first to its last token
   longsum summarize --model=runs/quickstart book.epub
 

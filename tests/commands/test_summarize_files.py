@@ -15,7 +15,7 @@ from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation import report, summac
-from longsum_jax.inference import loading
+from longsum_jax.inference import attended, loading
 from longsum_jax.inference.stream import Work, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
 
@@ -414,6 +414,25 @@ def test_a_model_of_entailment_judges_sources(run, tmp_path, monkeypatch):
     assert about["settings"]["support"] == {"weights": "n1"}
 
 
+def test_sources_by_attention(run, tmp_path, model, monkeypatch):
+    checked = []
+
+    def attend(model, summary):
+        return [each._replace(support=0.25) for each in summary.sources]
+
+    monkeypatch.setattr(attended, "check_attends", checked.append)
+    monkeypatch.setattr(attended, "attended_sources", attend)
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    flags = ("--sources", "--source_method=attention", "--out=out")
+    assert run(*flags, "a.txt")[0] == 0
+    assert checked == [model]
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert [each["support"] for each in about["sources"]] == [0.25]
+    assert about["settings"]["sources"] == "attention"
+    problem = "error: --source_method is for a model; give one with --model or leave"
+    assert run(*flags, "a.txt", model=False)[2].startswith(problem)
+
+
 @pytest.fixture
 def extract(run):
     """Runs the command without a model."""
@@ -456,6 +475,7 @@ def test_formats_without_a_model(extract, folder):
     [
         (["--support_model=nli"], "--support_model is about sources; ask for them with --sources"),
         (["--sources", "--support_model=nli"], "--support_model: "),
+        (["--source_method=attention"], "--source_method is about sources; ask for them with"),
         (["--report=r.html"], "--report shows the summaries of a directory; give one with --out"),
         (["--stream", "--sources"], "--stream prints text as it comes; leave --sources out"),
         (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
