@@ -16,9 +16,10 @@ references is left out. Of each data set the first --documents are read (a fifth
 
 Methods name sentences for each: "alignment" is ours (`longsum_jax.text.alignment`), "greedy ROUGE"
 adds sentences as long as ROUGE-1 plus ROUGE-2 grows, "nearest by ROUGE-1" and "nearest by ROUGE-2"
-name one. Precision is the share of the named sentences that are right, recall
-that of the known sentences that are named, means over rewritten sentences. "settings" rows vary
-what alignment is allowed.
+name one. With --model=DIR, "attention" is that model's cross-attention; it must read the documents
+in one piece. Precision is the share of the named sentences that are right, recall that of the known
+sentences that are named, means over rewritten sentences. "settings" rows vary what alignment is
+allowed.
 
 "thresholds": the share of reference sentences that reach a support, beside their own document and
 beside the next one of the data set, and the area under the curve (AUC) between the two.
@@ -43,6 +44,11 @@ from input import synthetic_documents
 from scipy.stats import rankdata
 
 from longsum_jax.configs import builtin_extractor as recipe
+from longsum_jax.inference.attended import attended_sources
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.readers.document import PARAGRAPH
 from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support, align
 from longsum_jax.text.claims import (
     CORRECT,
@@ -203,6 +209,37 @@ def nearest_by_rouge(size: int) -> Method:
     return method
 
 
+def by_attention(model: Model) -> Method:
+    """Returns a method that names the sentences that a model attends to."""
+
+    def method(written: Sequence[str], sentences: Sequence[str]) -> list[list[int]]:
+        named = []
+        for start in range(0, len(written), PER_RULE):
+            named += _attended(model, written[start : start + PER_RULE], sentences)
+        return named
+
+    return method
+
+
+def _attended(model: Model, written: Sequence[str], sentences: Sequence[str]) -> list[list[int]]:
+    request = Request(PARAGRAPH.join(sentences), "document", None)
+    summary = Summary(PARAGRAPH.join(written), 0, 0, 0, 0, "eos").of(request)
+    named: list[list[int]] = [[] for _ in written]
+    for statement in attended_sources(model, summary):
+        # The splitter may see several sentences in one.
+        found = named[_owner(statement.start, written)]
+        for source in statement.sources:
+            number = _owner(source.start, sentences)
+            found += [number] if number not in found else []
+    return named
+
+
+def _owner(place: int, texts: Sequence[str]) -> int:
+    """Returns the number of the text that holds a place of all of them, joined."""
+    ends = np.cumsum([len(text) + len(PARAGRAPH) for text in texts])
+    return int(np.searchsorted(ends, place, side="right"))
+
+
 METHODS: Mapping[str, Method] = {
     "alignment": alignment,
     "greedy ROUGE": greedy_rouge,
@@ -217,7 +254,9 @@ def agreement(named: Sequence[int], known: Sequence[int]) -> tuple[float, float]
     return right / max(len(named), 1), right / len(known)
 
 
-def method_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
+def method_rows(
+    name: str, texts: Sequence[Text], seed: int, methods: Mapping[str, Method] = METHODS
+) -> list[Row]:
     """Returns how well each method names the sources of rewritten sentences."""
     rng = np.random.default_rng(seed)
     found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
@@ -225,7 +264,9 @@ def method_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
         made = rewrite(text.sentences, rng)
         labelled = [(rule, each) for rule, some in made.items() for each in some]
         written = [each.text for _, each in labelled]
-        named = {("methods", *key): found for key, found in _named_by(written, text).items()}
+        named = {
+            ("methods", *key): found for key, found in _named_by(written, text, methods).items()
+        }
         for key, of_method in named.items():
             for (rule, each), numbers in zip(labelled, of_method, strict=True):
                 found.setdefault((rule, *key), []).append(agreement(numbers, each.known))
@@ -242,12 +283,14 @@ def method_rows(name: str, texts: Sequence[Text], seed: int) -> list[Row]:
     return rows
 
 
-def _named_by(written: Sequence[str], text: Text) -> dict[tuple[Any, ...], list[list[int]]]:
+def _named_by(
+    written: Sequence[str], text: Text, methods: Mapping[str, Method]
+) -> dict[tuple[Any, ...], list[list[int]]]:
     """Returns what every method names, and alignment with every setting."""
     named: dict[tuple[Any, ...], list[list[int]]] = {}
     if not written:
         return named
-    for method, function in METHODS.items():
+    for method, function in methods.items():
         named[(method,)] = function(written, text.sentences)
     every = align(written, text.sentences, max_sources=max(SETTINGS)[0], min_gain=0)
     for sources, gain in SETTINGS:
@@ -402,13 +445,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=given, help="folder of the data sets")
     parser.add_argument("--data_sets", default=",".join(DATA_SETS), help="to read, with commas")
     parser.add_argument("--documents", type=int, default=100, help="of each; default: 100")
+    parser.add_argument("--model", help="whose attention is a method, too")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn; default: 0")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     args = parser.parse_args()
+    methods = dict(METHODS)
+    if args.model:
+        methods["attention"] = by_attention(load(args.model))
     rows: list[Row] = []
     for name in args.data_sets.split(",") if args.data else ["drawn"]:
         texts = read_texts(args.data, name, max(2, args.documents // FEWER.get(name, 1)))
-        rows += method_rows(name, texts, args.seed)
+        rows += method_rows(name, texts, args.seed, methods)
         rows += threshold_rows(name, texts)
         rows += corruption_rows(name, texts, args.seed)
         print(f"{name}: {len(texts)} documents", flush=True)

@@ -5,6 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+import longsum_jax
+from longsum_jax.inference.attended import attended_sources
+from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.text.alignment import align
 
 SENTENCES = [
@@ -56,6 +59,20 @@ def test_rules_keep_their_sources(script):
 def test_nearest_by_rouge(script):
     method = script.nearest_by_rouge(1)
     assert method(["the baker built bridges", "Zebras"], SENTENCES) == [[1], []]
+
+
+@pytest.mark.slow
+def test_attention_names_sentences_of_each_written_one(script, small_model):
+    model = longsum_jax.load(small_model)
+    written = ["The mayor built 3 bridges. In 1900!", "The hatter did."]
+    named = script.by_attention(model)(written, SENTENCES)
+    text = "\n\n".join(SENTENCES)
+    summary = Summary("\n\n".join(written), 0, 0, 0, 0, "eos").of(Request(text, "a", None))
+    first, second, third = [
+        [SENTENCES.index(source.text) for source in statement.sources]
+        for statement in attended_sources(model, summary)
+    ]
+    assert named == [list(dict.fromkeys(first + second)), third]
 
 
 def test_a_small_run(script, report, monkeypatch):
