@@ -37,12 +37,13 @@ from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.significance import randomization_test
 from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.gains import reference_gains
-from longsum_jax.ranking.parsing import ParsedDocument, join_wrapped_lines, parse_document
+from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_headings
 from longsum_jax.ranking.selection import Length, select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.ranking.trees import BoostedTrees, load_trees
 from longsum_jax.text.documents import Document
+from longsum_jax.text.sentences import join_wrapped_lines
 
 WRITING = ("scisummnet", "techspecs", "sumpubmed")
 TALK = ("qmsum", "crd3")

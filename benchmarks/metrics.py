@@ -53,6 +53,7 @@ DEFINITIONS = {
     "extractiveness": "Grusky et al. (2018)",
     "length": "",
     "salience": "Huang et al. (2021)",
+    "support": "",
     "entities": "Nan et al. (2021)",
     "entity_graph": "DiscoScore",
     "answers": "SCROLLS",

@@ -163,6 +163,33 @@ def data_sets(rows: list[Row]) -> list[Column]:
     return [Column(name, name, digits(1)) for name in names]
 
 
+def percent(share: float) -> str:
+    """Returns a share in percent."""
+    return f"{100 * share:.1f}"
+
+
+def separation(rows: list[Row]) -> list[Row]:
+    """Returns one row per data set: shares at the best threshold, and the area under the curve."""
+    areas = {row["data_set"]: row["auc"] for row in rows if row["part"] == "separation"}
+    means = where(part="thresholds", data_set="mean")(rows)
+    best = max(means, key=lambda row: row["balanced_accuracy"])["threshold"]
+    found = where(part="thresholds", threshold=best)(rows)
+    return [row | {"auc": areas[row["data_set"]]} for row in found]
+
+
+AGREEMENT = [
+    Column("precision, %", "precision", percent),
+    Column("recall, %", "recall", percent),
+    Column("F1, %", "f1", percent),
+]
+RULES = {
+    "drop": "without a third of their words",
+    "replace": "with other words for a third",
+    "shorten": "cut in half",
+    "merge": "two joined",
+    "all": "two joined, words left out and replaced",
+}
+SWAPS = {"": "", "same": "the document", "other": "another document"}
 SYSTEMS = [Column("system", "system")]
 MODEL = Column("model", "model")
 TOKENS = Column("tokens", "length", count)
@@ -325,6 +352,83 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("s", "seconds", digits(2)),
                 ],
                 lambda rows: [row for row in rows if "what" in row],
+            ),
+        ],
+    ),
+    "sources": Page(
+        "What summaries rest on",
+        "Sentences drawn from documents and rewritten by rule, whose sources are known; support of "
+        "reference sentences beside their own and another document; sentences that FactCC's rules "
+        "corrupted. Means over five data sets: papers, technical standards, biomedical articles, "
+        "meetings and plays of fantasy. *Alignment* is ours, of greedily added words and pairs of "
+        "words; *greedy ROUGE* adds sentences as long as ROUGE grows; *nearest* names one "
+        "sentence, so that it can find half of two. Precision and recall are of source sentences, "
+        "F1 is of these two. *Flags, document* counts names, numbers and dates that the document "
+        "lacks, *flags, sources* those that the named sources lack. The next document of meetings "
+        "and plays often tells of the same people and things, and does hold some of what counts "
+        "there as unsupported.",
+        [
+            Table(
+                "Methods beside known sources",
+                [
+                    Column("sentences are", "rule", RULES.__getitem__),
+                    Column("method", "method"),
+                    *AGREEMENT,
+                ],
+                where(part="methods", data_set="mean"),
+            ),
+            Table(
+                "What alignment is allowed",
+                [
+                    Column("sources at most", "max_sources"),
+                    Column("least gain", "min_gain"),
+                    *AGREEMENT,
+                ],
+                where(part="settings"),
+            ),
+            Table(
+                "Reference sentences that reach a support",
+                [
+                    Column("support", "threshold"),
+                    Column("own document, %", "own", percent),
+                    Column("another document, %", "other", percent),
+                    Column("right of both, %", "balanced_accuracy", percent),
+                ],
+                where(part="thresholds", data_set="mean"),
+            ),
+            Table(
+                "The same by data set, at the best support",
+                [
+                    Column("data set", "data_set"),
+                    Column("sentences", "sentences", count),
+                    Column("own document, %", "own", percent),
+                    Column("another document, %", "other", percent),
+                    Column("AUC of support", "auc", digits(3)),
+                ],
+                separation,
+            ),
+            Table(
+                "AUC of corrupted sentences against unchanged ones",
+                [
+                    Column("sentences of", "sentence_of"),
+                    Column("changed", "kind"),
+                    Column("put in from", "swap", SWAPS.__getitem__),
+                    Column("support", "support", digits(2)),
+                    Column("flags, document", "document flags", digits(2)),
+                    Column("flags, sources", "all flags", digits(2)),
+                    Column("support and flags", "support and flags", digits(2)),
+                ],
+                where(part="corrupted", data_set="mean"),
+            ),
+            Table(
+                "Unchanged sentences with flags",
+                [
+                    Column("data set", "data_set"),
+                    Column("sentences of", "sentence_of"),
+                    Column("for what the document lacks, %", "by_document", percent),
+                    Column("for what the sources lack, %", "by_any", percent),
+                ],
+                where(part="flagged"),
             ),
         ],
     ),

@@ -28,14 +28,13 @@ if TYPE_CHECKING:
         tokenizers,
         training,
     )
+    from longsum_jax.inference.extracts import summarize
     from longsum_jax.inference.loading import load
     from longsum_jax.inference.model import Model
     from longsum_jax.inference.summary import Summary
-    from longsum_jax.ranking.ranker import Extract, summarize
 
 __version__ = "0.1.0"
 __all__ = [
-    "Extract",
     "InputError",
     "Model",
     "Summary",
@@ -69,11 +68,10 @@ _NAMESPACES = (
     "training",
 )
 _HOMES = {
-    "Extract": "ranking.ranker",
     "Model": "inference.model",
     "Summary": "inference.summary",
     "load": "inference.loading",
-    "summarize": "ranking.ranker",
+    "summarize": "inference.extracts",
 }
 
 

@@ -57,21 +57,8 @@ CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "deco
 
 @pytest.fixture(autouse=True, scope="module")
 def types_are_checked_in_their_rooms(request):
-    jaxtyping_config.update("jaxtyping_disable", not _is_in(request, CHECKED_ROOMS))
-
-
-# Hardly any program recurs here: to keep one for another test costs more than it saves.
-NOTHING_RECURS = (*CHECKED_ROOMS, TESTS / "parity", TESTS / "conversion")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def programs_are_kept_where_they_recur(request):
-    seconds = 60.0 if _is_in(request, NOTHING_RECURS) else 0.0
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
-
-
-def _is_in(request, rooms):
-    return any(map(request.path.is_relative_to, rooms))
+    elsewhere = not any(map(request.path.is_relative_to, CHECKED_ROOMS))
+    jaxtyping_config.update("jaxtyping_disable", elsewhere)
 
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
@@ -91,8 +78,9 @@ COMPILERS = {
 }
 
 
-# Compiling is most of what these tests do: it is done with few optimizations, and once for all
-# processes of a run. Processes that tests start inherit both.
+# Compiling is most of what these tests do: it is done with few optimizations. Processes that tests
+# start inherit that, and keep what they compiled for each other. Within a process hardly any program
+# recurs, and keeping it would take longer than that saves.
 FAST_COMPILATION = {
     "jax_disable_most_optimizations": True,
     "jax_persistent_cache_min_compile_time_secs": 0,
@@ -104,6 +92,7 @@ XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_spli
 
 
 def pytest_configure(config):
+    jax.config.update("jax_enable_compilation_cache", False)
     if hasattr(config, "workerinput"):
         return  # the environment is that of the process that started this one
     installed = next(filter(None, map(shutil.which, BROWSERS)), None)

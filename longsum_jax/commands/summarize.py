@@ -7,25 +7,33 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Request
+from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_files import Place, SummaryDirectory
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.paths import STDIN, expand, printable
+from longsum_jax.readers.paths import expand, printable
 from longsum_jax.readers.source import ReadOptions
+from longsum_jax.text.statements import Statement
 
 if TYPE_CHECKING:
+    from longsum_jax.evaluation.summac import SummaC
     from longsum_jax.inference.model import Model
+    from longsum_jax.inference.stream import Result
 
 EXAMPLES = """\
   # the best sentences of a report, at once and without a model, with their places
   longsum summarize --length="200 words" --sources report.pdf
+
+  # a model's summary as a page that shows what each of its sentences rests on
+  longsum summarize --model=runs/reports --sources --format=html report.pdf > summary.html
 
   # a whole book, read from its first to its last token
   longsum summarize --model=runs/quickstart book.epub
@@ -58,8 +66,8 @@ where there was no other.
 """
 
 _MODEL_FLAGS = (
-    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype", "batch_size"),
-    *("max_source_length", "on_overflow", "seed", "out", "stream", "dry_run"),
+    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
+    *("max_source_length", "on_overflow", "seed", "stream", "dry_run", "source_method"),
 )
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
@@ -85,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         *args.files, options=options, on_failure=failures.append, exclude=args.out
     )
     if args.model is None:
-        return _finish(failures, _extract(args, documents, failures))
+        return _summarize(_Run(args, options, _by_ranker(args), failures), documents)
 
     from longsum_jax.checkpoints.hub import local_directory
 
@@ -102,14 +110,18 @@ def main(argv: Sequence[str]) -> int:
     documents = itertools.chain([first], documents)
     if args.dry_run:
         return _finish(failures, _dry_run(args, model, list(documents)))
-    run = _Run(args, options, model, failures)
+    return _summarize(_Run(args, options, _by_model(args, model), failures), documents)
+
+
+def _summarize(run: "_Run", documents: Iterable[Document]) -> int:
+    """Summarizes documents; returns the exit code."""
     try:
         with console.memory_errors(console.SUMMARY_ADVICE):
             run.summarize(documents)
     except BaseException:
-        _name(failures)  # a stop for another reason hides none of them
+        _name(run.failures)  # a stop for another reason hides none of them
         raise
-    return _finish(failures, run.num_done)
+    return _finish(run.failures, run.num_done)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -132,7 +144,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sources",
         action="store_true",
-        help="without --model: say after each sentence where it stands in the document",
+        help="say after each sentence which sentences of the document it rests on, and what in it "
+        "the document does not have",
+    )
+    parser.add_argument(
+        "--source_method",
+        choices=("alignment", "attention"),
+        default="alignment",
+        help="what finds sources: shared words, or the model's cross-attention to documents that "
+        "it reads whole; default: alignment",
+    )
+    parser.add_argument(
+        "--support_model",
+        metavar="DIR",
+        help="with --sources: a classifier of entailment that says whether the sources support a "
+        "sentence; by default shared words do",
     )
     console.add_batch_size_flag(parser)
     parser.add_argument(
@@ -141,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
         "skipped unless they or any setting changed",
     )
+    console.add_report_flag(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="of standard output, and of files; default: text"
     )
@@ -173,6 +200,13 @@ def _check(args: argparse.Namespace) -> None:
     if args.stream and (args.format != "text" or args.out):
         given = "--out" if args.out else f"--format={args.format}"
         raise InputError(f"--stream prints text as it comes; leave {given} out")
+    if args.report and not args.out:
+        raise InputError("--report shows the summaries of a directory; give one with --out")
+    for flag in ("support_model", "source_method"):
+        if getattr(args, flag) not in (None, "alignment") and not args.sources:
+            raise InputError(f"--{flag} is about sources; ask for them with --sources")
+    if args.stream and args.sources:
+        raise InputError("--stream prints text as it comes; leave --sources out")
 
 
 def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -180,8 +214,6 @@ def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser
     if args.model is not None:
         if args.length is not None:
             raise InputError("--length is for summaries without --model; use --max_new_tokens")
-        if args.sources:
-            raise InputError("--sources is for summaries without --model; leave one of them out")
         return
     changed = [name for name in _MODEL_FLAGS if getattr(args, name) != parser.get_default(name)]
     given = [*console.generation_options(args), *changed]
@@ -189,39 +221,6 @@ def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser
         raise InputError(
             f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
         )
-    if args.format not in ("text", "jsonl"):
-        raise InputError(
-            f"--format={args.format} is for a model; without --model give text or jsonl"
-        )
-
-
-def _extract(
-    args: argparse.Namespace, documents: Iterable[Document], failures: list[Failure]
-) -> int:
-    """Prints the best sentences of every document; returns the number of documents."""
-    from longsum_jax.ranking.ranker import DEFAULT_LENGTH, summarize
-    from longsum_jax.ranking.selection import parse_length
-
-    length = parse_length(args.length or DEFAULT_LENGTH)
-    num_done = 0
-    for document in documents:
-        began = time.perf_counter()
-        try:
-            extract = summarize(document.text, length=length, query=args.query or document.query)
-        except InputError as error:
-            failures.append(Failure.of(document.name, f"{document.name}: {error}"))
-            continue
-        seconds = round(time.perf_counter() - began, 2)
-        num_done += 1
-        name = STDIN if document.path == STDIN else document.name
-        report = {"file": name, **extract.report(), "seconds": seconds}
-        if args.format == "jsonl":
-            print(json.dumps({**report, "summary": extract.text}, ensure_ascii=False), flush=True)
-            continue
-        print(extract.with_sources() if args.sources else extract.text, flush=True)
-        del report["sources"]
-        print(json.dumps(report, ensure_ascii=False), file=sys.stderr)
-    return num_done
 
 
 def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Document]) -> int:
@@ -239,16 +238,87 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
     return len(documents)
 
 
+class _Summarizer(NamedTuple):
+    """What makes the summaries.
+
+    Attributes:
+        stream: documents -> their places with summaries, or with what is wrong with them.
+        settings: all that the summaries depend on besides their documents.
+        unit: of lengths.
+        sources: finds what the sentences of a summary rest on.
+    """
+
+    stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
+    settings: dict[str, Any]
+    unit: str
+    sources: Callable[[Summary], Sequence[Statement]] = attrgetter("sources")
+
+
+def _by_ranker(args: argparse.Namespace) -> _Summarizer:
+    """Returns the ranker that comes with the package as a summarizer.
+
+    Raises:
+        InputError: a --length that is none.
+    """
+    from longsum_jax.inference.extracts import summarize_stream
+    from longsum_jax.ranking.ranker import DEFAULT_LENGTH, builtin_ranker
+    from longsum_jax.ranking.selection import parse_length
+
+    length = parse_length(args.length or DEFAULT_LENGTH)
+    settings = {"model": None, "weights": builtin_ranker().fingerprint, "length": str(length)}
+    return _Summarizer(partial(summarize_stream, length=length), settings, "words")
+
+
+def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
+    """Returns a model as a summarizer."""
+    generation = console.generation_options(args)
+    stream = partial(
+        model.stream,
+        max_source_length=args.max_source_length,
+        on_overflow=args.on_overflow,
+        batch_size=args.batch_size,
+        seed=args.seed,
+        on_segment=_print_segment if args.stream else None,
+        **generation,
+    )
+    options = dataclasses.asdict(model.summary_options(**generation))
+    settings = {
+        "model": args.model,
+        "weights": model.fingerprint,
+        "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
+        "dtype": args.dtype,
+        "max_source_length": args.max_source_length,
+        "on_overflow": args.on_overflow,
+        "generation": options | {"seed": args.seed},
+    }
+    if args.source_method == "alignment":
+        return _Summarizer(stream, settings, "tokens")
+    from longsum_jax.inference.attended import attended_sources, check_attends
+
+    check_attends(model)
+    return _Summarizer(stream, settings, "tokens", partial(attended_sources, model))
+
+
+class _Shown(NamedTuple):
+    """A document and its summary, as the report shows them."""
+
+    name: str
+    text: str
+    query: str | None
+    summary: str
+
+
 class _Run:
     """Summarizes documents and prints or writes the summaries.
 
     Args:
         args: of the command.
         options: how documents are read.
-        model: that summarizes.
+        summarizer: makes the summaries.
         failures: to which documents are added that cannot be summarized.
 
     Attributes:
+        failures: as given.
         num_done: documents with a summary, finished ones of an earlier run included.
     """
 
@@ -256,33 +326,27 @@ class _Run:
         self,
         args: argparse.Namespace,
         options: ReadOptions,
-        model: "Model",
+        summarizer: _Summarizer,
         failures: list[Failure],
     ) -> None:
         self._args = args
-        self._model = model
-        self._failures = failures
+        self._summarizer = summarizer
         self._documents: list[tuple[Document, Place | None]] = []  # read, by their place
+        self._shown: list[_Shown] = []  # by the report
+        self._judge = _judge(args)
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
         self._tokens = 0
         self._num_finished = 0
+        self.failures = failures
         self.num_done = 0
 
     def summarize(self, documents: Iterable[Document]) -> None:
         """Summarizes all documents."""
-        batches = self._model.stream(
-            self._requests(documents),
-            max_source_length=self._args.max_source_length,
-            on_overflow=self._args.on_overflow,
-            batch_size=self._args.batch_size,
-            seed=self._args.seed,
-            on_segment=_print_segment if self._args.stream else None,
-            **console.generation_options(self._args),
-        )
+        batches = self._summarizer.stream(self._requests(documents))
         printer = _Printer(self._args.format, has_summary=not self._args.stream)
-        with _Progress(self._args) as progress:
+        with _Progress(self._args, self._summarizer.unit) as progress:
             start = began = time.perf_counter()
             while (batch := progress.wait_for(batches)) is not None:
                 now = time.perf_counter()
@@ -300,6 +364,8 @@ class _Run:
             self.num_done += self._num_finished
             finished = f", {self._num_finished} of them before" if self._num_finished else ""
             console.print_stderr(f"{self.num_done} summaries in {self._args.out}{finished}")
+        if self._args.report and self._shown:
+            _write_report(self._args, self._shown)
 
     def _requests(self, documents: Iterable[Document]) -> Iterator[Request]:
         """Yields what is to be summarized; runs in a thread of its own."""
@@ -307,21 +373,29 @@ class _Run:
             place = None
             if self._out is not None:
                 place = self._out.claim(document)
-                if place is None:
+                if place is None or place.finished:
                     self._num_finished += 1
+                    if place is not None:
+                        self._show(document, place.finished)
                     continue
-            self._documents.append((document._replace(text=""), place))
-            yield Request(document.text, document.name, self._args.query or document.query)
+            kept = document if self._args.report else document._replace(text="")
+            self._documents.append((kept, place))
+            query = self._args.query or document.query
+            yield Request(document.text, document.name, query, document.outline)
 
     def _entry(self, index: int, result: Any, seconds: float) -> Entry | None:
         """Returns the entry of a document, which is written by now; None where it failed."""
         document, place = self._documents[index]
         if isinstance(result, InputError):
-            self._failures.append(Failure.of(document.name, result))
+            self.failures.append(Failure.of(document.name, result))
             return None
-        entry = Entry.of(document, result, seconds)
+        statements = self._summarizer.sources(result) if self._args.sources else None
+        if statements and self._judge is not None:
+            statements = self._judge.judge(statements)
+        entry = Entry.of(document, result, seconds, statements)
         if self._out is not None and place is not None:
             self._out.write(place, entry)
+        self._show(document, entry)
         self.num_done += 1
         if result.dropped_tokens:
             console.print_stderr(
@@ -330,26 +404,56 @@ class _Run:
             )
         return entry
 
+    def _show(self, document: Document, entry: Entry) -> None:
+        if self._args.report:
+            query = self._args.query or document.query
+            self._shown.append(_Shown(document.name, document.text, query, entry.summary.text))
+
     def _settings(self, options: ReadOptions) -> dict[str, Any]:
         """Returns everything that summaries depend on besides their documents."""
         from longsum_jax import __version__
 
-        args, model = self._args, self._model
-        generation = model.summary_options(**console.generation_options(args))
-        settings = {
-            "model": args.model,
-            "weights": model.fingerprint,
-            "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
-            "dtype": args.dtype,
-            "max_source_length": args.max_source_length,
-            "on_overflow": args.on_overflow,
-            "query": args.query,
-            "generation": dataclasses.asdict(generation) | {"seed": args.seed},
+        settings = self._summarizer.settings | {
+            "query": self._args.query,
+            "sources": self._args.source_method if self._args.sources else None,
+            "support": self._judge and self._judge.user_model.describe(),
             # Limits do not change what is read within them.
             "files": {name: getattr(options, name) for name in _READING},
             "longsum_jax": __version__,
         }
         return json.loads(json.dumps(settings))
+
+
+def _judge(args: argparse.Namespace) -> "SummaC | None":
+    """Returns what --support_model says; None for shared words.
+
+    Raises:
+        InputError: no classifier of entailment.
+    """
+    if args.support_model is None:
+        return None
+    from longsum_jax.evaluation.summac import SummaC
+
+    try:
+        return SummaC(SummaC.Options(model=args.support_model))
+    except InputError as error:
+        problem = str(error).removeprefix("metrics.summac.model: ")
+        raise InputError(f"--support_model: {problem}") from None
+
+
+def _write_report(args: argparse.Namespace, shown: Sequence[_Shown]) -> None:
+    """Writes the page of --report: every document beside its summary, which has no reference."""
+    from longsum_jax.evaluation.comparison import Prediction, Sampling, score_system
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.evaluation.registry import make_metrics
+    from longsum_jax.evaluation.report import ReportContent
+
+    pairs = [Pair(each.name, each.text, "", each.query) for each in shown]
+    predictions = {each.name: Prediction(each.summary) for each in shown}
+    metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
+    name = Path(args.model).name if args.model else "extracts"
+    system = score_system(name, predictions, pairs, metrics, sampling)
+    console.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))
 
 
 class _Printer:
@@ -388,7 +492,8 @@ class _Printer:
         if self._has_summary:
             print(before + self._format.show(entry), end="", flush=True)
         if self._is_text:
-            print(json.dumps(entry.report(), ensure_ascii=False), file=sys.stderr)
+            about = entry._replace(statements=None).report()
+            print(json.dumps(about, ensure_ascii=False), file=sys.stderr)
 
 
 class _Progress:
@@ -396,11 +501,14 @@ class _Progress:
 
     Args:
         args: of the command.
+        unit: of lengths.
     """
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, unit: str) -> None:
         self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
-        self._is_quiet = args.stream  # segments show that work goes on
+        # Segments show that work goes on, and extracts take no time.
+        self._is_quiet = args.stream or args.model is None
+        self._unit = unit
 
     def __enter__(self) -> "_Progress":
         from tqdm import tqdm
@@ -427,11 +535,11 @@ class _Progress:
         """Takes the bar away while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, num_more: int, num_read: int, tokens_per_second: float) -> None:
+    def show(self, num_more: int, num_read: int, per_second: float) -> None:
         """Shows that more documents are done; archives and tables have more than one."""
         if not self._bar.disable:
             self._bar.total = max(len(self._files), num_read)
-            self._bar.set_postfix_str(f"{tokens_per_second:,.0f} tokens/s", refresh=False)
+            self._bar.set_postfix_str(f"{per_second:,.0f} {self._unit}/s", refresh=False)
             self._bar.update(num_more)
 
 

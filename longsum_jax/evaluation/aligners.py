@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
 MAX_SENTENCE_LENGTH = 128  # tokens that are compared
-# Share of the sentences about other documents that pass for supported; by words it is the same.
+# Share of the sentences about other documents that pass for supported.
 FALSE_SUPPORT = 0.03
 
 

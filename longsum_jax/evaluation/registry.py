@@ -27,6 +27,7 @@ from longsum_jax.evaluation.repetition import Repetition
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.salience import Salience
 from longsum_jax.evaluation.summac import SummaC
+from longsum_jax.evaluation.support import Support
 from longsum_jax.schema import from_dict
 
 METRICS: dict[str, type[Metric]] = {
@@ -37,6 +38,7 @@ METRICS: dict[str, type[Metric]] = {
     "extractiveness": Extractiveness,
     "length": Length,
     "salience": Salience,
+    "support": Support,
     "entities": EntityPrecision,
     "entity_graph": EntityGraph,
     "answers": Answers,

@@ -40,7 +40,7 @@ class ReportContent(NamedTuple):
     """What a report shows.
 
     Attributes:
-        pairs: documents with references.
+        pairs: documents with references; empty ones are shown as none.
         systems: scored on them; the first one is compared with the others.
         metrics: by which they were scored.
         differences: of the first system and each other one, as ``comparison.compare`` gives them.
@@ -102,14 +102,15 @@ class _Document(NamedTuple):
 def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
     """Aligns all texts of a document, which is read once for all of them."""
     sentences = split_sentences(pair.source)
-    texts = [*pair.references, *summaries]
+    references = [text for text in pair.references if text.strip()]
+    texts = [*references, *summaries]
     written = [split_sentences(text) for text in texts]
     support = iter(aligner.align([sentence for each in written for sentence in each], sentences))
     aligned = [
         _Text(_pieces(text, each), [next(support) for _ in each])
         for text, each in zip(texts, written, strict=True)
     ]
-    count = len(pair.references)
+    count = len(references)
     pieces = _pieces(pair.source, sentences)
     return _Document(pair, pieces, aligned[:count], aligned[count:])
 
@@ -165,7 +166,9 @@ class _Statistics:
         for name, value in values.items():
             self.documents[name].append(value)
         places = _places(document.pieces)
-        for series, text in enumerate([document.references[0], *document.summaries]):
+        for text in document.references[:1]:
+            self._add_text(0, text, places)
+        for series, text in enumerate(document.summaries, 1):
             self._add_text(series, text, places)
         for system, text in enumerate(document.summaries):
             self.words[system].append(len(unicode_words("".join(text.pieces))))
@@ -219,6 +222,7 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         "signatures": [each["signature"] for each in described if "signature" in each],
         "sampling": content.sampling._asdict(),
         "systems": [_system_json(system, content.differences) for system in content.systems],
+        "has_references": any(statistics.documents["reference_words"]),
         "documents": statistics.documents,
         "words": statistics.words,
         "scores": {

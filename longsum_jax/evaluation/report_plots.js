@@ -129,6 +129,8 @@ function widened([low, high]) {
 }
 
 const classOf = (series) => (series ? `s${series - 1}` : "reference"); // the reference comes first
+// The numbers of all series; without references there is no first one.
+const allSeries = () => [...index.used.keys()].slice(index.has_references ? 0 : 1);
 const nameOf = (series) => (series ? index.systems[series - 1].name : "reference");
 
 function runningShares(counts) {
@@ -149,7 +151,7 @@ function drawShares(width, histograms, labels, guide) {
       y2: toY(to[1]),
     }),
   );
-  for (const series of ordered(histograms)) {
+  for (const series of allSeries().reverse()) {
     const shares = runningShares(histograms[series]);
     const points = shares.map((share, bin) => [toX(bin / (shares.length - 1)), toY(share)]);
     made.append(drawn("path", { class: `${classOf(series)} line`, d: path(points) }));
@@ -158,9 +160,10 @@ function drawShares(width, histograms, labels, guide) {
 }
 
 function drawUsed(width) {
-  const told = index.used.map(
-    (counts, series) => `${nameOf(series)} ${percent(runningShares(counts)[counts.length / 4])}`,
-  );
+  const told = allSeries().map((series) => {
+    const counts = index.used[series];
+    return `${nameOf(series)} ${percent(runningShares(counts)[counts.length / 4])}`;
+  });
   const labels = {
     name: `Share of what is used that stands in the first quarter of the document: ${joined(told)}`,
     x: percent,
@@ -174,8 +177,8 @@ function drawUsed(width) {
 }
 
 function drawSupport(width) {
-  const told = index.unsupported_shares.map(
-    (share, series) => `${nameOf(series)} ${percent(share)}`,
+  const told = allSeries().map(
+    (series) => `${nameOf(series)} ${percent(index.unsupported_shares[series])}`,
   );
   const labels = {
     name: `Share of unsupported sentences: ${joined(told)}`,
@@ -248,17 +251,20 @@ function makePlots() {
       `${wording().share}; those below ${threshold}, left of the dotted line, count as unsupported.`,
       drawSupport,
     ),
-    plot(
-      "Length against the reference",
-      "Each dot is a document, at the edge one that lies beyond; on the dotted line both are as " +
-        "long.",
-      drawWords,
-      "full",
-    ),
   ];
+  if (index.has_references)
+    plots.push(
+      plot(
+        "Length against the reference",
+        "Each dot is a document, at the edge one that lies beyond; on the dotted line both are " +
+          "as long.",
+        drawWords,
+        "full",
+      ),
+    );
   at("plots").replaceChildren(...plots);
-  const names = [...index.systems.keys()].map((number) => number + 1).concat(0);
-  const items = names.map((series) => {
+  const referenceLast = allSeries().sort((a, b) => !a - !b || a - b);
+  const items = referenceLast.map((series) => {
     const sample = drawn("svg", { viewBox: "0 0 36 16", "aria-hidden": "true" });
     sample.append(drawn("path", { class: `${classOf(series)} line`, d: "M0 8L36 8" }));
     return element("li", {}, sample, nameOf(series));

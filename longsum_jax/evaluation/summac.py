@@ -12,6 +12,7 @@ from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
 from longsum_jax.text.sentences import split_sentences, splitter_name
+from longsum_jax.text.statements import Source, Statement
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
 if TYPE_CHECKING:
@@ -103,6 +104,35 @@ class SummaC(ModelMetric):
             scores.append(values | {"summac_unread": unread if whole else 0.0})
         return scores
 
+    def judge(self, statements: Sequence[Statement]) -> list[Statement]:
+        """Returns sentences of a summary with the score of SummaC-ZS as their support.
+
+        Premises are the sources of a sentence, one by one and, in the order of the document, all
+        together, since some sentences follow from no single one. A sentence that is more probably
+        contradicted than entailed, or has no sources, is unsupported.
+
+        Args:
+            statements: with their sources.
+        """
+        from longsum_jax.inference.rows import pair_probabilities
+
+        premises = [_premises(statement) for statement in statements]
+        with self.user_model.on_device() as model:
+            groups = [
+                _pairs(model, texts, [statement.text])
+                for texts, statement in zip(premises, statements, strict=True)
+                if texts
+            ]
+            found = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+            support = [
+                float(_zero_shot(next(found)[:, None, self._labels])[0]) if texts else 0.0
+                for texts in premises
+            ]
+        return [
+            statement._replace(support=round(value, 4), is_supported=value > 0)
+            for statement, value in zip(statements, support, strict=True)
+        ]
+
     def describe(self) -> dict[str, Any]:
         bins = self.options.conv_bins if self._conv else "none"
         signature = (
@@ -113,11 +143,17 @@ class SummaC(ModelMetric):
 
     def _scores(self, image: np.ndarray) -> Scores:
         """Returns the scores of entailment and contradiction [premises, hypotheses, 2]."""
-        entailment, contradiction = np.moveaxis(image.max(0), -1, 0)
-        scores = {"summac_zs": 100 * float((entailment - contradiction).mean())}
+        scores = {"summac_zs": 100 * float(_zero_shot(image).mean())}
         if self._conv is not None:
             scores["summac_conv"] = 100 * self._conv.score(image[..., 0])
         return scores
+
+
+def _zero_shot(image: np.ndarray) -> np.ndarray:
+    """Returns the score of each hypothesis, from those of entailment and contradiction
+    [premises, hypotheses, 2]."""
+    entailment, contradiction = np.moveaxis(image.max(0), -1, 0)
+    return entailment - contradiction
 
 
 class Conv(NamedTuple):
@@ -203,6 +239,15 @@ def _pairs(model: "Model", premises: Sequence[str], hypotheses: Sequence[str]) -
         for first in premise_ids
         for second in hypothesis_ids
     ]
+
+
+def _premises(statement: Statement) -> list[str]:
+    texts = [source.text for source in sorted(statement.sources, key=_number)]
+    return [*texts, " ".join(texts)] if len(texts) > 1 else texts
+
+
+def _number(source: Source) -> int:
+    return source.number
 
 
 def _sentences(text: str) -> list[str]:

@@ -428,7 +428,8 @@ class Model:
             summaries = self._by_documents.summaries(
                 requests, generation, max_tokens=max_tokens, **limits
             )
-        by_place = dict(zip(order, summaries, strict=True))
+        found = map(Summary.of, summaries, requests)
+        by_place = dict(zip(order, found, strict=True))
         return [by_place[i] for i in range(len(order))]
 
     def read_lengths(

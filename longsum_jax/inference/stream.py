@@ -40,6 +40,7 @@ class _Read(NamedTuple):
     """A document of a window: its place in the stream, and what was read or why it was not."""
 
     index: int
+    request: Request
     document: Any
     length: int
     error: InputError | None
@@ -124,8 +125,8 @@ def _read(work: Work, index: int, request: Request) -> _Read:
     try:
         document = work.read(request)
     except InputError as error:
-        return _Read(index, None, 0, error)
-    return _Read(index, document, work.length(document), None)
+        return _Read(index, request, None, 0, error)
+    return _Read(index, request, document, work.length(document), None)
 
 
 def _summarize_window(
@@ -140,4 +141,4 @@ def _summarize_window(
     if not left:
         return
     for done in work.summarize([each.document for each in left], batch_size):
-        yield [(left[place].index, summary) for place, summary in done]
+        yield [(left[i].index, summary.of(left[i].request)) for i, summary in done]

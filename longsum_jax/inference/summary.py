@@ -1,7 +1,12 @@
 """The result of summarizing one document."""
 
+import dataclasses
+import functools
 import html
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
+
+from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
 # What happens to documents beyond the limit: their beginning is read, or InputError is raised.
 Overflow = Literal["truncate", "error"]
@@ -10,14 +15,23 @@ BatchSize = int | Literal["auto"]
 
 
 class Request(NamedTuple):
-    """A document to summarize: its text, its name in error messages, a query or None."""
+    """A document to summarize.
+
+    Attributes:
+        text: the document.
+        name: of it, in error messages.
+        query: what to look for in it, or None.
+        outline: its headings and pages, by which sources are named.
+    """
 
     text: str
     name: str
     query: str | None
+    outline: Outline = NO_OUTLINE
 
 
-class Summary(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Summary:
     """A summary, and the lengths of it and of its document.
 
     Attributes:
@@ -28,6 +42,10 @@ class Summary(NamedTuple):
         summary_tokens: tokens of the summary.
         ended: "eos" when the summary ended by itself, "limit" when it was cut at
             ``max_new_tokens``.
+        unit: what counts as a token: those of the model, or, without a model, words between white
+            space.
+        request: the document, by which sources are found.
+        statements: the sentences of the summary with their sources, where they are known.
     """
 
     text: str
@@ -36,37 +54,155 @@ class Summary(NamedTuple):
     dropped_tokens: int
     summary_tokens: int
     ended: Literal["eos", "limit"]
+    unit: Literal["tokens", "words"] = "tokens"
+    request: Request | None = dataclasses.field(default=None, repr=False, compare=False)
+    statements: Sequence[Statement] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
+
+    def of(self, request: Request) -> "Summary":
+        """Returns this summary with its document."""
+        return dataclasses.replace(self, request=request)
+
+    @functools.cached_property
+    def sources(self) -> Sequence[Statement]:
+        """The sentences of the summary with the sentences of the document that they rest on.
+
+        They are known of sentences that were taken from the document. Otherwise they are found
+        by shared words when they are first asked for (``text.support.find_statements``); () for
+        a summary that does not know its document.
+        """
+        if self.statements is not None:
+            return self.statements
+        if self.request is None:
+            return ()
+        from longsum_jax.text.support import find_statements
+
+        return find_statements(self.text, self.request.text, self.request.outline)
 
     def report(self) -> dict[str, Any]:
-        """Returns everything but the text, ready for JSON."""
-        fields = self._asdict()
-        del fields["text"]
-        return fields
+        """Returns everything but text and sources, ready for JSON."""
+        return {name: getattr(self, name) for name in REPORTED}
+
+    def with_sources(self) -> str:
+        """Returns the summary with lines after each sentence that say what it rests on."""
+        return lines_with_sources(self.sources)
 
     def _repr_html_(self) -> str:
         """Returns the summary as a card, which notebooks show."""
-        return card(self.text, self.about())
+        return card(self.text, self.about(), statements=self.sources)
 
     def about(self) -> str:
         """Returns in one line what was read, and how the summary ended."""
-        read = f"{self.read_tokens:,} of {self.document_tokens:,} tokens read"
+        read = f"{self.read_tokens:,} of {self.document_tokens:,} {self.unit} read"
         ended = "" if self.ended == "eos" else ", cut at the longest length"
-        return f"{read}; {self.summary_tokens:,} tokens written{ended}"
+        return f"{read}; {self.summary_tokens:,} {self.unit} written{ended}"
 
 
-def card(text: str, about: str, title: str | None = None) -> str:
+REPORTED = tuple(
+    field.name
+    for field in dataclasses.fields(Summary)
+    if field.name not in ("text", "request", "statements")
+)
+
+
+def place_of(source: Source) -> str:
+    """Returns where a source stands: sentence 5, page 2, under "Costs"."""
+    parts = [f"sentence {source.number + 1:,}"]
+    if source.page:
+        parts.append(f"page {source.page:,}")
+    if source.heading:
+        parts.append(f'under "{source.heading}"')
+    return ", ".join(parts)
+
+
+def problems_of(statement: Statement) -> list[str]:
+    """Returns what speaks against a sentence of a summary, a phrase each.
+
+    What only its sources lack is not told: of sentences that people write, a third has some.
+    """
+    found = [] if statement.is_supported else ["unsupported"]
+    missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
+    if missing:
+        found.append(f"not in the document: {', '.join(missing)}")
+    return found
+
+
+def notes_on(statement: Statement) -> list[str]:
+    """Returns what is wrong with a sentence and what it rests on, a phrase each."""
+    places = [_share(source) + place_of(source) for source in statement.sources]
+    return problems_of(statement) + places
+
+
+def lines_with_sources(statements: Sequence[Statement]) -> str:
+    """Returns the sentences of a summary, one a line, each with lines about its sources."""
+    lines = []
+    for statement in statements:
+        lines += [statement.text, *(f"    [{note}]" for note in notes_on(statement))]
+    return "\n".join(lines)
+
+
+def _share(source: Source) -> str:
+    """Returns the share of a sentence that rests on a source; "" for the whole."""
+    return "" if source.score == 1 else f"{source.score:.0%}: "
+
+
+_CARD = (
+    "border: 1px solid #8888; border-radius: 6px; padding: 0.6em 1em; margin: 0.6em 0; "
+    "max-width: 48em; line-height: 1.5"
+)
+_FAINT = "opacity: 0.7"
+_DOUBTFUL = "text-decoration: underline dotted #c33; text-underline-offset: 0.2em"
+
+
+def card(
+    text: str, about: str, title: str | None = None, statements: Sequence[Statement] = ()
+) -> str:
     """Returns a summary as HTML that stands for itself.
+
+    Sentences with sources have their number behind them, and the list of these is folded below.
+    Sentences that nothing supports, or with what the document lacks, are underlined.
 
     Args:
         text: of the summary.
         about: a line below it.
         title: above it.
+        statements: its sentences with their sources; () to show none.
     """
-    style = (
-        "border: 1px solid #8888; border-radius: 6px; padding: 0.6em 1em; margin: 0.6em 0; "
-        "max-width: 48em; line-height: 1.5"
-    )
     head = f"<strong>{html.escape(title)}</strong>" if title else ""
-    body = html.escape(text).replace("\n", "<br>")
-    foot = f'<small style="opacity: 0.7">{html.escape(about)}</small>'
-    return f'<div style="{style}">{head}<p dir="auto">{body}</p>{foot}</div>'
+    body, sources = _escaped(text), ""
+    if statements:
+        body = _marked(text, statements)
+        items = "".join(f"<li>{_listed(statement)}</li>" for statement in statements)
+        summary = "<summary>Sources</summary>"
+        sources = f'<details style="font-size: smaller">{summary}<ol>{items}</ol></details>'
+    foot = f'<small style="{_FAINT}">{html.escape(about)}</small>'
+    return f'<div style="{_CARD}">{head}<p dir="auto">{body}</p>{sources}{foot}</div>'
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("\n", "<br>")
+
+
+def _marked(text: str, statements: Sequence[Statement]) -> str:
+    """Returns the sentences of a summary with their numbers, doubtful ones underlined."""
+    parts = []
+    end = 0
+    for number, statement in enumerate(statements, 1):
+        parts.append(_escaped(text[end : statement.start]))
+        end = statement.end
+        problems = "; ".join(problems_of(statement))
+        style = f' style="{_DOUBTFUL}" title="{html.escape(problems)}"' if problems else ""
+        parts.append(f"<span{style}>{_escaped(text[statement.start : end])}</span>")
+        parts.append(f'<sup style="{_FAINT}">{number}</sup>')
+    return "".join(parts) + _escaped(text[end:])
+
+
+def _listed(statement: Statement) -> str:
+    """Returns what a sentence rests on, quoted where it is not the same, as an item of a list."""
+    lines = [f"<em>{html.escape(problem)}</em>" for problem in problems_of(statement)]
+    for source in statement.sources:
+        place = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'
+        quote = f': <q dir="auto">{html.escape(source.text)}</q>'
+        lines.append(place + ("" if source.text == statement.text else quote))
+    return "<br>".join(lines)

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import Summary
+from longsum_jax.inference.summary import REPORTED, Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document
 from longsum_jax.readers.paths import printable
+from longsum_jax.text.statements import Statement
 
 _ENDING = "_summary"
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
@@ -35,12 +36,14 @@ class Place(NamedTuple):
         source: the document, wherever the command is started.
         content: hash of the document's text.
         key: hash of that and of all settings.
+        finished: the summary that lies there already, or None.
     """
 
     stem: str
     source: str
     content: str
     key: str
+    finished: Entry | None = None
 
 
 class SummaryDirectory:
@@ -68,7 +71,7 @@ class SummaryDirectory:
             ) from None
 
     def claim(self, document: Document) -> Place | None:
-        """Returns the place of a document; None where its summary is there already.
+        """Returns the place of a document; None for one that was given before.
 
         Two documents of the same name get different places, on every run the same.
 
@@ -94,9 +97,10 @@ class SummaryDirectory:
             self._claimed[claimed] = source
             if known is None or known.get("key") != key:
                 return place
+            place = place._replace(finished=_entry_of(known))
             if not self._readable(place).exists():
-                self._write_readable(place, _entry_of(known))
-            return None
+                self._write_readable(place, place.finished)
+            return place
         raise AssertionError("unreachable")
 
     def write(self, place: Place, entry: Entry) -> None:
@@ -152,14 +156,18 @@ class SummaryDirectory:
 
 
 def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
-    values = {"text": sidecar["summary"]}
-    values |= {name: sidecar[name] for name in Summary._fields if name != "text"}
+    file = sidecar["file"]
+    values = {name: sidecar[name] for name in REPORTED if name in sidecar}
+    sources = sidecar.get("sources")
+    if sources is not None:
+        sources = [Statement.from_report(fields) for fields in sources]
     return Entry(
-        file=sidecar["file"],
+        file=file,
         title=sidecar.get("title"),
         notes=tuple(sidecar.get("notes", ())),
-        summary=Summary(**values),
+        summary=Summary(text=sidecar["summary"], **values),
         seconds=sidecar["seconds"],
+        statements=sources,
     )
 
 

@@ -1,12 +1,18 @@
 """Summaries with their documents as text, Markdown, HTML and JSON."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from longsum_jax.inference.summary import Summary, card
+from longsum_jax.inference.summary import (
+    Summary,
+    card,
+    lines_with_sources,
+    notes_on,
+)
 from longsum_jax.readers.document import Document
 from longsum_jax.readers.paths import STDIN
+from longsum_jax.text.statements import Statement
 
 
 class Entry(NamedTuple):
@@ -18,6 +24,8 @@ class Entry(NamedTuple):
         notes: about what was left out of it.
         summary: of the document.
         seconds: that the summary took; documents of a batch share its time.
+        statements: the sentences of the summary with their sources; None where these are not to
+            be shown.
     """
 
     file: str
@@ -25,14 +33,21 @@ class Entry(NamedTuple):
     notes: tuple[str, ...]
     summary: Summary
     seconds: float
+    statements: Sequence[Statement] | None = None
 
     @classmethod
-    def of(cls, document: Document, summary: Summary, seconds: float) -> "Entry":
+    def of(
+        cls,
+        document: Document,
+        summary: Summary,
+        seconds: float,
+        statements: Sequence[Statement] | None = None,
+    ) -> "Entry":
         """Returns the entry of a document."""
         file = document.name
         if document.path == STDIN:
             file = file.replace("standard input", STDIN, 1)
-        return cls(file, document.title, document.notes, summary, round(seconds, 2))
+        return cls(file, document.title, document.notes, summary, round(seconds, 2), statements)
 
     def report(self) -> dict[str, Any]:
         """Returns everything but the summary's text, ready for JSON."""
@@ -42,6 +57,8 @@ class Entry(NamedTuple):
         about |= {**self.summary.report(), "seconds": self.seconds}
         if self.notes:
             about["notes"] = list(self.notes)
+        if self.statements is not None:
+            about["sources"] = [statement.report() for statement in self.statements]
         return about
 
 
@@ -62,17 +79,29 @@ class Format(NamedTuple):
 
 
 def _text(entry: Entry) -> str:
-    return f"{entry.summary.text}\n"
+    text = entry.summary.text
+    if entry.statements is not None:
+        text = lines_with_sources(entry.statements)
+    return f"{text}\n"
 
 
 def _markdown(entry: Entry) -> str:
     title = " ".join((entry.title or entry.file).split())
-    return f"## {title}\n\n{entry.summary.text}\n\n*{entry.file}: {entry.summary.about()}*\n"
+    text = entry.summary.text
+    if entry.statements is not None:
+        text = "\n".join(_item(statement) for statement in entry.statements)
+    return f"## {title}\n\n{text}\n\n*{entry.file}: {entry.summary.about()}*\n"
+
+
+def _item(statement: Statement) -> str:
+    """Returns a sentence as an item of a list, what it rests on as items below it."""
+    return "\n".join(["1. " + statement.text, *(f"   - {note}" for note in notes_on(statement))])
 
 
 def _html(entry: Entry) -> str:
     about = f"{entry.file}: {entry.summary.about()}"
-    return card(entry.summary.text, about, entry.title or entry.file) + "\n"
+    shown = entry.statements or ()
+    return card(entry.summary.text, about, entry.title or entry.file, shown) + "\n"
 
 
 def _json(entry: Entry) -> str:

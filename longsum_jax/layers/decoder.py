@@ -239,7 +239,7 @@ class Decoder(nn.Module):
         )
         scanned = nn.scan(
             layer,
-            variable_axes={"params": 0, LOSSES: 0},
+            variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
             # state has a row for each layer, the other arguments are shared.
             in_axes=(*(nn.broadcast,) * 5, 0, nn.broadcast),

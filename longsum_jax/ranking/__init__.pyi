@@ -5,7 +5,6 @@ from .gains import reference_gains as reference_gains
 from .parsing import ParsedDocument as ParsedDocument
 from .parsing import parse_document as parse_document
 from .ranker import Extract as Extract
-from .ranker import ExtractedSentence as ExtractedSentence
 from .ranker import Ranker as Ranker
 from .ranker import builtin_ranker as builtin_ranker
 from .selection import Length as Length

@@ -1,8 +1,6 @@
 """What a ranker sees of a document: sentences, their places, layout, words and vectors."""
 
 import functools
-import itertools
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,16 +9,13 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
 from longsum_jax.text.ngrams import unicode_words
-from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE, sentence_ends, split_sentences
+from longsum_jax.text.sentences import sentence_spans, split_sentences
 from longsum_jax.text.word_table import WordTable, word_table
 
 LONGEST_HEADING = 10  # words
-WIDEST_WRAP = 160  # characters
-SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
 LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
 LONGEST_NAME = 4  # words of it
 RARE_BLANK_LINES = 0.02  # share of sentences after one, below which every line is a paragraph
-_MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LAST_CODE = 0x3001  # characters above count as letters
 
 
@@ -68,32 +63,6 @@ class ParsedDocument(NamedTuple):
     characters: Characters
 
 
-def join_wrapped_lines(text: str) -> str:
-    """Returns a text of the same length with spaces for line breaks inside sentences.
-
-    ``split_sentences`` joins blocks of lines up to 100 characters. Here the lines of wider blocks
-    are joined, up to ``WIDEST_WRAP``: a break counts as one of layout where a long line ends
-    without a stop and the next one begins no list item, heading, table or quotation.
-    """
-    lines = text.split("\n")
-    joined = [lines[0]]
-    for line, following, is_wrapped in zip(lines, lines[1:], _in_wide_blocks(lines), strict=False):
-        long = is_wrapped and len(line) >= SHORTEST_WRAP
-        inside = long and line.rstrip()[-1] not in ".!?:;|" and not _MARKER.match(following)
-        joined.append((" " if inside and following.strip() else "\n") + following)
-    return "".join(joined)
-
-
-def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
-    """Tells of each line whether the longest line around it, up to blank ones, is a wide wrap."""
-    found = []
-    for filled, block in itertools.groupby(lines, lambda line: bool(line.strip())):
-        lengths = list(map(len, block))
-        wide = filled and LONGEST_WRAPPED_LINE < max(lengths) <= WIDEST_WRAP
-        found += [wide] * len(lengths)
-    return found
-
-
 def parse_document(text: str) -> ParsedDocument:
     """Reads a text, in linear time.
 
@@ -104,7 +73,7 @@ def parse_document(text: str) -> ParsedDocument:
     if not sentences:
         raise InputError("the document is empty; give it some text or leave it out")
     characters = _classes(text)
-    starts, ends = _places(text, sentences, characters.space)
+    starts, ends = sentence_spans(text, sentences)
     breaks = _breaks(starts, ends, characters.line_end)
     words = word_table(sentences, unicode_words, light_stem)
     content = np.ones(words.size, bool)
@@ -171,17 +140,6 @@ def _is_line_end(char: str) -> bool:
 
 def _is_mark(char: str) -> bool:
     return not char.isalnum() and not char.isspace()
-
-
-def _places(
-    text: str, sentences: Sequence[str], space: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where sentences start and end in the text, int [n] each."""
-    ends = sentence_ends(text, sentences)
-    letters = np.flatnonzero(~space)
-    ends[-1] = letters[-1] + 1
-    before = np.concatenate([[0], ends[:-1]])
-    return letters[np.searchsorted(letters, before)], ends
 
 
 def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from longsum_jax.text.statements import Outline
+
 PARAGRAPH = "\n\n"  # between two blocks
 
 
@@ -47,6 +49,11 @@ class Document(NamedTuple):
     pages: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     query: str | None = None
+
+    @property
+    def outline(self) -> Outline:
+        """Where headings and pages stand, by which sentences of the document are named."""
+        return Outline([(start, end) for start, end, _ in self.headings], self.pages)
 
 
 class Failure(NamedTuple):

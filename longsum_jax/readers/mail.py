@@ -1,4 +1,4 @@
-"""E-mail: subject and body of a message (.eml), and the messages of a mailbox (.mbox)."""
+"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox)."""
 
 import email
 import email.policy
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from email.message import EmailMessage
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.document import Block, Document, Failure
+from longsum_jax.readers.document import Block, Document, Failure, in_one_line
 from longsum_jax.readers.encodings import decode
 from longsum_jax.readers.html import Page
 from longsum_jax.readers.plain_text import text_blocks
@@ -16,6 +16,10 @@ from longsum_jax.readers.source import Source
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
 _SIGNATURE = re.compile(r"^-- ?$", re.MULTILINE)
+_SIGNATURES = (
+    *("application/pgp-signature", "application/pkcs7-signature"),
+    "application/x-pkcs7-signature",
+)
 _QUOTED = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
 # "On Monday, A. B. wrote:" and what Outlook puts over the message that it answers.
 _ANSWERED = re.compile(
@@ -28,18 +32,15 @@ _FORWARDED = re.compile(
 )
 
 
-def read(source: Source) -> Iterator[Document]:
-    """Reads one message.
+def read(source: Source) -> Iterator[Document | Source]:
+    """Reads one message; its attachments come after it, to be read as the files they are.
 
     Raises:
-        InputError: a message without text.
+        InputError: a message without text or attachments.
     """
     message = email.message_from_bytes(source.content, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
-    notes = []
-    attachments = [part.get_filename() or "no name" for part in message.iter_attachments()]
-    if attachments:
-        notes.append(f"attachments not read: {', '.join(attachments)}")
+    attachments, notes = _attachments(message, source)
     body = message.get_body(preferencelist=("plain", "html"))
     blocks: list[Block] = []
     if body is not None:
@@ -54,7 +55,39 @@ def read(source: Source) -> Iterator[Document]:
     subject = _header(message, "subject")
     if subject and blocks:
         blocks.insert(0, Block(subject, 1))
-    yield source.document(blocks, title=subject, notes=notes)
+    if blocks or not attachments:
+        yield source.document(blocks, title=subject, notes=notes)
+    yield from attachments
+
+
+def _attachments(message: EmailMessage, source: Source) -> tuple[list[Source], list[str]]:
+    """Returns the attachments that may hold text, and a note about the others."""
+    found, left_out = [], []
+    names: set[str] = set()
+    for number, part in enumerate(message.iter_attachments(), 1):
+        name = part.get_filename() or f"attachment {number}"
+        content = _content(part)
+        if content is None:
+            left_out.append(name)
+        else:
+            name = f"{number}-{name}" if name in names else name
+            names.add(name)
+            # A message within a message has no name.
+            is_mail = part.get_content_type() == "message/rfc822"
+            inner = in_one_line(f"{source.name}/{name}")
+            found.append(source.inner(inner, content, "message.eml" if is_mail else name))
+    return found, [f"attachments not read: {', '.join(left_out)}"] if left_out else []
+
+
+def _content(part: EmailMessage) -> bytes | None:
+    """Returns what an attachment holds; None for pictures, sound, films and signatures."""
+    is_signature = part.get_content_type() in _SIGNATURES
+    if part.get_content_maintype() in ("image", "audio", "video") or is_signature:
+        return None
+    if part.get_content_type() == "message/rfc822":
+        return b"".join(bytes(each) for each in part.iter_parts())
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else None
 
 
 def messages(source: Source) -> Iterator[Source | Failure]:

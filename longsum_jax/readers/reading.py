@@ -77,13 +77,10 @@ def _read(source: Source) -> Iterator[Document | Failure]:
     try:
         kind = kind_of(source)
         if kind.read is not None:
-            yield from kind.read(source)
+            for found in kind.read(source):
+                yield from _read_inner(found) if isinstance(found, Source) else (found,)
             return
-        if source.depth >= source.options.max_depth:
-            raise InputError(
-                f"{source.name}: archives inside one another deeper than "
-                f"max_depth={source.options.max_depth}; raise it (--max_depth), or unpack them"
-            )
+        _check_depth(source, source.depth + 1)
         empty = True
         assert kind.unpack is not None
         for inner in kind.unpack(source):
@@ -98,3 +95,21 @@ def _read(source: Source) -> Iterator[Document | Failure]:
         yield Failure.of(source.name, error)
     except MemoryError:
         yield Failure.of(source.name, f"{source.name}: too large for the memory of this machine")
+
+
+def _read_inner(source: Source) -> Iterator[Document | Failure]:
+    """Yields the documents of something that lies beside the document of its file."""
+    try:
+        _check_depth(source, source.depth)
+    except InputError as error:
+        yield Failure.of(source.name, error)
+        return
+    yield from _read(source)
+
+
+def _check_depth(source: Source, depth: int) -> None:
+    if depth > source.options.max_depth:
+        raise InputError(
+            f"{source.name}: archives inside one another deeper than "
+            f"max_depth={source.options.max_depth}; raise it (--max_depth), or unpack them"
+        )

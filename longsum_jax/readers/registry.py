@@ -35,14 +35,14 @@ class Kind(NamedTuple):
         suffixes: of such files.
         magic: first bytes of such files; files that begin otherwise are of another kind. () for
             kinds that are text.
-        read: yields the documents of a file.
+        read: yields the documents of a file, and files beside them: attachments.
         unpack: yields files inside of this one, in place of ``read``.
     """
 
     name: str
     suffixes: tuple[str, ...]
     magic: tuple[bytes, ...] = ()
-    read: Callable[[Source], Iterator[Document | Failure]] | None = None
+    read: Callable[[Source], Iterator[Document | Failure | Source]] | None = None
     unpack: Callable[[Source], Iterator[Source | Failure]] | None = None
 
 

@@ -41,4 +41,10 @@ from .segmentation import SegmentOptions as SegmentOptions
 from .segmentation import segment_document as segment_document
 from .segmentation import segment_ranges as segment_ranges
 from .sentences import split_sentences as split_sentences
+from .statements import Flag as Flag
+from .statements import Outline as Outline
+from .statements import Source as Source
+from .statements import Statement as Statement
+from .support import find_flags as find_flags
+from .support import find_statements as find_statements
 from .tfidf import tfidf_vectors as tfidf_vectors

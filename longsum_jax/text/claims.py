@@ -91,15 +91,15 @@ class Claim(NamedTuple):
     changed: tuple[int, int] | None = None
 
 
-class _Sentence(NamedTuple):
-    """A sentence, its entities, and those of the whole text."""
+class ClaimSentence(NamedTuple):
+    """A sentence, its entities, and those that may take their place: of the whole text."""
 
     text: str
     entities: Sequence[Entity]
     others: Sequence[Entity]
 
 
-Transformation = Callable[[_Sentence, np.random.Generator], Claim | None]
+Transformation = Callable[[ClaimSentence, np.random.Generator], Claim | None]
 
 
 def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
@@ -119,18 +119,18 @@ def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
     for index in rng.permutation(len(sentences)):
         if len(claims) == 2 * options.per_text:
             break
-        sentence = _Sentence(sentences[index], entities[index], others)
+        sentence = ClaimSentence(sentences[index], entities[index], others)
         wrong = _wrong_claim(sentence, rng) if _is_long(sentence, options) else None
         if wrong is not None:
             claims += [Claim(sentence.text, CORRECT), wrong]
     return [add_noise(claim, options, rng) for claim in claims]
 
 
-def _is_long(sentence: _Sentence, options: ClaimOptions) -> bool:
+def _is_long(sentence: ClaimSentence, options: ClaimOptions) -> bool:
     return len(sentence.text.split()) >= options.min_words
 
 
-def _wrong_claim(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def _wrong_claim(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Returns the result of the first of all transformations, in random order, that applies."""
     transformations = list(TRANSFORMATIONS.values())
     for index in rng.permutation(len(transformations)):
@@ -140,7 +140,9 @@ def _wrong_claim(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
     return None
 
 
-def _swap_entity(kind: EntityKind, sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def _swap_entity(
+    kind: EntityKind, sentence: ClaimSentence, rng: np.random.Generator
+) -> Claim | None:
     """Puts another entity of the text and of the same kind in place of one of the sentence."""
     own = [entity for entity in sentence.entities if entity.kind == kind]
     if not own:
@@ -157,22 +159,22 @@ def _swap_entity(kind: EntityKind, sentence: _Sentence, rng: np.random.Generator
     return _replaced(sentence.text, (old.start, old.stop), new)
 
 
-def swap_name(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def swap_name(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Puts another name in place of one."""
     return _swap_entity("name", sentence, rng)
 
 
-def swap_date(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def swap_date(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Puts another date in place of one."""
     return _swap_entity("date", sentence, rng)
 
 
-def swap_number(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def swap_number(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Puts another number, percentage or amount in place of one."""
     return _swap_entity("number", sentence, rng)
 
 
-def swap_pronoun(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Puts another pronoun of the same class in place of one."""
     found = list(_PRONOUN.finditer(sentence.text))
     if not found:
@@ -183,7 +185,7 @@ def swap_pronoun(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
     return _replaced(sentence.text, old.span(), new if old[0].islower() else new.capitalize())
 
 
-def negate(sentence: _Sentence, rng: np.random.Generator) -> Claim | None:
+def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Negates an auxiliary verb, or takes its negation away.
 
     Of several in a row the first one is meant. One before "no" is left alone.

@@ -8,11 +8,14 @@ from importlib import metadata
 import numpy as np
 
 LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
+WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
+SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
 WINDOW = 8192  # characters that sentencex reads at a time
 # sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone
 # surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
+_MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
 
 
@@ -40,6 +43,38 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
+def join_wrapped_lines(text: str) -> str:
+    """Returns a text of the same length with spaces for line breaks inside sentences.
+
+    ``split_sentences`` joins blocks of lines up to 100 characters. Here the lines of wider blocks
+    are joined, up to ``WIDEST_WRAP``: a break counts as one of layout where a long line ends
+    without a stop and the next one begins no list item, heading, table or quotation.
+    """
+    lines = text.split("\n")
+    joined = [lines[0]]
+    for line, following, is_wrapped in zip(lines, lines[1:], _in_wide_blocks(lines), strict=False):
+        long = is_wrapped and len(line) >= SHORTEST_WRAP
+        inside = long and line.rstrip()[-1] not in ".!?:;|" and not _MARKER.match(following)
+        joined.append((" " if inside and following.strip() else "\n") + following)
+    return "".join(joined)
+
+
+def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
+    """Tells of each line whether the longest line around it, up to blank ones, is a wide wrap."""
+    found = []
+    for filled, block in itertools.groupby(lines, lambda line: bool(line.strip())):
+        lengths = list(map(len, block))
+        wide = filled and LONGEST_WRAPPED_LINE < max(lengths) <= WIDEST_WRAP
+        found += [wide] * len(lengths)
+    return found
+
+
+def without_list_mark(sentence: str) -> str:
+    """Returns a sentence without the dash or number of a list item in front of it."""
+    mark = _LIST_ITEM.match(sentence)
+    return sentence[mark.end() :].lstrip() if mark else sentence
+
+
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
     """Returns int [n], the position in ``text`` at which each of its sentences ends.
 
@@ -50,12 +85,31 @@ def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
         text: a text.
         sentences: ``split_sentences`` of the text.
     """
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    letters = np.flatnonzero(~_SPACES[np.minimum(codes, len(_SPACES) - 1)])
+    letters = _letters(text)
     counts = np.cumsum([len("".join(sentence.split())) for sentence in sentences], dtype=np.int64)
     ends = letters[counts - 1] + 1
     ends[-1:] = len(text)
     return ends
+
+
+def sentence_spans(text: str, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where sentences start and end in their text, int [n] each, without white space.
+
+    Args:
+        text: a text.
+        sentences: at least one, ``split_sentences`` of the text.
+    """
+    ends = sentence_ends(text, sentences)
+    letters = _letters(text)
+    ends[-1] = letters[-1] + 1
+    before = np.concatenate([[0], ends[:-1]])
+    return letters[np.searchsorted(letters, before)], ends
+
+
+def _letters(text: str) -> np.ndarray:
+    """Returns the positions of all characters but white space."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return np.flatnonzero(~_SPACES[np.minimum(codes, len(_SPACES) - 1)])
 
 
 def splitter_name() -> str:

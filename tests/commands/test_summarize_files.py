@@ -3,7 +3,9 @@
 import errno
 import io
 import json
+import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,9 +14,10 @@ from longsum_jax.checkpoints import hub
 from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference import loading
+from longsum_jax.evaluation import report, summac
+from longsum_jax.inference import attended, loading
 from longsum_jax.inference.stream import Work, summarize_stream
-from longsum_jax.inference.summary import Summary
+from longsum_jax.inference.summary import Request, Summary
 
 
 class FirstWords:
@@ -27,6 +30,7 @@ class FirstWords:
         self.asked = []
         self.options = {}
         self.fails_at = None
+        self.text = None  # of every summary
 
     def summary_options(self, **options):
         return GenerationOptions(**{"max_new_tokens": 3, "decoder_start_token_id": 0} | options)
@@ -53,7 +57,7 @@ class FirstWords:
         words = request.text.split()
         for word in words[:3] if on_segment else ():
             on_segment(word)
-        text = " ".join([*filter(None, [request.query]), *words[:3]])
+        text = self.text or " ".join([*filter(None, [request.query]), *words[:3]])
         return Summary(text, len(words), len(words), 0, 3, "limit")
 
 
@@ -71,8 +75,9 @@ def run(model, monkeypatch, capsys, tmp_path):
     """Runs the command in a folder: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "argv", ["summarize", "--model=m", *map(str, arguments)])
+    def run(*arguments, stdin="", model=True):
+        with_model = ["--model=m"] if model else []
+        monkeypatch.setattr(sys, "argv", ["summarize", *with_model, *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
@@ -308,9 +313,171 @@ def test_segments_are_printed_as_they_come(run, tmp_path):
     assert json.loads(err.splitlines()[-1])["file"] == "a.txt"
 
 
+SPOKEN = "Anna Berg met Paul Olsen in May 1999. It rained."
+
+
+def test_sources_of_a_model(run, tmp_path, model):
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    model.text = "Anna Berg met Paul Olsen. Lena Lund sang for 12 years."
+    code, out, err = run("--sources", "a.txt")
+    assert code == 0
+    first, place, second, unsupported, missing = out.splitlines()
+    assert (first, second) == ("Anna Berg met Paul Olsen.", "Lena Lund sang for 12 years.")
+    assert re.fullmatch(r"    \[\d\d%: sentence 1\]|    \[sentence 1\]", place)
+    assert unsupported == "    [unsupported]"
+    assert missing == '    [not in the document: "Lena Lund", "12"]'
+    assert "sources" not in json.loads(err.splitlines()[-1])
+    _, out, _ = run("--sources", "--json", "a.txt")
+    met, sang = json.loads(out)["sources"]
+    assert (met["is_supported"], sang["is_supported"]) == (True, False)
+    assert SPOKEN[met["sources"][0]["start"] : met["sources"][0]["end"]].startswith("Anna Berg")
+    assert [flag["text"] for flag in sang["flags"]] == ["Lena Lund", "12"]
+    _, out, _ = run("--sources", "--format=markdown", "a.txt")
+    assert "1. Lena Lund sang for 12 years.\n   - unsupported\n   - not in the docu" in out
+    _, out, _ = run("--sources", "--format=html", "a.txt")
+    assert 'title="unsupported; not in the document: &quot;Lena Lund&quot;' in out
+    assert '<q dir="auto">Anna Berg met Paul Olsen in May 1999.</q>' in out
+    _, out, _ = run("--format=html", "a.txt")
+    assert "<details" not in out
+
+
+def test_sources_name_pages_and_headings(run, tmp_path, model):
+    (tmp_path / "a.md").write_text(f"# Before\n\nNothing.\n\n# At & home\n\n{SPOKEN}")
+    model.text = "It rained."
+    _, out, _ = run("--sources", "a.md")
+    assert out == 'It rained.\n    [sentence 5, under "At & home"]\n'
+    (tmp_path / "a.txt").write_text(f"One page.\f{SPOKEN}")
+    _, out, _ = run("--sources", "a.txt")
+    assert out == "It rained.\n    [sentence 3, page 2]\n"
+    _, out, _ = run("--sources", "--format=html", "a.md")
+    assert "under &quot;At &amp; home&quot;" in out
+
+
+def test_sources_are_kept_in_directories(run, tmp_path, model):
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    model.text = "It rained."
+    run("--out=out", "a.txt")
+    assert "sources" not in json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    run("--out=out", "--sources", "a.txt")
+    assert len(model.asked) == 2
+    written = (tmp_path / "out" / "a_summary.txt").read_text()
+    assert written == "It rained.\n    [sentence 2]\n"
+    [statement] = json.loads((tmp_path / "out" / "a_summary.json").read_text())["sources"]
+    assert statement["sources"][0]["text"] == "It rained."
+    (tmp_path / "out" / "a_summary.txt").unlink()
+    run("--out=out", "--sources", "a.txt")
+    assert len(model.asked) == 2
+    assert (tmp_path / "out" / "a_summary.txt").read_text() == written
+
+
+def test_a_report_shows_finished_documents_too(run, folder, tmp_path, monkeypatch):
+    shown = []
+
+    def keep(path, content):
+        shown.append(
+            {pair.id: content.systems[0].predictions[i] for i, pair in enumerate(content.pairs)}
+        )
+        write_report(path, content)
+
+    write_report = report.write_report
+    monkeypatch.setattr(report, "write_report", keep)
+    assert run("--out=out", "files/a.txt")[0] == 0
+    code, out, _ = run("--out=out", "--report=report.html", "files/a.txt", "files")
+    assert (code, out) == (0, "report.html: the report, to open in a browser\n")
+    assert shown == [
+        {
+            "files/a.txt": "The file a",
+            "files/b.txt": "The file b",
+            "files/below/c.txt": "The file below/c",
+        }
+    ]
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_model_of_entailment_judges_sources(run, tmp_path, monkeypatch):
+    class Judge:
+        Options = dict
+        user_model = SimpleNamespace(describe=lambda: {"weights": "n1"})
+
+        def __init__(self, options):
+            assert options == {"model": "nli"}
+
+        def judge(self, statements):
+            return [each._replace(support=-0.5, is_supported=False) for each in statements]
+
+    monkeypatch.setattr(summac, "SummaC", Judge)
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    code, out, _ = run("--sources", "--support_model=nli", "--json", "--out=out", "a.txt")
+    assert (code, out) == (0, "")
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert [each["support"] for each in about["sources"]] == [-0.5]
+    assert about["settings"]["support"] == {"weights": "n1"}
+
+
+def test_sources_by_attention(run, tmp_path, model, monkeypatch):
+    checked = []
+
+    def attend(model, summary):
+        return [each._replace(support=0.25) for each in summary.sources]
+
+    monkeypatch.setattr(attended, "check_attends", checked.append)
+    monkeypatch.setattr(attended, "attended_sources", attend)
+    (tmp_path / "a.txt").write_text(SPOKEN)
+    flags = ("--sources", "--source_method=attention", "--out=out")
+    assert run(*flags, "a.txt")[0] == 0
+    assert checked == [model]
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert [each["support"] for each in about["sources"]] == [0.25]
+    assert about["settings"]["sources"] == "attention"
+    problem = "error: --source_method is for a model; give one with --model or leave"
+    assert run(*flags, "a.txt", model=False)[2].startswith(problem)
+
+
+@pytest.fixture
+def extract(run):
+    """Runs the command without a model."""
+
+    def extract(*arguments, **options):
+        return run(*arguments, model=False, **options)
+
+    return extract
+
+
+def test_directories_without_a_model(extract, folder, tmp_path):
+    code, out, err = extract("--out=out", "--sources", "--batch_size=auto", "files")
+    assert (code, out, err.splitlines()[-1]) == (0, "", "3 summaries in out")
+    assert "    [sentence 1]" in (tmp_path / "out" / "a_summary.txt").read_text()
+    about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
+    assert (about["unit"], about["document_tokens"], about["coverage"]) == ("words", 18, 1.0)
+    assert about["settings"]["model"] is None
+    assert about["settings"]["length"] == "150 words"
+    *_, err = extract("--out=out", "--sources", "files")
+    assert err.splitlines()[-1] == "3 summaries in out, 3 of them before"
+    *_, err = extract("--out=out", "--sources", "--length=1 sentence", "files")
+    assert err.splitlines()[-1] == "3 summaries in out"
+
+
+def test_formats_without_a_model(extract, folder):
+    (folder / "a.txt").write_text("")
+    code, out, err = extract("--format=json", "--length=1 sentence", "files")
+    assert code == 3
+    assert [row["summary"] for row in json.loads(out)] == [
+        "The file b has a text.",
+        "The file below/c has a text.",
+    ]
+    assert err.splitlines()[-1] == "  files/a.txt: the file is empty; give a text"
+    _, out, _ = extract("--format=markdown", "--length=1 sentence", "files/b.txt")
+    assert out.endswith("*files/b.txt: 18 of 18 words read; 6 words written*\n")
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
+        (["--support_model=nli"], "--support_model is about sources; ask for them with --sources"),
+        (["--sources", "--support_model=nli"], "--support_model: "),
+        (["--source_method=attention"], "--source_method is about sources; ask for them with"),
+        (["--report=r.html"], "--report shows the summaries of a directory; give one with --out"),
+        (["--stream", "--sources"], "--stream prints text as it comes; leave --sources out"),
         (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
         (["--stream", "--out=o"], "--stream prints text as it comes; leave --out out"),
         (["--json", "--format=html"], "--json is --format=jsonl, but --format=html"),
@@ -371,3 +538,19 @@ def test_a_card_for_notebooks():
     card = summary._repr_html_()
     assert "a &lt; b<br>c" in card
     assert "900 of 1,000 tokens read; 5 tokens written" in card
+    assert "<details" not in card
+    assert summary.sources == ()
+
+
+def test_a_card_with_sources():
+    request = Request("Cats <b>purr</b> & sleep all day.", "a", None)
+    summary = Summary("Cats <b>purr</b>.\n\nDogs bark.", 9, 9, 0, 6, "eos").of(request)
+    purr, bark = summary.sources
+    assert (purr.is_supported, bark.is_supported) == (True, False)
+    assert summary.sources is summary.sources  # found once
+    card = summary._repr_html_()
+    assert "Cats &lt;b&gt;purr&lt;/b&gt;.</span><sup" in card
+    assert '<q dir="auto">Cats &lt;b&gt;purr&lt;/b&gt; &amp; sleep all day.</q>' in card
+    assert card.count("unsupported") == 2  # on the sentence, and in the list
+    assert "<b>" not in card
+    assert summary.with_sources().splitlines()[-1] == "    [unsupported]"

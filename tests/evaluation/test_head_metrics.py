@@ -15,9 +15,10 @@ from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.blanc import masked_sentences
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.registry import make_metrics
-from longsum_jax.inference.rows import pair_probabilities
+from longsum_jax.inference.rows import pair_logits, pair_probabilities
 from longsum_jax.text.cloze import MARK
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.support import find_statements
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 NOTHING = [""] * len(SOURCES)
@@ -50,6 +51,32 @@ def test_summac_is_the_published_one(tiny_entailment, tmp_path, bins):
     np.testing.assert_allclose(found, wanted["zs"], atol=1e-5)
     found = [score["summac_conv"] / 100 for score in scores]
     np.testing.assert_allclose(found, wanted[bins], atol=1e-5)
+
+
+def test_summac_judges_statements(tiny_entailment):
+    metric = make("summac", tiny_entailment)
+    document = "A cat sat on the mat. It rained all day in the old town. Nobody came."
+    summary = "The cat sat, and it rained all day. Zebras!"
+    found = find_statements(summary, document)
+    judged = metric.judge(found)
+    assert [each._replace(support=0, is_supported=False) for each in judged] == [
+        each._replace(support=0, is_supported=False) for each in found
+    ]
+    sat, zebras = judged
+    texts = [source.text for source in sorted(found[0].sources, key=lambda each: each.number)]
+    assert len(texts) == 2
+    probabilities = []
+    for premise in [*texts, " ".join(texts)]:
+        tokenizer = metric.user_model.model.tokenizer
+        pair = tokenizer.join_pair(tokenizer.encode(premise), tokenizer.encode(sat.text))
+        [logits] = pair_logits(metric.user_model.model, [pair], batch_size=1)
+        probabilities.append(np.exp(logits) / np.exp(logits).sum())
+    names = [metric.user_model.config.id2label[i].lower() for i in range(3)]
+    by_name = dict(zip(names, np.max(probabilities, 0), strict=True))
+    expected = by_name["entailment"] - by_name["contradiction"]
+    assert sat.support == pytest.approx(expected, abs=1e-4)
+    assert sat.is_supported == (expected > 0)
+    assert (zebras.sources, zebras.support, zebras.is_supported) == ((), 0, False)
 
 
 def test_summac_conv_needs_weights_that_fit(tiny_entailment, tmp_path):

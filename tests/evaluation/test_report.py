@@ -120,6 +120,7 @@ def test_scores_of_the_page(page, content):
     assert index["scores"]["rouge1"][1] == pytest.approx(scores, abs=1e-4)
     assert index["signatures"][0].startswith("rouge|")
     assert index["supported"] == SUPPORTED
+    assert index["has_references"] is True
 
 
 def test_documents_lie_in_the_page_as_they_are(page, content):
@@ -204,6 +205,23 @@ def test_sentences_may_be_aligned_by_vectors(by_vectors, content):
     counts = np.array(index["sentences"]).sum(1)
     missing = [sum(values) for values in index["unsupported"]]
     np.testing.assert_allclose(index["unsupported_shares"][1:], missing / counts[1:])
+
+
+def test_documents_without_references(content, tmp_path):
+    pairs = [pair._replace(reference="") for pair in content.pairs[:2]]
+    metrics = make_metrics(["support"])
+    copied = {pair.id: Prediction(f"Cats sleep all day. {INVENTED}") for pair in pairs}
+    system = score_system("copied", copied, pairs, metrics, Sampling(rounds=10))
+    path = tmp_path / "alone.html"
+    write_report(path, ReportContent(pairs, [system], metrics, {}, Sampling(rounds=10)))
+    page = Elements(path.read_text(encoding="utf-8"))
+    index = unpacked(page, "index")
+    assert index["has_references"] is False
+    assert index["main_column"] == "supported_sentences"
+    assert index["scores"]["supported_sentences"] == [[50, 50]]
+    assert index["sentences"][0] == [0] * BINS
+    assert sum(index["sentences"][1]) == 4
+    assert [document["references"] for document in unpacked(page, "chunk-0")] == [[], []]
 
 
 def test_halves_of_characters_do_not_end_the_report(content, tmp_path):

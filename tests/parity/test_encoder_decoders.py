@@ -7,6 +7,7 @@ import torch
 from reference import ENCODER_DECODERS, assert_close, further_inputs
 
 import longsum_jax
+from longsum_jax.inference.attended import cross_attention_weights
 
 LENGTH, TARGET = 77, 9  # divides into no block of any model
 FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]
@@ -149,3 +150,27 @@ def test_output_weights_of_their_own_are_used_whatever_the_flag_says(name, flag,
         ).last_hidden_state
     scale = theirs.config.d_model**-0.5 if flag else 1.0
     assert_close(ours.logits(ids, mask, decoder_ids), (decoded * scale) @ state["lm_head.weight"].T)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_weights_of_cross_attention(saved, loaded, name):
+    reference, model = saved(name)[0].eval(), loaded(name)
+    reference.set_attn_implementation("eager")
+    rng = np.random.default_rng(0)
+    ids = rng.integers(3, 99, (2, 37)).astype(np.int32)
+    ids[1, 30:] = model.config.pad_token_id
+    targets = rng.integers(3, 99, (2, 9)).astype(np.int32)
+    groups = rng.random((2, 9, 3)).astype(np.float32)
+    start = np.full((2, 1), model.config.decoder_start_token_id)
+    with torch.no_grad():
+        found = reference(
+            input_ids=torch.tensor(ids).long(),
+            attention_mask=torch.tensor(ids != model.config.pad_token_id).long(),
+            decoder_input_ids=torch.tensor(np.hstack([start, targets[:, :-1]])).long(),
+            output_attentions=True,
+        )
+    weights = torch.stack(found.cross_attentions).mean((0, 2)).numpy()
+    expected = np.einsum("btl,btg->bgl", weights, groups)
+    ours = cross_attention_weights(model, ids, targets, groups)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)

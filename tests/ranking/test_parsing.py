@@ -3,7 +3,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import light_stem
-from longsum_jax.ranking.parsing import class_counts, join_wrapped_lines, parse_document
+from longsum_jax.ranking.parsing import class_counts, parse_document
 
 
 def test_places_hold_the_sentences(text):
@@ -23,28 +23,6 @@ def test_layout(text):
     assert turns == ["ANNA", "BEN:"]
     assert document.breaks.tolist() == [2, 2, 2, 0, 0, 2, 2, 1, 0, 2, 0, 2, 2, 0, 0]
     assert document.paragraphs.tolist() == [0, 1, 2, 2, 2, 3, 4, 4, 4, 5, 5, 6, 7, 7, 7]
-
-
-def test_lines_of_wide_blocks_are_joined():
-    long = (
-        "a line that its writer broke because it was full, in a column of a hundred and ten or so"
-    )
-    wide = f"{long} and some words more than\nthe others have, which ends here."
-    wide += f"\n- an item\n  {long}\n  of it"
-    found = join_wrapped_lines(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
-    assert len(found) == len(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
-    assert found.split("\n") == [
-        "Title",
-        "",
-        f"{long} and some words more than the others have, which ends here.",
-        "- an item",
-        f"  {long}   of it",
-        "",
-        long,
-        "narrow enough",
-    ]
-    for text in ("", "one", "\n", f"{long * 2}\nmore", f"| {long} | {long[:20]} |\n| more"):
-        assert join_wrapped_lines(text) == text
 
 
 def test_windows_line_ends_change_nothing(text):

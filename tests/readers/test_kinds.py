@@ -6,6 +6,8 @@ import json
 import lzma
 import sys
 import tarfile
+import zipfile
+from email.message import EmailMessage
 
 import pytest
 
@@ -359,6 +361,51 @@ def test_mail_of_several_parts(read_one):
     document = read_one("a.eml", parts)
     assert document.text == "S\n\nHello\n\nyou"
     assert document.notes == ("attachments not read: a.png",)
+
+
+def test_attachments_are_documents(tmp_path):
+    inner = EmailMessage()
+    inner["Subject"] = "Inner"
+    inner.set_content("A message within.")
+    message = EmailMessage()
+    message["Subject"] = "Outer"
+    message.set_content("See below.")
+    message.add_attachment("<p>A page.</p>", subtype="html", filename="page.html")
+    message.add_attachment(b"PK\x03\x04", maintype="application", subtype="zip", filename="a.zip")
+    message.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="logo.png")
+    message.add_attachment(inner)
+    path = tmp_path / "a.eml"
+    path.write_bytes(bytes(message))
+    failures = []
+    found = list(read_documents(path, on_failure=failures.append))
+    assert [each.text for each in found] == [
+        "Outer\n\nSee below.",
+        "A page.",
+        "Inner\n\nA message within.",
+    ]
+    assert found[0].notes == ("attachments not read: logo.png",)
+    assert [each.name for each in found[1:]] == [f"{path}/page.html", f"{path}/attachment 4"]
+    [failure] = failures
+    assert failure.problem.startswith(f"{path}/a.zip: a damaged zip archive")
+    shallow = ReadOptions(max_depth=1)
+    failures.clear()
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(path, "a.eml")
+    [outer] = read_documents(archive, options=shallow, on_failure=failures.append)
+    assert outer.title == "Outer"
+    assert len(failures) == 3
+    assert all("deeper than max_depth=1" in failure.problem for failure in failures)
+
+
+def test_attachments_without_a_message(tmp_path):
+    message = EmailMessage()
+    for text in ("Only this.", "And that."):
+        message.add_attachment(text, filename="a.txt")
+    path = tmp_path / "a.eml"
+    path.write_bytes(bytes(message))
+    found = [(document.name, document.text) for document in read(path)]
+    assert found == [(f"{path}/a.txt", "Only this."), (f"{path}/2-a.txt", "And that.")]
 
 
 # Tables

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from longsum_jax.text.alignment import SUPPORTED, Support, align
+from longsum_jax.text.alignment import MIN_GAIN, SUPPORTED, Support, align
 from longsum_jax.text.ngrams import unicode_words, words_of
 
 SOURCE = [
@@ -51,10 +51,10 @@ def test_the_greedy_choice_of_the_definition(seed):
             best = max(gains)
             assert index == next(i for i, gain in enumerate(gains) if gain > best - 1e-9)
             assert score == pytest.approx(best)
-            assert score > (0.1 if place else 0)
+            assert score > (MIN_GAIN if place else 0)
         if len(support.indices) < 3:
             rest = max(slow_gains(sentence, source, support.indices))
-            assert rest <= (0.1 if support.indices else 0) + 1e-9
+            assert rest <= (MIN_GAIN if support.indices else 0) + 1e-9
 
 
 def test_sentences_of_several_sources():

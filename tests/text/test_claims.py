@@ -12,7 +12,7 @@ from longsum_jax.text.claims import (
     TRANSFORMATIONS,
     Claim,
     ClaimOptions,
-    _Sentence,
+    ClaimSentence,
     add_noise,
     claims_of,
 )
@@ -30,7 +30,7 @@ QUIET = ClaimOptions(noisy=0.0)
 def results(name, sentence, others=TEXT, draws=200):
     """All results of a transformation."""
     entities, more = find_entities([sentence, others])
-    given = _Sentence(sentence, entities, [*entities, *more])
+    given = ClaimSentence(sentence, entities, [*entities, *more])
     rng = np.random.default_rng(0)
     found = [TRANSFORMATIONS[name](given, rng) for _ in range(draws)]
     return {claim and claim.text for claim in found}
@@ -64,7 +64,7 @@ def test_transformations(name, sentence, expected):
 
 def test_what_was_changed_is_marked():
     entities, more = find_entities(["He met Bob Ray there.", TEXT])
-    given = _Sentence("He met Bob Ray there.", entities, more)
+    given = ClaimSentence("He met Bob Ray there.", entities, more)
     for name, transformation in TRANSFORMATIONS.items():
         claim = transformation(given, np.random.default_rng(1))
         if claim is not None:

@@ -1,6 +1,12 @@
 import pytest
 
-from longsum_jax.text.sentences import WINDOW, split_sentences, splitter_name
+from longsum_jax.text.sentences import (
+    WINDOW,
+    join_wrapped_lines,
+    sentence_spans,
+    split_sentences,
+    splitter_name,
+)
 
 
 def without_space(text):
@@ -44,6 +50,28 @@ def test_list_items_are_kept_apart():
     ]
 
 
+def test_lines_of_wide_blocks_are_joined():
+    long = (
+        "a line that its writer broke because it was full, in a column of a hundred and ten or so"
+    )
+    wide = f"{long} and some words more than\nthe others have, which ends here."
+    wide += f"\n- an item\n  {long}\n  of it"
+    found = join_wrapped_lines(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
+    assert len(found) == len(f"Title\n\n{wide}\n\n{long}\nnarrow enough")
+    assert found.split("\n") == [
+        "Title",
+        "",
+        f"{long} and some words more than the others have, which ends here.",
+        "- an item",
+        f"  {long}   of it",
+        "",
+        long,
+        "narrow enough",
+    ]
+    for text in ("", "one", "\n", f"{long * 2}\nmore", f"| {long} | {long[:20]} |\n| more"):
+        assert join_wrapped_lines(text) == text
+
+
 def test_lines_of_a_transcript_stand_alone():
     turn = f"Ann: this line is {'much ' * 20}too long to have been wrapped by hand"
     assert split_sentences(f"{turn}\nBob: yes\nAnn: right. Go on") == [
@@ -85,6 +113,16 @@ def test_an_unbalanced_quotation_mark_hides_few_boundaries():
 )
 def test_ten_megabytes_on_one_line_split(text):
     assert without_space("".join(split_sentences(text))) == without_space(text)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", " \n\t\u3000"])
+def test_spans_hold_the_sentences(newline):
+    text = newline.join(["", "First one. And a", "second!", "", "- An item", ""])
+    sentences = split_sentences(text)
+    starts, ends = sentence_spans(text, sentences)
+    for start, end, sentence in zip(starts, ends, sentences, strict=True):
+        assert text[start:end].split() == sentence.split()
+        assert text[start:end].strip() == text[start:end]
 
 
 def test_characters_that_sentencex_cannot_take():

@@ -1,0 +1,217 @@
+"""What sentences of a summary rest on by the model's own cross-attention."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.padding import padded_length
+from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.layers.attention.cross import SourceAttention
+from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.losses import shift_right
+from longsum_jax.text.alignment import MAX_SOURCES
+from longsum_jax.text.statements import Source, Statement
+from longsum_jax.text.support import PlacedSentences
+from longsum_jax.typing import Array
+
+if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
+
+LEAST_SHARE = 0.1  # of the attention, for all sources but the first
+_GROUPS_AT_ONCE = 8  # sentences of summaries, to which their number is rounded up
+_WEIGHTS = "cross_attention_weights"
+
+
+def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
+    """Returns the sentences of a summary with the sentences that the model attended to.
+
+    The decoder reads the summary once more. A sentence of the document has the sum of its tokens'
+    weights of cross-attention, the mean over layers, heads and the tokens of the summary's
+    sentence, as a share of those of all sentences. Support and flags stay those of
+    ``Summary.sources``, which are of words.
+
+    Args:
+        model: with ``full`` cross-attention.
+        summary: of that model, with its document, which it read in one piece.
+
+    Raises:
+        InputError: another kind of model, or a document that it cannot read in one piece.
+    """
+    check_attends(model)
+    request = summary.request
+    if request is None:
+        raise InputError("the summary does not know its document; summarize it with this model")
+    ids, owners, placed = _read_document(model, request, summary)
+    targets, groups = _read_summary(model, summary)
+    weights = cross_attention_weights(model, ids[None], targets[None], groups[None])[0]
+    statements = []
+    for number, statement in enumerate(summary.sources):
+        inside = owners >= 0
+        mass = np.bincount(owners[inside], weights[number][inside], len(placed.sentences))
+        sources = _strongest(mass / max(mass.sum(), 1e-12), placed)
+        statements.append(statement._replace(sources=sources))
+    return statements
+
+
+def check_attends(model: "Model") -> None:
+    """Raises InputError unless a model reads a whole document by full cross-attention."""
+    how = ""
+    if model.config.head != "language_model":
+        how = f"has the head {model.config.head}"
+    elif "segments" in model.summarization or model.config.page_decoding:
+        how = "reads segments or pages"
+    elif model.config.cross_attention != "full":
+        how = f"reads by {model.config.cross_attention}"
+    if how:
+        raise InputError(
+            "sources by attention need full cross-attention to a whole document, but this model "
+            f"{how}; leave them to shared words"
+        )
+
+
+def _read_document(
+    model: "Model", request: Request, summary: Summary
+) -> tuple[np.ndarray, np.ndarray, PlacedSentences]:
+    """Returns the ids that a model read, and the sentence of each, -1 for none."""
+    from longsum_jax.models.registry import max_input_length
+
+    tokenizer = model.tokenizer
+    lead = model.summarization.get("prefix", "") + (f"{request.query}\n" if request.query else "")
+    text = lead + request.text
+    read = summary.read_tokens if summary.dropped_tokens else None
+    ids = tokenizer.add_special_tokens(tokenizer.encode(text), read)
+    longest = max_input_length(model.config)
+    if longest is not None and len(ids) > longest:
+        raise InputError(
+            f"{request.name} has {len(ids)} tokens, but sources by attention need a document that "
+            f"the model reads in one piece, of up to {longest}; leave them to shared words"
+        )
+    placed = PlacedSentences.of(request.text, request.outline)
+    owners = _owners(model, text, len(lead), placed.ends)
+    found = np.full(len(ids), -1)
+    start = len(tokenizer.prefix_ids)
+    stop = len(ids) - (len(tokenizer.add_special_tokens([])) - start)
+    found[start:stop] = owners[: stop - start]
+    return np.array(ids, np.int32), found, placed
+
+
+def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of a summary, and the sentences that they belong to, float32 [ids, sentences]
+    with columns of sum 1."""
+    tokenizer = model.tokenizer
+    limit = model.config.max_target_length
+    ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
+    ends = np.array([statement.end for statement in summary.sources])
+    owners = _owners(model, summary.text, 0, ends)
+    groups = np.zeros((len(ids), len(ends)), np.float32)
+    start = len(tokenizer.prefix_ids)
+    for row, owner in enumerate(owners[: len(ids) - start], start):
+        groups[row, owner] = owner >= 0  # tokens without characters belong to none
+    return np.array(ids, np.int32), groups / np.maximum(groups.sum(0), 1)
+
+
+def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarray:
+    """Returns the number of the sentence that each token ends in, -1 for the ``lead``."""
+    lasts = np.array([end for _, end in model.tokenizer.spans(text)], np.int64) - lead
+    owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
+    return np.where(lasts > 0, owners, -1)
+
+
+def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...]:
+    order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
+    kept = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
+    return tuple(placed.source(number, float(shares[number])) for number in kept)
+
+
+def cross_attention_weights(
+    model: "Model", ids: np.ndarray, targets: np.ndarray, groups: np.ndarray
+) -> np.ndarray:
+    """Returns how much groups of target tokens attend to every token of the source.
+
+    Args:
+        model: an encoder-decoder with ``full`` cross-attention.
+        ids: int [batch, length].
+        targets: int [batch, target_length], which the decoder is given as if it had written them.
+        groups: [batch, target_length, groups], weights of the target tokens in each group.
+
+    Returns:
+        float32 [batch, groups, length], means over layers and heads of the weights of attention.
+    """
+    config = model.config
+    padded = model.padded(ids, ids != config.pad_token_id, {})
+    length = padded_length(targets.shape[1], config.max_target_length, 0)
+    count = groups.shape[2]
+    more = -count % _GROUPS_AT_ONCE
+    added = length - targets.shape[1]
+    targets = np.pad(targets, ((0, 0), (0, added)), constant_values=config.pad_token_id)
+    groups = np.pad(groups, ((0, 0), (0, added), (0, more)))
+    variables = {"params": model.params}
+    found = np.asarray(_weights(model.module, variables, *padded, targets, groups))
+    # Global tokens of the encoder, where the decoder sees them, come first.
+    found = found[..., found.shape[-1] - padded.ids.shape[1] :]
+    return found[:, :count, : ids.shape[1]]
+
+
+@partial(jax.jit, static_argnums=0)
+def _weights(
+    module: Any,
+    variables: Any,
+    ids: Array,
+    mask: Array,
+    inputs: Any,
+    targets: Array,
+    groups: Array,
+) -> Array:
+    c = module.config
+    decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+    with nn.intercept_methods(partial(_keep_weights, groups)):
+        _, kept = module.apply(
+            variables, ids, mask, decoder_ids, mutable=["intermediates"], **inputs
+        )
+    layers = [leaf for path, leaf in jax.tree.leaves_with_path(kept) if _is_kept(path)]
+    return jnp.concatenate([layer.reshape(-1, *layer.shape[-3:]) for layer in layers]).mean(0)
+
+
+def _is_kept(path: Any) -> bool:
+    return any(getattr(key, "key", None) == _WEIGHTS for key in path)
+
+
+def _keep_weights(
+    groups: Array, call: Callable[..., Any], args: Any, kwargs: Any, context: Any
+) -> Any:
+    """Stores the weights of cross-attention beside what the layer computes."""
+    module = context.module
+    if isinstance(module, SourceAttention) and context.method_name == "attend":
+        x, keys = args[:2]
+        weights = _group_weights(module.q(x), keys, kwargs["mask"], groups, module.scale)
+        # The method of the base class, which is called inside, would store them again.
+        module.sow(
+            "intermediates", _WEIGHTS, weights, reduce_fn=lambda _, new: new, init_fn=lambda: None
+        )
+    return call(*args, **kwargs)
+
+
+def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: float) -> Array:
+    """Returns the mean over heads of the weights of groups of queries, [batch, groups, length].
+
+    Args:
+        q, k: [batch, queries or keys, heads, head_dim].
+        mask: bool [batch, 1, 1, keys].
+        groups: [batch, queries, groups].
+        scale: of the products.
+    """
+
+    def of_head(arrays: tuple[Array, Array]) -> Array:  # one by one, to keep memory small
+        queries, keys = arrays
+        scores = jnp.einsum("btk,blk->btl", queries, keys, preferred_element_type=jnp.float32)
+        weights = masked_softmax(scores * scale, mask[:, 0])
+        return jnp.einsum("btl,btg->bgl", weights, groups)
+
+    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(k, 2, 0)))
+    return by_head.mean(0)

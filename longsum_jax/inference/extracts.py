@@ -1,0 +1,77 @@
+"""Summaries without a model: sentences of the documents, which a ranker chooses."""
+
+from collections.abc import Iterable, Iterator
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.stream import Result
+from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
+from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.text.statements import NO_OUTLINE, Outline
+
+
+def summarize(
+    text: str,
+    *,
+    length: str | int | Length = DEFAULT_LENGTH,
+    query: str | None = None,
+    outline: Outline = NO_OUTLINE,
+) -> Summary:
+    """Summarizes a document by its own sentences, with the ranker that comes with the package.
+
+    No model is loaded and nothing is fetched. For summaries in new words see ``load``.
+
+    Args:
+        text: a document of any length, English.
+        length: "short" (75 words), "medium" (150), "long" (400), "250 words", "7 sentences" or
+            "5%" of the document's words; a number is of words.
+        query: what the summary should tell about; None for the whole document.
+        outline: headings and pages, by which sources are named.
+
+    Returns:
+        The summary, one sentence a line; its ``sources`` say where each stands in the document.
+
+    Raises:
+        InputError: an empty document, a blank query, or a length that is none.
+    """
+    return _summary(Request(text, "the document", query, outline), builtin_ranker(), length)
+
+
+def summarize_stream(
+    requests: Iterable[Request], *, length: str | int | Length = DEFAULT_LENGTH
+) -> Iterator[list[Result]]:
+    """Yields the place of every document with its summary, or with what is wrong with it.
+
+    Args:
+        requests: documents, as for ``Model.stream``.
+        length: as for ``summarize``.
+
+    Raises:
+        InputError: a length that is none.
+    """
+    return _results(requests, builtin_ranker(), parse_length(length))
+
+
+def _results(requests: Iterable[Request], ranker: Ranker, length: Length) -> Iterator[list[Result]]:
+    for index, request in enumerate(requests):
+        try:
+            yield [(index, _summary(request, ranker, length))]
+        except InputError as error:
+            yield [(index, InputError(f"{request.name}: {error}"))]
+
+
+def _summary(request: Request, ranker: Ranker, length: str | int | Length) -> Summary:
+    extract = ranker.summarize(
+        request.text, length=length, query=request.query, outline=request.outline
+    )
+    return Summary(
+        text=extract.text,
+        document_tokens=extract.document_words,
+        read_tokens=extract.document_words,
+        dropped_tokens=0,
+        summary_tokens=extract.summary_words,
+        ended="eos",
+        unit="words",
+        request=request,
+        statements=extract.statements,
+    )

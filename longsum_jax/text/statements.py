@@ -1,0 +1,99 @@
+"""Sentences of a summary and the sentences of its document that they rest on, as data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from longsum_jax.text.entities import EntityKind
+
+
+class Outline(NamedTuple):
+    """Where headings stand in a text, and where its pages begin.
+
+    Attributes:
+        headings: first and last place of each, the latter exclusive, in the order of the text.
+        pages: the place at which every page begins; () where there are no pages.
+    """
+
+    headings: Sequence[tuple[int, int]] = ()
+    pages: Sequence[int] = ()
+
+
+NO_OUTLINE = Outline()
+
+
+class Source(NamedTuple):
+    """A sentence of a document that a sentence of its summary rests on.
+
+    Attributes:
+        text: the sentence, white space in it as single spaces.
+        number: of the sentence in the document, from 0 on.
+        start, end: its place in the document, the latter exclusive.
+        heading: the last one before it, or None.
+        page: on which it begins, from 1 on, or None.
+        score: how much of the summary's sentence rests on it, from 0 to 1.
+    """
+
+    text: str
+    number: int
+    start: int
+    end: int
+    heading: str | None
+    page: int | None
+    score: float
+
+
+class Flag(NamedTuple):
+    """A name, number or date of a summary that is missing where it should stand.
+
+    Attributes:
+        kind: what it is.
+        text: as the summary has it.
+        start: its place in the summary's sentence.
+        missing: from the whole document, or only from the sources of the sentence.
+    """
+
+    kind: EntityKind
+    text: str
+    start: int
+    missing: Literal["document", "sources"]
+
+
+class Statement(NamedTuple):
+    """A sentence of a summary with what it rests on.
+
+    Attributes:
+        text: the sentence, white space in it as single spaces.
+        start, end: its place in the summary, the latter exclusive.
+        sources: sentences of the document, that with the largest share first.
+        support: how much of the sentence its sources hold: the share of its words and pairs of
+            words, from 0 to 1, or what a model of entailment says, from -1 to 1.
+        is_supported: whether that is enough.
+        flags: names, numbers and dates that are not in the document, or not in its sources.
+    """
+
+    text: str
+    start: int
+    end: int
+    sources: tuple[Source, ...]
+    support: float
+    is_supported: bool
+    flags: tuple[Flag, ...] = ()
+
+    def report(self) -> dict[str, Any]:
+        """Returns everything, ready for JSON."""
+        fields = self._asdict()
+        for name in ("sources", "flags"):
+            fields[name] = [each._asdict() for each in fields[name]]
+        return fields
+
+    @classmethod
+    def from_report(cls, fields: Mapping[str, Any]) -> "Statement":
+        """Returns the statement of which ``report`` gave the fields."""
+        sources = tuple(Source(**each) for each in fields["sources"])
+        flags = tuple(Flag(**each) for each in fields["flags"])
+        return cls(**{**fields, "sources": sources, "flags": flags})
+
+
+def in_line(text: str) -> str:
+    """Returns a text with single spaces for all white space."""
+    return " ".join(text.split())

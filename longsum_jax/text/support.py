@@ -1,0 +1,214 @@
+"""What every sentence of a summary rests on: sentences of its document, and what these lack."""
+
+import bisect
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from longsum_jax.text.alignment import Support, align
+from longsum_jax.text.entities import Entity, find_entities
+from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.sentences import (
+    join_wrapped_lines,
+    sentence_spans,
+    split_sentences,
+    without_list_mark,
+)
+from longsum_jax.text.statements import (
+    NO_OUTLINE,
+    Flag,
+    Outline,
+    Source,
+    Statement,
+    in_line,
+)
+
+_HEADING_MARKS = "#=-~^*|: "  # of Markdown and reStructuredText
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_SCALED = re.compile(rf"{_NUMBER.pattern}\s+(?:{'|'.join(_SCALES)})\b", re.IGNORECASE)
+_SPELLED = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
+    *("eighteen", "nineteen", "twenty"),
+)
+
+
+class PlacedSentences(NamedTuple):
+    """The n sentences of a document and their places.
+
+    Attributes:
+        text: the document.
+        sentences: as ``split_sentences`` gives them, lines joined that were broken inside of one.
+        starts, ends: int [n], see ``sentence_spans``.
+        outline: of the document.
+    """
+
+    text: str
+    sentences: Sequence[str]
+    starts: np.ndarray
+    ends: np.ndarray
+    outline: Outline = NO_OUTLINE
+
+    @classmethod
+    def of(cls, text: str, outline: Outline = NO_OUTLINE) -> "PlacedSentences":
+        """Returns the sentences of a document."""
+        sentences = split_sentences(join_wrapped_lines(text))
+        empty = np.zeros(0, np.int64)
+        spans = sentence_spans(text, sentences) if sentences else (empty, empty)
+        return cls(text, sentences, *spans, outline)
+
+    def source(self, number: int, score: float) -> Source:
+        """Returns a sentence as a source with this score, without the mark of a list item."""
+        sentence = self.sentences[number]
+        item = without_list_mark(sentence)
+        start = int(self.starts[number]) + len(sentence) - len(item)
+        return Source(
+            text=in_line(item),
+            number=number,
+            start=start,
+            end=int(self.ends[number]),
+            heading=self._heading_before(start),
+            page=bisect.bisect_right(self.outline.pages, start) or None,
+            score=round(score, 4),
+        )
+
+    def _heading_before(self, place: int) -> str | None:
+        headings = self.outline.headings
+        count = bisect.bisect_right(headings, place, key=lambda heading: heading[1])
+        if not count:
+            return None
+        start, end = headings[count - 1]
+        return in_line(self.text[start:end]).strip(_HEADING_MARKS) or None
+
+
+def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) -> list[Statement]:
+    """Returns the sentences of a summary with what each rests on, found by shared words.
+
+    Sources are those of ``alignment.align``, flags those of ``find_flags``.
+
+    Args:
+        summary: of the document, by whatever made it.
+        document: its text.
+        outline: of the document.
+    """
+    written = [in_line(sentence) for sentence in split_sentences(summary)]
+    if not written:
+        return []
+    placed = PlacedSentences.of(document, outline)
+    starts, ends = sentence_spans(summary, written)
+    found = align(written, placed.sentences)
+    flags = find_flags(written, placed.sentences, [each.indices for each in found])
+    return [
+        Statement(
+            text=written[i],
+            start=int(starts[i]),
+            end=int(ends[i]),
+            sources=sources_of(found[i], placed),
+            support=round(found[i].total, 4),
+            is_supported=found[i].is_supported,
+            flags=tuple(flags[i]),
+        )
+        for i in range(len(written))
+    ]
+
+
+def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
+    """Returns what was found in a document, with its places."""
+    pairs = zip(found.indices, found.scores, strict=True)
+    return tuple(placed.source(index, score) for index, score in pairs)
+
+
+def find_flags(
+    sentences: Sequence[str],
+    document: Sequence[str],
+    sources: Sequence[Sequence[int]] | None = None,
+) -> list[list[Flag]]:
+    """Returns for each sentence of a summary its names, numbers and dates that are missing.
+
+    They are found by the rules of ``text.entities``. A text has a number whose value it has, in
+    digits, with thousand to trillion, or in words up to twenty. It has a name or a date if it has
+    its words in a row, in capitals or not, or if all of them stand in one of its sentences.
+
+    Args:
+        sentences: of the summary.
+        document: sentences of the document.
+        sources: for each sentence of the summary the numbers of those that it rests on; None to
+            look for what is missing from the whole document alone.
+    """
+    known = _Known(document)
+    flags = []
+    for number, entities in enumerate(find_entities(sentences)):
+        near = known if sources is None else _Known([document[i] for i in sources[number]])
+        flags.append(list(_missing(entities, known, near)))
+    return flags
+
+
+def _missing(entities: Iterable[Entity], known: "_Known", near: "_Known") -> Iterator[Flag]:
+    for entity in entities:
+        if not near.has(entity):
+            missing = "sources" if known.has(entity) else "document"
+            yield Flag(entity.kind, entity.text, entity.start, missing)
+
+
+class _Known:
+    """The names, numbers and dates of a text.
+
+    Args:
+        sentences: of the text.
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._sentences = sentences
+
+    def has(self, entity: Entity) -> bool:
+        """Tells whether the text has a name, number or date."""
+        if entity.kind == "number":
+            return _amount(entity.text) in self._values
+        words = unicode_words(entity.text)
+        return f" {' '.join(words)} " in self._in_a_row or self._has_together(words)
+
+    @functools.cached_property
+    def _words(self) -> list[list[str]]:
+        return [unicode_words(sentence) for sentence in self._sentences]
+
+    @functools.cached_property
+    def _in_a_row(self) -> str:
+        return f" {' '.join(word for words in self._words for word in words)} "
+
+    @functools.cached_property
+    def _holders(self) -> dict[str, set[int]]:
+        """The numbers of the sentences that hold each word."""
+        found: dict[str, set[int]] = {}
+        for number, words in enumerate(self._words):
+            for word in words:
+                found.setdefault(word, set()).add(number)
+        return found
+
+    @functools.cached_property
+    def _values(self) -> set[float | str]:
+        text = "\n".join(self._sentences)
+        spelled = {value for value, word in enumerate(_SPELLED) if word in self._holders}
+        plain = {_value(match[0]) for match in _NUMBER.finditer(text)}
+        return plain | {_amount(match[0]) for match in _SCALED.finditer(text)} | spelled
+
+    def _has_together(self, words: Iterable[str]) -> bool:
+        holders = [self._holders.get(word, set()) for word in words]
+        return bool(holders and set.intersection(*holders))
+
+
+def _amount(text: str) -> float | str:
+    """Returns the value of a number with what may stand around it: $3.2 million, 12 %."""
+    value = _value(_NUMBER.search(text)[0])
+    scale = _SCALES.get(text.split()[-1].lower(), 1)
+    return value * scale if isinstance(value, float) else value
+
+
+def _value(digits: str) -> float | str:
+    """Returns the value of a number; one with several points, as of a version, is a name."""
+    plain = digits.replace(",", "" if _THOUSANDS.fullmatch(digits) else ".")
+    return plain if plain.count(".") > 1 else float(plain)

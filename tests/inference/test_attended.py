@@ -1,0 +1,76 @@
+"""Sources by cross-attention: their shares beside a slow sum over tokens."""
+
+import numpy as np
+import pytest
+
+import longsum_jax
+from longsum_jax.errors import InputError
+from longsum_jax.inference.attended import (
+    LEAST_SHARE,
+    attended_sources,
+    check_attends,
+    cross_attention_weights,
+)
+from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.models import registry
+
+DOCUMENT = "A cat sat on the mat. It rained all day. Nobody came to see the cat."
+WRITTEN = "The cat sat. Nobody came."
+
+
+@pytest.fixture(scope="module")
+def model(small_model):
+    return longsum_jax.load(small_model)
+
+
+@pytest.mark.slow
+def test_shares_are_sums_over_tokens(model):
+    request = Request(DOCUMENT, "a", "Who came?")
+    summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(request)
+    found = attended_sources(model, summary)
+    assert [statement.text for statement in found] == ["The cat sat.", "Nobody came."]
+    assert [each.support for each in found] == [each.support for each in summary.sources]
+    tokenizer = model.tokenizer
+    lead = "Who came?\n"
+    ids = tokenizer.add_special_tokens(tokenizer.encode(lead + DOCUMENT))
+    targets = tokenizer.add_special_tokens(tokenizer.encode(WRITTEN))
+    each_token = np.eye(len(targets), dtype=np.float32)[None]
+    [weights] = cross_attention_weights(
+        model, np.array([ids], np.int32), np.array([targets], np.int32), each_token
+    )
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-5)
+    spans = [
+        (start - len(lead), end - len(lead)) for start, end in tokenizer.spans(lead + DOCUMENT)
+    ]
+    ends = [21, 40, len(DOCUMENT)]
+    assert not tokenizer.prefix_ids  # so the first span is of the first id
+    for statement, before in zip(found, (0, found[0].end), strict=True):
+        shares = [0.0, 0.0, 0.0]
+        for target, (_, last) in enumerate(tokenizer.spans(WRITTEN)):
+            if before < last <= statement.end:  # white space goes with the word after it
+                for token, (_, end) in enumerate(spans):
+                    if end > 0:
+                        owner = next(i for i, stop in enumerate(ends) if end <= stop)
+                        shares[owner] += float(weights[target, token])
+        shares = np.array(shares) / sum(shares)
+        order = [int(i) for i in np.argsort(-shares)]
+        kept = order[:1] + [i for i in order[1:] if shares[i] >= LEAST_SHARE]
+        assert [source.number for source in statement.sources] == kept
+        scores = [source.score for source in statement.sources]
+        assert scores == pytest.approx(shares[kept].tolist(), abs=2e-4)
+
+
+def test_models_that_do_not_attend_to_a_whole_document(model):
+    check_attends(model)
+    hepos = model.with_cross_attention("hepos", hepos_stride=2)
+    with pytest.raises(InputError, match="but this model reads by hepos; leave them"):
+        check_attends(hepos)
+    with pytest.raises(InputError, match="the summary does not know its document"):
+        attended_sources(model, Summary(WRITTEN, 9, 9, 0, 5, "eos"))
+
+
+def test_documents_that_were_not_read_in_one_piece(monkeypatch, model):
+    monkeypatch.setattr(registry, "max_input_length", lambda config: 9)
+    summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(Request(DOCUMENT, "a.txt", None))
+    with pytest.raises(InputError, match=r"a.txt has \d\d tokens, but .*, of up to 9; leave"):
+        attended_sources(model, summary)
