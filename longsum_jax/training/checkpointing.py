@@ -135,7 +135,7 @@ class TrainingCheckpoints:
         params: Any,
         state: Any,
         data: Mapping[str, Any],
-        metrics: Mapping[str, float] | None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Starts writing a checkpoint; returns once the arrays are copied off the devices.
 

@@ -39,7 +39,7 @@ class LoopOptions:
         steps: total number of steps, those before a resume included.
         log_every: steps between lines of metrics.jsonl; the last step has one in any case.
         eval_every: steps between evaluations, or "epoch" for one after every pass over the data;
-            the last step is evaluated in any case. Each evaluation is followed by a checkpoint.
+            the last step is evaluated in any case. A checkpoint comes before each evaluation.
         checkpoint_every: steps between checkpoints; the last step has one in any case.
         keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
         best_metric: the score of the evaluation that ranks checkpoints, higher is better.
@@ -177,12 +177,15 @@ def fit(
             shardings=shardings_of(abstract),
         )
         watch = CompilationWatch(train_step)
-        reporter = stack.enter_context(_make_reporter(workdir, options, start))
-        milestones = _Milestones(evaluate, options, checkpoints, reporter, start)
+        is_evaluated = start == 0 or checkpoints.scores(start) is not None
+        reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
+        milestones = _Milestones(evaluate, options, checkpoints, reporter, start, is_evaluated)
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
-        # Training
+        # Training; first the evaluation that the end of the last process cut short
+        if start < options.steps and _is_due(start, eval_every):
+            milestones.evaluate_and_save(start, state, batches.state())
         step = start
         stopped_by = "steps"
         while step < options.steps:
@@ -240,6 +243,7 @@ class _Milestones:
         checkpoints: TrainingCheckpoints,
         reporter: Reporter,
         start: int,
+        is_evaluated: bool,
     ) -> None:
         self._evaluate = evaluate
         self._options = options
@@ -247,38 +251,29 @@ class _Milestones:
         self._reporter = reporter
         # Step 0 is neither evaluated nor saved.
         self._saved_step = start
-        is_evaluated = start == 0 or checkpoints.scores(start) is not None
         self._evaluated_step = start if is_evaluated else 0
 
     def evaluate_and_save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
-        """Saves the state of ``step`` with its scores; without an evaluation only saves it."""
+        """Saves the state of ``step``, then evaluates it and adds its scores."""
+        self.save(step, state, position)
         if self._evaluate is None or step == self._evaluated_step:
-            self.save(step, state, position)
             return
         self._reporter.flush()
         scores = {name: float(x) for name, x in self._evaluate(state.params, step).items()}
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
         self._evaluated_step = step
-        if step == self._saved_step:
+        if step:  # no checkpoint of the start of a run
             self._checkpoints.add_scores(step, scores)
-        else:
-            self.save(step, state, position, scores)
 
-    def save(
-        self,
-        step: int,
-        state: TrainState,
-        position: dict[str, Any],
-        scores: Mapping[str, float] | None = None,
-    ) -> None:
+    def save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
         """Saves the state of ``step`` and the position in the data, unless they are saved."""
         if step == self._saved_step:
             return
         # First the metrics: a resume cuts off what is later than the checkpoint, not what is
         # missing before it.
         self._reporter.flush()
-        self._checkpoints.save(step, state.params, state.without_params(), position, scores)
+        self._checkpoints.save(step, state.params, state.without_params(), position)
         self._saved_step = step
 
     def _check_best_metric(self, scores: Mapping[str, float]) -> None:
@@ -316,10 +311,11 @@ def _open_checkpoints(
     )
 
 
-def _make_reporter(workdir: Path, options: LoopOptions, start: int) -> Reporter:
+def _make_reporter(workdir: Path, options: LoopOptions, start: int, is_evaluated: bool) -> Reporter:
     return Reporter(
         workdir,
         start=start,
+        is_evaluated=is_evaluated,
         steps=options.steps,
         log_every=options.log_every,
         max_bad_steps=options.max_bad_steps,

@@ -22,6 +22,7 @@ class Reporter:
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
         start: number of steps done before; later lines of an interrupted run are removed.
+        is_evaluated: whether the evaluation of ``start`` is complete; else its line is removed, too.
         steps: number of steps of the whole run, for the progress line.
         log_every: steps between lines of metrics.jsonl, 0 for none.
         max_bad_steps: non-finite steps in a row after which `TrainingDiverged` is raised.
@@ -34,6 +35,7 @@ class Reporter:
         workdir: Path,
         *,
         start: int,
+        is_evaluated: bool,
         steps: int,
         log_every: int,
         max_bad_steps: int,
@@ -49,7 +51,7 @@ class Reporter:
         if is_first and tensorboard:
             self._writers.append(TensorBoard(workdir / "tensorboard", start))
         if is_first:
-            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start))
+            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start, is_evaluated))
         self._progress = ProgressLine(steps, start, shown=is_first and progress)
 
     def __enter__(self) -> "Reporter":

@@ -294,7 +294,10 @@ checkpoints.close()
 @pytest.mark.slow
 def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_the_others_readable(tmp_path):
     save(tmp_path, {1: None})
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     command = [sys.executable, "-c", KILLED_WHILE_DELETING, str(tmp_path)]
     assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
     assert sorted(path.name for path in tmp_path.iterdir()) == [".deleted", "4"]

@@ -226,6 +226,24 @@ def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, tmp
     assert read_meta(tmp_path, "best")["metrics"] == scores
 
 
+def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, tmp_path):
+    def evaluate(params, step):
+        evaluated.append(step)
+        if len(evaluated) == 2:
+            raise KeyboardInterrupt
+        return {"mean_rouge": 1.0 / step}
+
+    evaluated = []
+    options = {"eval_every": 2, "checkpoint_every": 0, "evaluate": evaluate, "steps": 5}
+    with pytest.raises(KeyboardInterrupt):
+        toy.toy_fit(tmp_path, **options)
+    assert saved_steps(tmp_path) == [2, 4]  # the checkpoint comes first
+    toy.toy_fit(tmp_path, **options)
+    assert evaluated == [2, 4, 4, 5]
+    assert [line["step"] for line in toy.read_lines(tmp_path) if "eval" in line] == [2, 4, 5]
+    assert saved_steps(tmp_path) == [2, 5]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_every", [2, 3])
 def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
