@@ -4,6 +4,7 @@ Who writes a directory calls ``write`` last, who reads one ``check`` first. A di
 file (an older one, or one of others) proves nothing and is read as it is.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -64,6 +65,21 @@ def check(directory: Path, wanted: Callable[[str], bool] = bool) -> list[str]:
         name = os.path.relpath(error.filename or directory, directory)
         raise InputError(_changed(directory, name, error.strerror)) from error
     return names
+
+
+@contextlib.contextmanager
+def checking(directory: Path) -> Iterator[None]:
+    """Compares all files with their sums while the block reads them.
+
+    Raises:
+        InputError: as ``check``, when the block ends, also with an error of its own.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(check, directory)
+        try:
+            yield
+        finally:
+            found.result()
 
 
 def replace_text(directory: Path, name: str, text: str) -> None:

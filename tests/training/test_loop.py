@@ -54,6 +54,7 @@ def test_run_of_all_steps(whole, toy):
     assert {
         "loss",
         "grad_norm",
+        "param_norm",
         "learning_rate",
         "tokens_per_second",
         "skipped",
@@ -349,6 +350,18 @@ def test_too_many_bad_batches_end_the_run(toy, tmp_path):
     step = saved_steps(tmp_path)[-1]
     assert step in (4, 6)
     assert restore_params(tmp_path)["w"][0] == pytest.approx(0.7)
+
+
+def test_an_update_that_is_not_finite_is_never_saved(toy, tmp_path):
+    def rate(count):
+        return jnp.where(count == 3, jnp.inf, 0.1)
+
+    options = {"eval_every": 1, "evaluate": lambda params, step: {"mean_rouge": step}}
+    options |= {"optimizer": optax.sgd(rate), "checkpoint_every": 1}
+    with pytest.raises(TrainingDiverged, match="update of step 4 left parameters that are not"):
+        toy.toy_fit(tmp_path, steps=6, **options)
+    assert saved_steps(tmp_path) == [3]
+    assert np.isfinite(restore_params(tmp_path)["Dense_0"]["kernel"]).all()
 
 
 def test_workdir_of_another_run_is_refused(toy, whole):
