@@ -23,48 +23,62 @@ _HEADER = "# {} sums"  # sha256sum skips it; sums cut short at the end of a line
 _Sums = dict[str, set[str]]
 
 
-def write(directory: Path, without: Iterable[str] = ()) -> None:
-    """Writes the sums of all files below a directory.
+def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Writes the sums of the files below a directory.
 
     Subdirectories with sums of their own are left to these.
 
     Args:
         directory: complete but for its sums.
-        without: names, in the directory itself, that will still change.
+        wanted: tells from its relative path whether a file gets a sum; all by default.
 
     Raises:
         OSError: a file cannot be read, or the sums cannot be written.
     """
-    names = sorted(set(_files(directory)) - set(without))
-    sums = {name: {digest} for name, digest in zip(names, _digests(directory, names), strict=True)}
+    names = sorted(filter(wanted, _files(directory)))
+    sums: _Sums = {}
+    for name, digest in zip(names, _digests(directory, names), strict=True):
+        if isinstance(digest, OSError):
+            raise digest
+        sums[name] = {digest}
     _write(directory, sums)
 
 
-def check(directory: Path, wanted: Callable[[str], bool] = bool) -> list[str]:
-    """Compares files of a directory with their sums.
+def check(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Raises InputError for the first file of a directory that is not what was written.
 
     Args:
         directory: with or without sums.
         wanted: tells from its relative path whether to read a file; all by default.
 
-    Returns:
-        The relative paths of the files that were compared, none without sums.
+    Raises:
+        InputError: names the file, or the damaged sums.
+    """
+    for name, problem in compare(directory, wanted):
+        if problem:
+            raise InputError(_changed(directory, name, problem))
+
+
+def compare(
+    directory: Path, wanted: Callable[[str], bool] = bool
+) -> Iterator[tuple[str, str | None]]:
+    """Yields the relative paths of files with sums, and what is wrong with each, None if nothing.
+
+    Args:
+        directory, wanted: see ``check``.
 
     Raises:
-        InputError: names the first file that is missing or has another sum, or the damaged sums.
+        InputError: the sums are damaged.
     """
     if not (directory / SUMS).exists():
-        return []
+        return
     sums = _read(directory)
     names = sorted(filter(wanted, sums))
-    try:
-        for name, digest in zip(names, _digests(directory, names), strict=True):
-            if digest not in sums[name]:
-                raise InputError(_changed(directory, name, "its SHA-256 is another"))
-    except OSError as error:
-        name = os.path.relpath(error.filename or directory, directory)
-        raise InputError(_changed(directory, name, error.strerror)) from error
-    return names
+    for name, digest in zip(names, _digests(directory, names), strict=True):
+        if isinstance(digest, OSError):
+            yield name, digest.strerror or type(digest).__name__
+        else:
+            yield name, None if digest in sums[name] else "its SHA-256 is another"
 
 
 @contextlib.contextmanager
@@ -109,10 +123,18 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digests(directory: Path, names: Iterable[str]) -> Iterator[str]:
-    """Yields the sums of files, several of which are read at a time."""
+def _digests(directory: Path, names: Iterable[str]) -> Iterator[str | OSError]:
+    """Yields the sums of files, several of which are read at a time, or why there is none."""
+    paths = [directory / name for name in names]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        yield from threads.map(digest_of, [directory / name for name in names])
+        yield from threads.map(_digest_or_error, paths)
+
+
+def _digest_or_error(path: Path) -> str | OSError:
+    try:
+        return digest_of(path)
+    except OSError as error:
+        return error
 
 
 def _files(directory: Path) -> Iterator[str]:

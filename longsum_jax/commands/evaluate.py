@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longsum_jax import atomic
+from longsum_jax import atomic, checksums
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
@@ -44,6 +44,7 @@ predictions.jsonl already. longsum score compares such files.
 DATA_KEYS = ("document_key", "summary_key", "query_key")
 TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
+OUTPUTS = ("settings.json", "predictions.jsonl", "metrics.json")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -105,6 +106,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     result["intervals"] = systems[0].intervals
     result["baselines"] = {system.name: system.values for system in systems[1:]}
     _write(out / "metrics.json", result | settings)
+    checksums.write(out, lambda name: name in OUTPUTS)
     _print(result, metrics, out)
     if args.report:
         _report(args.report, documents, systems, metrics)
@@ -292,6 +294,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
     path = out / "settings.json"
     try:
         out.mkdir(parents=True, exist_ok=True)
+        checksums.check(out)
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))
             differing = [key for key in settings if before.get(key) != settings[key]]
@@ -300,6 +303,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
                     f"{out}: holds predictions made with another {', '.join(differing)}; give "
                     "another --out"
                 )
+        (out / checksums.SUMS).unlink(missing_ok=True)  # until all is written again
         _write(path, settings)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):

@@ -239,7 +239,7 @@ class TrainingCheckpoints:
     def _write_sums(self) -> None:
         """Writes the sums of the checkpoint that orbax has written and is about to rename."""
         [directory] = self.directory.glob(f"{self._saving}.orbax-checkpoint-tmp*")
-        checksums.write(directory, without=_WITHOUT_SUMS)
+        checksums.write(directory, lambda name: name not in _WITHOUT_SUMS)
 
     def _delete_others(self) -> None:
         """Deletes the checkpoints that need not be kept."""

@@ -118,6 +118,6 @@ def _check_parameters(step: int, norm: float) -> None:
     if not math.isfinite(norm):
         raise TrainingDiverged(
             f"the update of step {step} left parameters that are not finite (param_norm {norm}), "
-            "although loss and gradient were; lower optimizer.learning_rate or raise optimizer.eps; "
-            "the last checkpoint is intact"
+            "although loss and gradient were; lower optimizer.learning_rate or raise "
+            "optimizer.eps; the last checkpoint is intact"
         )

@@ -1,7 +1,7 @@
 """One training step: gradients of micro-batches, one division by the weight, one update.
 
-A step whose loss or gradient is not finite changes nothing but the counts of skipped steps. The norm
-of the parameters tells of an update that was not finite.
+A step whose loss or gradient is not finite changes nothing but the counts of skipped steps. The
+norm of the parameters tells of an update that was not finite.
 """
 
 import sys
@@ -125,7 +125,8 @@ def make_train_step(
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
-        clipping), param_norm (after the update), learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and
+        clipping), param_norm (after the update), learning_rate (if the optimizer state has it),
+        weight, skipped, bad_streak, and
         the sums of the loss function's own metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)

@@ -321,6 +321,7 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     generation = json.loads((start / "generation_config.json").read_text())
     generation |= {"min_length": 56, "length_penalty": 2.0}
     (start / "generation_config.json").write_text(json.dumps(generation))
+    (start / "SHA256SUMS").unlink()
 
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
@@ -355,6 +356,7 @@ def test_dropouts_are_those_of_the_start_unless_the_config_says_otherwise(
     shutil.copytree(small_model, start)
     described = json.loads((start / "config.json").read_text()) | {"dropout_rate": 0.3}
     (start / "config.json").write_text(json.dumps(described))
+    (start / "SHA256SUMS").unlink()
     fields = {key: value for key, value in described.items() if key in config["model"]}
     fields |= {"family": "locost", "dropout_rate": None}
     config = changed(config, "model", **fields)

@@ -257,7 +257,7 @@ def test_damaged_checkpoints_alone_stay_where_they_are(tmp_path):
     save(tmp_path, {2: None, 4: None}, keep_latest=2)
     for step in ("2", "4"):
         flip(files_with_sums(tmp_path / step)[0])
-    with pytest.raises(InputError, match="4/.*not what was written there"):
+    with pytest.raises(InputError, match=r"4/.*not what was written there"):
         TrainingCheckpoints(tmp_path)
     assert kept(tmp_path) == [2, 4]
 
