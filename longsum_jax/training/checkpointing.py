@@ -15,7 +15,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -40,6 +39,7 @@ _DELETED = ".deleted"  # steps on their way out: renamed first, so that none is 
 # Orbax writes these files of a step last, and nothing reads them.
 _WITHOUT_SUMS = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _MOST_NAMES_SHOWN = 8
+_CLOSED = "Event loop is closed"
 
 
 class Restored(NamedTuple):
@@ -109,7 +109,7 @@ class TrainingCheckpoints:
         self.directory = Path(directory).absolute()
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
         logging.getLogger("absl").addFilter(_not_an_orbax_traceback)
-        sys.unraisablehook = partial(_unless_of_a_failure, sys.unraisablehook)
+        self._hooks = _hide_threads_of_failures()
         _set_aside_damaged(self.directory)
         self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
         options = ocp.CheckpointManagerOptions(
@@ -234,6 +234,7 @@ class TrainingCheckpoints:
         """Waits, then frees the threads. Raises InputError when the last save failed."""
         with self._explained("written", "the last checkpoint"):
             self._manager.close()
+        _show_threads(self._hooks)
         self._remove_deleted()
 
     def _write_sums(self) -> None:
@@ -294,12 +295,11 @@ def restore_params(
     place = f"{where}, step {step}"
     if abstract_params is not None:
         check_names(describe(abstract_params), meta["parameters"], place, "parameters")
-    hook = sys.unraisablehook
-    sys.unraisablehook = partial(_unless_of_a_failure, hook)
+    hooks = _hide_threads_of_failures()
     with _readable(place, "parameters"), ocp.StandardCheckpointer() as checkpointer:
         target = _empty(meta["parameters"]) if abstract_params is None else abstract_params
         params = checkpointer.restore(where / str(step) / "params", target)
-    sys.unraisablehook = hook
+    _show_threads(hooks)
     return params
 
 
@@ -376,13 +376,36 @@ def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
     return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
 
 
-def _unless_of_a_failure(hook: Callable[[Any], None], unraisable: Any) -> None:
-    """Reports an exception that nobody could catch, unless it follows from a failed read or write.
+class _Hooks(NamedTuple):
+    """What Python calls for exceptions that nobody catches."""
 
-    After a first error tensorstore's threads go on failing, and find nobody waiting.
+    uncaught: Callable[..., Any]
+    unraisable: Callable[[Any], Any]
+
+
+def _hide_threads_of_failures() -> _Hooks:
+    """Hides what follows from a failed read or write; returns the hooks for `_show_threads`.
+
+    After a first error tensorstore's threads go on failing, and find nobody waiting. So the hooks
+    stay where it has failed.
     """
-    if str(unraisable.exc_value) != "Event loop is closed":
-        hook(unraisable)
+    hooks = _Hooks(sys.excepthook, sys.unraisablehook)
+
+    def uncaught(kind: Any, value: Any, traceback: Any) -> None:
+        if str(value) != _CLOSED:
+            hooks.uncaught(kind, value, traceback)
+
+    def unraisable(args: Any) -> None:
+        if str(args.exc_value) != _CLOSED:
+            hooks.unraisable(args)
+
+    sys.excepthook, sys.unraisablehook = uncaught, unraisable
+    return hooks
+
+
+def _show_threads(hooks: _Hooks) -> None:
+    """Undoes `_hide_threads_of_failures`, after all has gone well."""
+    sys.excepthook, sys.unraisablehook = hooks
 
 
 def _rank(metrics: Mapping[str, float], name: str) -> float:

@@ -25,7 +25,7 @@ from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
 from longsum_jax.training.step import CompilationWatch, LossFn, SegmentedLoss, make_train_step
-from longsum_jax.training.workdir import CHECKPOINTS, open_workdir
+from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
 from longsum_jax.typing import Array, BatchIterator
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
@@ -137,9 +137,9 @@ def fit(
         hooks: called after every step, see `Hook`.
 
     Raises:
-        InputError: workdir not writable or of another run, mesh or batch that does not divide,
-            checkpoint that does not fit or cannot be written, ``best_metric`` that the evaluation
-            does not give, ``eval_every="epoch"`` for batches without epochs.
+        InputError: workdir not writable, in use or of another run, mesh or batch that does not
+            divide, checkpoint that does not fit, is damaged or cannot be written, ``best_metric``
+            that the evaluation does not give, ``eval_every="epoch"`` for batches without epochs.
         TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite.
     """
     mesh_options = mesh_options or MeshOptions()
@@ -157,6 +157,7 @@ def fit(
             print(table if mesh.size > 1 else table.splitlines()[-1], file=sys.stderr)
 
         # The workdir, and the state: restored from the last checkpoint, or created
+        stack.enter_context(locked_workdir(workdir, run))
         workdir = open_workdir(workdir, run)
         checkpoints = _open_checkpoints(workdir, options, model_name, run)
         stack.callback(checkpoints.close)
@@ -164,7 +165,7 @@ def fit(
         if start:
             found = checkpoints.restore(abstract.params, abstract.without_params())
             state = TrainState.from_checkpoint(found.params, found.state)
-            batches.restore(found.data)
+            _restore_position(batches, found.data, workdir, start)
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)
 
@@ -281,6 +282,21 @@ class _Milestones:
         if self._options.keep_best and name not in scores:
             guess = did_you_mean(name, scores)
             raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
+
+
+def _restore_position(
+    batches: BatchIterator, position: dict[str, Any], workdir: Path, step: int
+) -> None:
+    """Moves batches to the position of a checkpoint; one that is none is an InputError."""
+    try:
+        batches.restore(position)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"{workdir}: the position in the data of step {step} is damaged or of other data "
+            f"({type(error).__name__}: {error}); copy the checkpoint again"
+        ) from error
 
 
 def _is_due(step: int, every: int | Literal["epoch"]) -> bool:

@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import jax
@@ -362,6 +363,51 @@ def test_an_update_that_is_not_finite_is_never_saved(toy, tmp_path):
         toy.toy_fit(tmp_path, steps=6, **options)
     assert saved_steps(tmp_path) == [3]
     assert np.isfinite(restore_params(tmp_path)["Dense_0"]["kernel"]).all()
+
+
+@pytest.mark.parametrize("position", [{}, {"position": None}, []])
+def test_a_damaged_position_in_the_data_is_one_sentence(toy, tmp_path, position):
+    toy.toy_fit(tmp_path, steps=2)
+    step = tmp_path / "checkpoints" / "2"
+    (step / "SHA256SUMS").unlink()
+    (step / "data" / "metadata").write_text(json.dumps(position))
+    with pytest.raises(InputError, match="position in the data"):
+        toy.toy_fit(tmp_path, steps=4, batches=StrictBatches(toy))
+
+
+class StrictBatches:
+    """Batches that check where they are moved to."""
+
+    def __init__(self, toy):
+        self.batches = toy.ToyBatches()
+
+    def __next__(self):
+        return next(self.batches)
+
+    def state(self):
+        return self.batches.state()
+
+    def restore(self, state):
+        self.batches.position = int(state["position"])
+
+
+def test_two_trainings_in_one_workdir(toy, tmp_path):
+    """The second process is told; the first one does not notice it."""
+    script = (
+        "import sys; from pathlib import Path; from longsum_jax.locks import locked\n"
+        "from longsum_jax.errors import InputError\n"
+        "try:\n    locked(Path(sys.argv[1]), 'trains', 'give another workdir').__enter__()\n"
+        "except InputError as error:\n    sys.exit(str(error))"
+    )
+
+    def on_batch(number):
+        if number == 2:
+            command = [sys.executable, "-c", script, str(tmp_path)]
+            second.append(subprocess.run(command, capture_output=True, text=True))
+
+    second = []
+    toy.toy_fit(tmp_path, steps=2, batches=toy.ToyBatches(on_batch=on_batch))
+    assert f"another process trains there (process {os.getpid()} on " in second[0].stderr
 
 
 def test_workdir_of_another_run_is_refused(toy, whole):

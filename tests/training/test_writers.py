@@ -86,7 +86,7 @@ def test_zeros_that_a_power_failure_left_at_the_end_go(tmp_path):
 def test_a_full_disk_is_one_sentence(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl", after_step=0)
     file.close()
-    file._file = Path("/dev/full").open("ab", buffering=0)
+    file._file = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115
     with pytest.raises(InputError, match=r"metrics\.jsonl: .*No space left on device.*continues"):
         file.write(1, {"loss": 0.5})
     file.close()
