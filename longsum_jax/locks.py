@@ -49,13 +49,13 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
             finally:
                 _held.discard(directory)
                 path.unlink(missing_ok=True)
-    except _HeldByAnother as error:
+    except _HeldError as error:
         raise InputError(
             f"{directory}: another process {doing} there ({error}); wait for its end, or {remedy}"
         ) from None
 
 
-class _HeldByAnother(Exception):
+class _HeldError(Exception):
     """Another process has the lock; says which."""
 
 
@@ -76,7 +76,7 @@ def _open(path: Path) -> TextIO:
         except (BlockingIOError, PermissionError) as error:  # POSIX allows both
             with file:
                 file.seek(0)
-                raise _HeldByAnother(file.read().strip() or "unknown") from error
+                raise _HeldError(file.read().strip() or "unknown") from error
         except OSError:
             return file  # a file system without locks
         if _is_still_there(path, file):

@@ -56,6 +56,23 @@ def test_the_process_itself_is_not_kept_out(tmp_path):
         pass
 
 
+def test_a_lock_file_that_its_last_holder_removed_is_made_anew(tmp_path, monkeypatch):
+    lockf = locks.fcntl.lockf
+    calls = []
+
+    def remove_first(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            (tmp_path / locks.LOCK).unlink()
+        lockf(*args)
+
+    monkeypatch.setattr(locks.fcntl, "lockf", remove_first)
+    with locks.locked(tmp_path, "trains", "leave"):
+        assert (tmp_path / locks.LOCK).exists()
+    assert len(calls) == 2
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(95, "Operation not supported")
@@ -69,6 +86,6 @@ def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
 
 def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / locks.LOCK).mkdir()
-    message = r"\.lock: cannot be written \(Is a directory\); leave"
+    message = r"\.lock: cannot be written \(Is a directory\)"
     with pytest.raises(InputError, match=message), locks.locked(tmp_path, "trains", "leave"):
         pass
