@@ -213,7 +213,7 @@ class FeedForward(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training, ``keys`` are of ``Dropout``."""
+        """Applies both maps; ``deterministic`` is False in training, ``keys`` see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)
