@@ -388,13 +388,17 @@ def _parsed(value: str) -> Any:
         return value
 
 
-def add_report_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds --report and --align_model; see ``aligner_of`` and ``write_report``."""
+def add_report_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --report; see ``write_report``."""
     parser.add_argument(
         "--report",
         metavar="FILE",
         help="page to write (HTML): scores, plots, and every document beside its summaries",
     )
+
+
+def add_align_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --align_model; see ``aligner_of``."""
     parser.add_argument(
         "--align_model",
         metavar="DIR",

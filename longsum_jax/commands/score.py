@@ -167,7 +167,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
     parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
-    console.add_report_flags(parser)
+    console.add_report_flag(parser)
+    console.add_align_flag(parser)
     return parser
 
 
