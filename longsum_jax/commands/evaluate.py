@@ -100,7 +100,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     settings = _settings(args, model, metrics)
     out = _made(Path(args.out))
     with locked(out, "evaluates", "give another --out"):
-        _evaluate_into(out, args, model, pairs, metrics, settings)
+        _evaluate_into(out, args, model, pairs, metrics, aligner, settings)
 
 
 def _evaluate_into(
@@ -109,6 +109,7 @@ def _evaluate_into(
     model: "Model",
     pairs: dict[str, "Pair"],
     metrics: "Metrics",
+    aligner: "Aligner | None",
     settings: dict[str, Any],
 ) -> None:
     """Predicts and scores; continues what is in the output directory."""
