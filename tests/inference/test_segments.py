@@ -136,7 +136,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert counts[0] > 2 < counts[1]
     assert counts[2] == 1
     # Three programs for documents of every length.
-    by = model._by_segments
+    by = model.segment_summarizer
     programs = by._read_segment, by._search.program, by._write_segment
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
@@ -166,7 +166,7 @@ def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
 @pytest.mark.slow
 def test_segments_draw_anew_and_documents_that_have_ended_are_done(model, texts, monkeypatch):
     model = model("attentive")
-    by, calls = model._by_segments, []
+    by, calls = model.segment_summarizer, []
     search = by._search
 
     def recorded(params, source, keys, *, is_done, **options):
