@@ -316,6 +316,8 @@ def direct(source: Source) -> Steps:
 
 def extract(source: Source) -> Steps:
     """Chooses as many sentences as fit into one input, by the built-in ranker, and reads them."""
+    if len(source.document.ids) <= source.reader.longest_input:
+        return (yield from direct(source))
     chosen = source.piece(_best_sentences(source), source.final_tokens)
     [summary] = yield [chosen]
     return source.last_draft(summary)._replace(read_tokens=len(chosen.document.ids))

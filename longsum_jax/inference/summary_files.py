@@ -109,10 +109,8 @@ class SummaryDirectory:
         Raises:
             InputError: they cannot be written.
         """
-        total = max(1, entry.summary.document_tokens)
         sidecar = {
             **entry.report(),
-            "coverage": round(entry.summary.read_tokens / total, 4),
             "summary": entry.summary.text,
             "settings": self._settings,
             "source": place.source,
