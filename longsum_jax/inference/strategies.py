@@ -23,14 +23,14 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import TokenizedDocument, with_lead
 from longsum_jax.inference.stream import coarse_length
 from longsum_jax.inference.summary import Request, Summary
-from longsum_jax.ranking.parsing import join_wrapped_lines, parse_document
+from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import builtin_ranker, without_headings
 from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, num_words, split_documents
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
-from longsum_jax.text.sentences import sentence_ends, split_sentences
+from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 
 Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]

@@ -305,20 +305,12 @@ class ByMemory:
 
     def _finished(self, summary: Summary, document: _Segmented) -> Summary:
         """Returns a summary with what it rests on; one that was cut has fewer tokens."""
-        tokens = summary.summary_tokens
-        if self._options.length is not None:
-            ids = self._tokenizer.encode(summary.text)
-            tokens = len(self._tokenizer.add_special_tokens(ids))
-        return Summary(
-            text=summary.text,
-            document_tokens=summary.document_tokens,
-            read_tokens=summary.read_tokens,
-            dropped_tokens=summary.dropped_tokens,
-            summary_tokens=tokens,
-            ended=summary.ended,
-            strategy="memory",
-            coverage=summary_coverage(document.request.text, summary.text),
-        )
+        coverage = summary_coverage(document.request.text, summary.text)
+        summary = dataclasses.replace(summary, strategy="memory", coverage=coverage)
+        if self._options.length is None:
+            return summary
+        ids = self._tokenizer.add_special_tokens(self._tokenizer.encode(summary.text))
+        return dataclasses.replace(summary, summary_tokens=len(ids))
 
     def _joiner(self, document: _Segmented) -> Joiner:
         """Returns what joins the summaries of segments, as they are where no length is asked

@@ -8,6 +8,7 @@ from .cloze import ClozeQuestion as ClozeQuestion
 from .cloze import cloze_questions as cloze_questions
 from .cloze import question_context as question_context
 from .coverage import covered_parts as covered_parts
+from .coverage import statement_coverage as statement_coverage
 from .coverage import summary_coverage as summary_coverage
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from longsum_jax.text.alignment import align
-from longsum_jax.text.sentences import sentence_ends, split_sentences
+from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.statements import Statement
+from longsum_jax.text.support import PlacedSentences
 
 NUM_PARTS = 10
 
@@ -46,8 +48,22 @@ def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
         text: the document.
         summary: of it.
     """
-    sentences = split_sentences(text)
-    ends = sentence_ends(text, sentences).tolist()
-    spans = list(zip([0, *ends], ends, strict=False))
-    found = align(split_sentences(summary), sentences)
-    return covered_parts(spans, [index for support in found for index in support.indices])
+    placed = PlacedSentences.of(text)
+    found = align(split_sentences(summary), placed.sentences)
+    return _coverage(placed, [index for support in found for index in support.indices])
+
+
+def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[float, ...]:
+    """Returns the share of every tenth of a document that stands in the sources of its summary.
+
+    Args:
+        text: the document.
+        statements: of the summary, with their sources.
+    """
+    numbers = [source.number for each in statements for source in each.sources]
+    return _coverage(PlacedSentences.of(text), numbers)
+
+
+def _coverage(placed: PlacedSentences, numbers: Sequence[int]) -> tuple[float, ...]:
+    spans = list(zip(placed.starts.tolist(), placed.ends.tolist(), strict=True))
+    return covered_parts(spans, numbers)
