@@ -61,7 +61,7 @@ class Played:
             Words(),
             **{"longest_input": LONGEST, "longest_whole": LONGEST, "max_new_tokens": 12} | options,
         )
-        request = Request(text, "a.txt", query, borders)
+        request = Request(text, "a.txt", query, borders=borders)
         ids = Words().add_special_tokens(Words().encode(with_lead(text, reader.prefix, query)))
         self.source = Source(reader, request, TokenizedDocument(ids, len(ids)))
         self.rounds = []
