@@ -36,7 +36,6 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.strategies import Strategy
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
     ByMemory,
@@ -44,7 +43,7 @@ from longsum_jax.inference.summarizer import (
     make_engine,
     make_requests,
 )
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length

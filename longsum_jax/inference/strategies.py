@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 
-Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
 SEGMENT_LENGTH = 1024  # tokens of an input of models that have no longest one
 SHORTEST_ROOM = 16  # tokens of an input that are left for the document
 OVERLAP = 10  # a segment begins with the end of the one before: a tenth of its room

@@ -17,13 +17,12 @@ from longsum_jax.inference.strategies import (
     SHORTEST_ROOM,
     Reader,
     Source,
-    Strategy,
     budget_of,
     choose,
     summarize_steps,
 )
 from longsum_jax.inference.stream import Work, coarse_length
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.coverage import summary_coverage

@@ -10,6 +10,8 @@ from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
 # What happens to documents beyond the limit: their beginning is read, or InputError is raised.
 Overflow = Literal["truncate", "error"]
+# How a document is read, see ``inference.strategies``.
+Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
 # Documents decoded together; "auto" for as many as are fastest.
 BatchSize = int | Literal["auto"]
 

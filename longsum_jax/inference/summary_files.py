@@ -175,7 +175,7 @@ def _stem(document: Document) -> str:
     while path.suffix.casefold() in _PACKED:
         path = path.with_suffix("")
     member = _member(document)
-    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":")
+    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
     return _UNSAFE.sub("_", stem).strip(". ")[:_LONGEST_STEM] or "document"
 
