@@ -99,6 +99,7 @@ class SegmentSummarizer:
             query=request.query,
             max_tokens=limit,
             auxiliary=self._auxiliary,
+            borders=request.borders,
         )
         if limit is not None:
             check_overflow(request.name, document.total_tokens, limit, on_overflow)

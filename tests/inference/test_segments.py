@@ -18,6 +18,7 @@ from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.text.joining import num_words
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
 LONGEST = 6  # tokens of a segment's summary
@@ -203,6 +204,40 @@ def test_a_query_is_put_before_every_segment(model, texts):
     model = model("attentive")
     found = model.summaries(texts[:1], queries=["what of it?"])[0]
     assert found.text == slow_summary(model, texts[0], "what of it?")[0]
+
+
+@pytest.mark.slow
+def test_a_length_is_shared_out_among_the_segments(model, texts):
+    model = model("attentive")
+    [whole] = model.summaries(texts[0])
+    assert whole.strategy == "memory"
+    parts = []
+    list(model.stream([Request(texts[0], "first", None)], on_segment=parts.append))
+    assert " ".join(filter(None, parts)) == whole.text
+    limit = num_words(whole.text) // 2
+    [short] = model.summaries(texts[0], length=limit)
+    assert 0 < num_words(short.text) <= max(limit, max(map(num_words, parts)))
+    assert short.ended == "limit"
+    assert short.summary_tokens < whole.summary_tokens
+    said = []
+    request = Request(texts[0], "first", None)
+    [[(_, streamed)]] = list(model.stream([request], on_segment=said.append, length=limit))
+    assert (" ".join(filter(None, said)), streamed) == (short.text, short)
+
+
+@pytest.mark.slow
+def test_other_strategies_read_each_segment_by_itself(model, texts):
+    model = model("attentive")
+    [direct] = model.summaries(texts[2], strategy="direct")
+    ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(texts[2]))
+    out = model.generate(np.array([ids]))[0, 1:]
+    assert direct.text == model.tokenizer.decode(out.tolist())
+    [joined] = model.summaries([texts[2], texts[2]], strategy="segments", join=True)
+    assert joined.strategy == "segments"
+    reading = model.segment_summarizer.read(
+        Request("One. Two.", "a", None, borders=(5,)), "", None, "truncate"
+    )
+    assert [segment.start for segment in reading.document.segments] == [0, 5]
 
 
 def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypatch):
