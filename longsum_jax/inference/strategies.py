@@ -138,14 +138,22 @@ class Source:
 
     Args:
         reader: of the model.
-        request: the document; of one that is not read to its end, the beginning.
-        document: all of it, tokenized.
+        whole: the document.
+        document: as far as it is read, tokenized.
+        request: the same as a text; by default the whole document.
     """
 
-    def __init__(self, reader: Reader, request: Request, document: TokenizedDocument) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        whole: Request,
+        document: TokenizedDocument,
+        request: Request | None = None,
+    ) -> None:
         self.reader = reader
-        self.request = request
+        self.whole = whole
         self.document = document
+        self.request = whole if request is None else request
 
     @property
     def fits(self) -> bool:
@@ -164,7 +172,7 @@ class Source:
         """The length of the summary; None for what the model makes of it."""
         if self.reader.length is None:
             return None
-        return budget_of(self.reader.length, self.request.text, len(self.document.ids))
+        return budget_of(self.reader.length, self.whole.text, self.document.total_tokens)
 
     @cached_property
     def room(self) -> int:
@@ -424,15 +432,12 @@ def choose(source: Source) -> str:
     return "direct" if source.fits else "hierarchical"
 
 
-def summarize_steps(
-    source: Source, name: str, whole: Request
-) -> Generator[list[Piece], list[Summary], Summary]:
+def summarize_steps(source: Source, name: str) -> Generator[list[Piece], list[Summary], Summary]:
     """Runs a strategy, and says what it has read.
 
     Args:
-        source: the document as it is read.
+        source: the document.
         name: of ``STRATEGIES``.
-        whole: the document, read to its end or not.
     """
     draft = yield from STRATEGIES[name](source)
     read = len(source.document.ids) if draft.read_tokens is None else draft.read_tokens
@@ -445,5 +450,5 @@ def summarize_steps(
         summary_tokens=draft.tokens,
         ended="eos" if draft.ended else "limit",
         strategy=name,
-        coverage=summary_coverage(whole.text, draft.text),
+        coverage=summary_coverage(source.whole.text, draft.text),
     )

@@ -156,7 +156,8 @@ class ByStrategy:
         if strategy == "direct":
             self._documents.check_whole(document, request.name)
         elif len(document.ids) < document.total_tokens:
-            source = Source(self._reader, self._beginning(request, document), document)
+            beginning = self._beginning(request, document)
+            source = Source(self._reader, request, document, beginning)
         return strategy, source
 
     def longest_input(self, request: Request) -> int:
@@ -184,7 +185,7 @@ class ByStrategy:
             InputError: a document that cannot be summarized.
         """
         strategy, source = self.source(request)
-        return Plan(summarize_steps(source, strategy, request))
+        return Plan(summarize_steps(source, strategy))
 
     def _decode(
         self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any

@@ -65,7 +65,7 @@ class Played:
         ids = Words().add_special_tokens(Words().encode(with_lead(text, reader.prefix, query)))
         self.source = Source(reader, request, TokenizedDocument(ids, len(ids)))
         self.rounds = []
-        steps = summarize_steps(self.source, name, request)
+        steps = summarize_steps(self.source, name)
         pieces = next(steps)
         while True:
             self.rounds.append([piece.document.ids[:-1] for piece in pieces])
@@ -311,6 +311,16 @@ def test_lengths_become_limits_of_tokens():
     assert Played("refine", text, max_new_tokens=30).limits == [19]
 
 
+def test_a_length_does_not_depend_on_how_much_is_read():
+    text = document(50)
+    reader = Reader(Words(), longest_input=LONGEST, max_new_tokens=12, length=Length(20))
+    request = Request(text, "a.txt", None)
+    beginning = TokenizedDocument(text.split()[:LONGEST], 300)
+    assert Source(reader, request, beginning).budget.tokens == 20
+    read = request._replace(text=document(6))
+    assert Source(reader, request, beginning, read).budget.tokens == 20
+
+
 def test_hierarchical_ends_as_soon_as_summaries_are_short_enough():
     text = document(60)
     found = Played("hierarchical", text, length=Length(500))
@@ -358,7 +368,7 @@ def test_documents_share_rounds():
         ids = [*text.split(), END]
         request = Request(text, "a.txt", None)
         source = Source(reader, request, TokenizedDocument(ids, len(ids)))
-        return Plan(summarize_steps(source, choose(source), request))
+        return Plan(summarize_steps(source, choose(source)))
 
     found = dict(run_plans(map(plan, texts), decode))
     alone = [Played("hierarchical", text, max_new_tokens=5) for text in texts]
