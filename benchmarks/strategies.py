@@ -34,6 +34,8 @@ from longsum_jax.text.joining import Joiner
 
 DATA_SETS = ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3")
 
+MEASURED = ("rouge", "read", "second half", "words")
+
 Write = Callable[[str, int], str]  # (input, words) -> summary
 
 
@@ -90,13 +92,24 @@ def measure(documents: Sequence[Document], found: Sequence[Summary]) -> dict[str
     coverage = np.array([summary.coverage for summary in found])
     halves = coverage[:, 5:].sum(1) / np.maximum(coverage.sum(1), 1e-9)
     read = [summary.read_tokens / summary.document_tokens for summary in found]
-    means = {
+    values = {
         "rouge": np.mean([[score[name] for name in ROUGE_TYPES] for score in scores]),
         "read": np.mean(read),
         "second half": np.mean(halves),
         "words": np.mean([len(text.split()) for text in texts]),
     }
-    return {name: round(float(value), 3) for name, value in means.items()}
+    return {name: round(float(values[name]), 3) for name in MEASURED}
+
+
+def means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the means over all data sets, for every writer and strategy."""
+    found = []
+    for writer, name in itertools.product(WRITERS, STRATEGIES):
+        alike = [row for row in rows if (row["writer"], row["strategy"]) == (writer, name)]
+        values = {key: np.mean([row[key] for row in alike]) for key in MEASURED}
+        about = {"data": "mean", "writer": writer, "strategy": name}
+        found.append(about | {key: round(float(value), 3) for key, value in values.items()})
+    return found
 
 
 def main() -> None:
@@ -123,6 +136,7 @@ def main() -> None:
             about = {"data": data_set, "documents": len(documents), "writer": writer}
             rows.append({**about, "strategy": name, **measure(documents, found)})
             print_table(rows[-1:])
+    rows += means(rows)
     if args.out:
         write_report(args.out, rows)
     print_table(rows)
