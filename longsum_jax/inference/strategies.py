@@ -182,7 +182,7 @@ class Source:
             InputError: too few, because of a long query.
         """
         limit = self.reader.longest_input
-        room = limit - len(self._ids(""))
+        room = limit - self._lead
         if room < SHORTEST_ROOM:
             query = self.request.query
             what = f'the query "{query[:60]}"' if query else "the text before a document"
@@ -247,14 +247,18 @@ class Source:
         segments = self._segments(text, room - overlap)
         if not overlap:
             return [segment.strip() for segment in segments]
-        before = ["", *(_tail(each, self.reader.tokenizer, overlap) for each in segments)]
-        return [(tail + segment).strip() for tail, segment in zip(before, segments, strict=False)]
+        found = segments[:1]
+        for before, segment in itertools.pairwise(segments):
+            longer = _tail(before, self.reader.tokenizer, overlap) + segment
+            # Together they may have more tokens than one by one.
+            found.append(longer if self._length(longer) <= room else segment)
+        return [segment.strip() for segment in found]
 
     def _segments(self, text: str, room: int) -> list[str]:
         """Returns the text cut into segments of at most ``room`` tokens.
 
         The lengths are in the proportions of SegmentOptions' own. A segment may have more tokens in
-        one piece than its sentences have one by one; it is cut again then.
+        an input than its sentences have one by one; it is cut again then.
         """
         options = SegmentOptions(room // 2, room * 3 // 4, room)
         document = segment_document(text, self.reader.tokenizer, options)
@@ -266,8 +270,13 @@ class Source:
         return found
 
     def _length(self, text: str) -> int:
-        """Returns the number of tokens of a text alone."""
-        return len(self.reader.tokenizer.encode(text))
+        """Returns the tokens that a text takes of an input's room."""
+        return len(self._ids(text)) - self._lead
+
+    @cached_property
+    def _lead(self) -> int:
+        """Tokens of an input without a text."""
+        return len(self._ids(""))
 
     def _ids(self, text: str) -> list[int]:
         reader = self.reader

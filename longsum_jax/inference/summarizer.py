@@ -202,7 +202,8 @@ class ByStrategy:
     def _summarize(
         self, plans: Sequence[Plan], batch_size: BatchSize
     ) -> Iterator[list[tuple[int, Summary]]]:
-        limit = self._options.max_source_length or self._longest_input
+        limits = (self._options.max_source_length, self._longest_input)
+        limit = min((each for each in limits if each is not None), default=None)
 
         def padded_length(length: int) -> int:
             coarse = coarse_length(length)

@@ -1,4 +1,4 @@
-"""Strategies with a model of 64 positions, against loops over its summaries of slices."""
+"""Strategies with a model of 60 positions, against loops over its summaries of slices."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import sentence_ends, split_sentences
 
-POSITIONS = 64
+POSITIONS = 60
 
 
 class WithDocumentToken:
@@ -138,6 +138,8 @@ def test_batches_and_streams_change_nothing(model, texts):
     for batch_size in (1, 2):
         stream = model.stream(requests, batch_size=batch_size)
         assert dict(itertools.chain.from_iterable(stream)) == dict(enumerate(expected))
+    [[(_, beyond)]] = model.stream(requests[2:], max_source_length=10 * POSITIONS)
+    assert beyond == expected[2]
 
 
 @pytest.mark.slow
@@ -208,7 +210,7 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"length": "tall"}, 'length="tall"; write short, medium, long'),
         ({"length": 0}, "a length of 0 words; give words or sentences from 1 on"),
         ({"segment_length": 8}, "segment_length=8 must be at least 16"),
-        ({"segment_length": 65}, "segment_length: 65 tokens, but this model has positions for 64"),
+        ({"segment_length": 61}, "segment_length: 61 tokens, but this model has positions for 60"),
         (
             {"segment_length": 32, "strategy": "direct"},
             'segment_length=32 is for strategies that cut documents, not for "direct"',
@@ -216,7 +218,7 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"join": True, "texts": ["One.", " "]}, "document 2 is empty; give it some text"),
         (
             {"strategy": "segments", "queries": ["why " * 40], "texts": "One. " * 99},
-            'document 1: the query "why why .* leaves 0 of the 64 tokens of an input',
+            'document 1: the query "why why .* leaves 0 of the 60 tokens of an input',
         ),
     ],
 )
