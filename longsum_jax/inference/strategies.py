@@ -433,10 +433,10 @@ STRATEGIES: dict[str, Callable[[Source], Steps]] = {
 def choose(source: Source) -> str:
     """Returns the strategy of "auto".
 
-    A document that fits is read whole. Of others, "hierarchical" reads everything, and what it
-    writes is as long as the model was trained to write: "segments" grows with the document,
-    "extract" leaves most of it out, and "refine" needs one call after the other and tends to keep
-    what came last.
+    A document that fits is read whole. For others there is "hierarchical", which of the strategies
+    that read everything keeps most of a document (docs/results/strategies.md), and writes as much
+    as the model was trained to: "segments" grows with the document, and "refine" needs one call
+    after the other. "extract" keeps as much at less cost, but leaves most of the document unread.
     """
     return "direct" if source.fits else "hierarchical"
 
