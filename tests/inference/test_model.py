@@ -171,6 +171,7 @@ def test_summaries_report_what_was_read(model):
         "dropped_tokens": 0,
         "summary_tokens": 6,
         "ended": "limit",
+        "unit": "tokens",
         "strategy": "direct",
         "coverage": whole.coverage,
     }
