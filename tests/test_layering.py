@@ -18,8 +18,8 @@ PACKAGE = ROOT / "longsum_jax"
 
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
-    {"errors", "typing", "configs"},
-    {"schema", "atomic"},
+    {"errors", "typing", "configs", "atomic"},
+    {"schema", "checksums", "locks"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
     {"models", "data", "ranking", "readers"},

@@ -136,6 +136,11 @@ class EvaluationOptions:
     forced_bos_token_id: int | None = None
 
     def __post_init__(self) -> None:
+        if self.examples < 0 or self.batch_size < 1:
+            raise InputError(
+                f"config.evaluation: examples={self.examples} must be at least 0 and "
+                f"batch_size={self.batch_size} at least 1"
+            )
         if self.max_source_length is not None and self.max_source_length < 0:
             raise InputError(
                 f"config.evaluation.max_source_length: {self.max_source_length} is below 0; give "

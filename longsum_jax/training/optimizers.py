@@ -28,6 +28,7 @@ from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
+MAX_LEARNING_RATE = 1e6  # no schedule multiplies it by more than 1; float32 ends at 3.4e38
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class OptimizerOptions:
         name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf"
             adds it before the correction, as transformers' own AdamW did; "adafactor" is
             ``adafactor.scale_by_adafactor``.
-        learning_rate: the peak, in parameter units per step.
+        learning_rate: the peak, in parameter units per step; at most ``MAX_LEARNING_RATE``.
         schedule: see `schedule`.
         warmup_steps: steps at the start; what they do depends on the schedule.
         total_steps: the step at which "linear" and "cosine" reach zero, the others do without;
@@ -80,8 +81,11 @@ class OptimizerOptions:
         if self.schedule not in SCHEDULES:
             guess = did_you_mean(self.schedule, SCHEDULES)
             raise InputError(f'optimizer.schedule: "{self.schedule}" is not allowed; {guess}')
-        if not self.learning_rate > 0:
-            raise InputError(f"optimizer.learning_rate: {self.learning_rate} is not above 0")
+        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # refuses NaN, too
+            raise InputError(
+                f"optimizer.learning_rate: {self.learning_rate} is not above 0 and at most "
+                f"{MAX_LEARNING_RATE:g}"
+            )
         if self.warmup_steps < 0:
             raise InputError(f"optimizer.warmup_steps: {self.warmup_steps} is below 0")
         if self.total_steps is not None and self.decays and self.total_steps <= self.warmup_steps:
