@@ -131,6 +131,12 @@ def pivot(key: str, across: str, value: str) -> Callable[[list[Row]], list[Row]]
     return turn
 
 
+def rouge_by_data(writer: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per strategy with a column per data set."""
+    turn = pivot("strategy", "data", "rouge")
+    return lambda rows: turn([row for row in rows if row.get("writer") == writer])
+
+
 def by_machine(rows: list[Row]) -> list[Row]:
     """Returns one row per case with its ratio on every machine, under the machine's name."""
     found: dict[tuple[Any, ...], Row] = {}
@@ -195,6 +201,13 @@ MODEL = Column("model", "model")
 TOKENS = Column("tokens", "length", count)
 LENGTHS = [16384, 65536, 262144, 524288]
 GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
+ROUGE_BY_DATA = [
+    Column("strategy", "strategy"),
+    *(
+        Column(name, name, digits(1))
+        for name in ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3", "mean")
+    ),
+]
 SPEED = [
     MODEL,
     TOKENS,
@@ -430,6 +443,32 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 ],
                 where(part="flagged"),
             ),
+        ],
+    ),
+    "strategies": Page(
+        "Strategies for documents longer than an input",
+        "What strategies of reading keep of a document, with a writer in a model's place: it "
+        "copies the first sentences of an input (*lead*), or its best ones by the built-in ranker "
+        "(*ranker*). So strategies are compared, and nothing is said of how well a model writes. "
+        "A token is a word. Scores are means of stemmed ROUGE-1, -2 and -Lsum; *read* is the share "
+        "of words that the writer sees, *second half* the part of what the summary rests on that "
+        "is in the second half of the document.",
+        [
+            Table(f"ROUGE, writer: {writer}", ROUGE_BY_DATA, rouge_by_data(writer))
+            for writer in ("lead", "ranker")
+        ]
+        + [
+            Table(
+                "What was read, means over the data sets",
+                [
+                    Column("writer", "writer"),
+                    Column("strategy", "strategy"),
+                    Column("read, %", "read", percent),
+                    Column("second half, %", "second half", percent),
+                    Column("words", "words", digits(0)),
+                ],
+                where(data="mean"),
+            )
         ],
     ),
     "peers": Page(

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from longsum_jax.errors import InputError
 
@@ -467,6 +467,43 @@ def add_reading_flags(parser: argparse.ArgumentParser) -> None:
         default="truncate",
         help="longer documents: read their beginning (and say so), or stop; default: truncate",
     )
+
+
+_STRATEGIES = (
+    "direct (whole, or its beginning), extract (as many of its sentences as fit, by the built-in "
+    "ranker), segments (a summary of each, joined), hierarchical (segments, then their summaries), "
+    "refine (each segment with the summary of those before), memory (as models with segments of "
+    "their own were trained to), or auto (memory, else direct for what fits and hierarchical for "
+    "the rest)"
+)
+
+
+def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds --strategy, --segment_length; see ``strategy_options``.
+
+    Args:
+        parser: of a command.
+        default: what happens without --strategy, for the help.
+    """
+    from longsum_jax.inference.summary import Strategy
+
+    parser.add_argument(
+        "--strategy",
+        choices=get_args(Strategy),
+        help=f"how a document is read: {_STRATEGIES}; default: {default}",
+    )
+    parser.add_argument(
+        "--segment_length",
+        type=int,
+        metavar="N",
+        help="tokens of an input where documents are cut; default: what the model has positions "
+        "for, or 1024",
+    )
+
+
+def strategy_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of ``Model.summaries`` that the flags of ``add_strategy_flags`` set."""
+    return flags_set(args, ("strategy", "segment_length"))
 
 
 def _parsed_flag(value: str) -> bool | str:

@@ -78,6 +78,7 @@ def main(argv: Sequence[str]) -> None:
     console.add_report_flag(parser)
     console.add_align_flag(parser)
     console.add_metric_flags(parser)
+    console.add_strategy_flags(parser, "as the model was trained, direct or memory")
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     console.add_dry_run_flag(parser)
@@ -226,6 +227,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> N
 
     lengths = model.read_lengths(
         [pair.source for pair in pairs],
+        **_reading(args, model),
         max_source_length=args.max_source_length,
         on_overflow=args.on_overflow,
         names=[f'document "{pair.id}"' for pair in pairs],
@@ -266,11 +268,17 @@ def _predict(
             metrics,
             batch_size=args.batch_size,
             on_row=on_row,
+            **_reading(args, model),
             max_source_length=args.max_source_length,
             on_overflow=args.on_overflow,
             seed=args.seed,
             **console.generation_options(args),
         )
+
+
+def _reading(args: argparse.Namespace, model: "Model") -> dict[str, Any]:
+    """Returns how documents are read: as the model was trained, unless a flag says otherwise."""
+    return {"strategy": model.trained_strategy} | console.strategy_options(args)
 
 
 def _score_last(
@@ -301,7 +309,7 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
     from longsum_jax import __version__
 
     names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length")
-    flags = {name: getattr(args, name) for name in names}
+    flags = {name: getattr(args, name) for name in names} | console.strategy_options(args)
     if args.task is not None:
         flags |= {"source": console.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
     generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))

@@ -19,7 +19,7 @@ from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_files import Place, SummaryDirectory
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.locks import locked
-from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
 from longsum_jax.readers.paths import expand, printable
 from longsum_jax.readers.source import ReadOptions
 from longsum_jax.text.statements import Statement
@@ -42,6 +42,12 @@ EXAMPLES = """\
   # all files of a folder and some more, each to a file of its own; run again, it goes on
   longsum summarize --model=runs/reports --out=summaries --batch_size=auto reports/ 'more/*.pdf'
 
+  # a report that is longer than what the model reads at once, in 200 words
+  longsum summarize --model=facebook/bart-large-cnn --length="200 words" --batch_size=auto long.pdf
+
+  # reports of one day as one
+  longsum summarize --model=allenai/PRIMERA-multinews --join reports/2026-11-22/
+
   # a model of the Hugging Face Hub (extra hf), at one of its versions
   longsum summarize --model=facebook/bart-large-cnn --revision=main report.docx
 
@@ -56,7 +62,8 @@ JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some
 pip install 'longsum_jax[files]'.
 
 The summary goes to standard output, and one JSON line to standard error: tokens of the document,
-read and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens ("limit"), and
+read and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens or --length
+("limit"), by which strategy it was made, how much of each tenth of the document it rests on, and
 what was left out of the file. With --format=jsonl both are one line of standard output, with --out
 both are in NAME_summary.json beside NAME_summary.txt. Without --model the summary consists of
 sentences of the document, which a ranker chooses that comes with the package; --query changes its
@@ -68,7 +75,8 @@ where there was no other.
 
 _MODEL_FLAGS = (
     *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
-    *("max_source_length", "on_overflow", "seed", "stream", "dry_run", "source_method"),
+    *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
+    *("dry_run", "source_method"),
 )
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
@@ -94,6 +102,8 @@ def main(argv: Sequence[str]) -> int:
         *args.files, options=options, on_failure=failures.append, exclude=args.out
     )
     if args.model is None:
+        if args.join:
+            documents = _joined(documents, PARAGRAPH)
         return _summarize(_Run(args, options, _by_ranker(args), failures), documents)
 
     from longsum_jax.checkpoints.hub import local_directory
@@ -109,9 +119,18 @@ def main(argv: Sequence[str]) -> int:
 
     model = load(args.model, **console.load_options(args))
     documents = itertools.chain([first], documents)
+    if args.join:
+        documents = _joined(documents, model.separator)
     if args.dry_run:
         return _finish(failures, _dry_run(args, model, list(documents)))
     return _summarize(_Run(args, options, _by_model(args, model), failures), documents)
+
+
+def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
+    """Yields all documents as one; runs where documents are read."""
+    found = list(documents)
+    if found:
+        yield joined(found, separator)
 
 
 def _summarize(run: "_Run", documents: Iterable[Document]) -> int:
@@ -128,6 +147,7 @@ def _summarize(run: "_Run", documents: Iterable[Document]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser("summarize", "Summarizes documents of any kind and length.", EXAMPLES)
     console.add_model_flags(parser, required=False)
+    console.add_strategy_flags(parser, "auto")
     console.add_reading_flags(parser)
     console.add_generation_flags(parser)
     console.add_file_flags(parser)
@@ -139,8 +159,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--length",
         metavar="TEXT",
-        help='without --model: short, medium, long, "150 words", "7 sentences" or "5%%"; '
-        "default: medium, 150 words",
+        help='of each whole summary: short, medium, long, "150 words", "7 sentences" or "5%%"; '
+        "default: what the model makes of it, without --model medium, 150 words",
+    )
+    parser.add_argument(
+        "--join",
+        action="store_true",
+        help="read all documents as one, with the first one's query; no segment goes from one to "
+        "the next",
     )
     parser.add_argument(
         "--sources",
@@ -195,6 +221,10 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--query is blank; give a question or leave it out")
     console.generation_options(args)  # refuses what it cannot read
     console.check_positive(args, "batch_size")
+    if args.length is not None:
+        from longsum_jax.ranking.selection import parse_length
+
+        parse_length(args.length)  # before a model is loaded
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"
@@ -213,8 +243,6 @@ def _check(args: argparse.Namespace) -> None:
 def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses flags that have no effect with a model, or without one."""
     if args.model is not None:
-        if args.length is not None:
-            raise InputError("--length is for summaries without --model; use --max_new_tokens")
         return
     changed = [name for name in _MODEL_FLAGS if getattr(args, name) != parser.get_default(name)]
     given = [*console.generation_options(args), *changed]
@@ -230,6 +258,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
 
     lengths = model.read_lengths(
         [document.text for document in documents],
+        **console.strategy_options(args),
         max_source_length=args.max_source_length,
         on_overflow=args.on_overflow,
         names=[document.name for document in documents],
@@ -273,8 +302,10 @@ def _by_ranker(args: argparse.Namespace) -> _Summarizer:
 def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
     """Returns a model as a summarizer."""
     generation = console.generation_options(args)
+    reading = console.strategy_options(args) | console.flags_set(args, ("length",))
     stream = partial(
         model.stream,
+        **reading,
         max_source_length=args.max_source_length,
         on_overflow=args.on_overflow,
         batch_size=args.batch_size,
@@ -290,6 +321,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
         "dtype": args.dtype,
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
+        **reading,
         "generation": options | {"seed": args.seed},
     }
     if args.source_method == "alignment":
@@ -389,7 +421,8 @@ class _Run:
             kept = document if self._args.report else document._replace(text="")
             self._documents.append((kept, place))
             query = self._args.query or document.query
-            yield Request(document.text, document.name, query, document.outline)
+            borders = document.borders
+            yield Request(document.text, document.name, query, document.outline, borders)
 
     def _entry(self, index: int, result: Any, seconds: float) -> Entry | None:
         """Returns the entry of a document, which is written by now; None where it failed."""
@@ -405,11 +438,9 @@ class _Run:
             self._out.write(place, entry)
         self._show(document, entry)
         self.num_done += 1
-        if result.dropped_tokens:
-            console.print_stderr(
-                f"{document.name}: only the first {result.read_tokens} of "
-                f"{result.document_tokens} tokens were read (--max_source_length)"
-            )
+        about = _reading(result)
+        if about:
+            console.print_stderr(f"{document.name}: {about}")
         return entry
 
     def _show(self, document: Document, entry: Entry) -> None:
@@ -424,12 +455,23 @@ class _Run:
         settings = self._summarizer.settings | {
             "query": self._args.query,
             "sources": self._args.source_method if self._args.sources else None,
+            "join": self._args.join,
             "support": self._judge and self._judge.user_model.describe(),
             # Limits do not change what is read within them.
             "files": {name: getattr(options, name) for name in _READING},
             "longsum_jax": __version__,
         }
         return json.loads(json.dumps(settings))
+
+
+def _reading(summary: Summary) -> str:
+    """Returns how a document was read, unless it was read whole at once."""
+    if summary.unit == "words":
+        return ""
+    count = f"{summary.read_tokens} of {summary.document_tokens} tokens were read"
+    if summary.strategy != "direct":
+        return f"{count} (--strategy={summary.strategy})"
+    return f"only the first {count} (--max_source_length)" if summary.dropped_tokens else ""
 
 
 def _judge(args: argparse.Namespace) -> "SummaC | None":
@@ -514,6 +556,8 @@ class _Progress:
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
         self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
+        if args.join and len(self._files) > 1:
+            self._files = [f"{self._files[0]} and others"]
         # Segments show that work goes on, and extracts take no time.
         self._is_quiet = args.stream or args.model is None
         self._unit = unit

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +13,39 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.padding import check_kernel_length
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (ids, mask, options, seed) -> sequences
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]
 # (batch_size=, options=, seed=) -> slots
 MakeSlots = Callable[..., ContinuousBatch]
+
+
+def document_token_id(tokenizer: Tokenizer) -> int | None:
+    """Returns the token after each of several documents that are read as one, if there is one."""
+    ids = tokenizer.encode(DOCUMENT_TOKEN)
+    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
+
+
+def with_lead(text: str, prefix: str, query: str | None) -> str:
+    """Returns a text as a model reads it, after its prefix and a query."""
+    return f"{prefix}{query}\n{text}" if query else prefix + text
+
+
+def check_text(request: Request) -> None:
+    """Raises InputError for an empty document."""
+    if not request.text.strip():
+        raise InputError(f"{request.name} is empty; give it some text or leave it out")
+
+
+def check_overflow(name: str, total: int, limit: int, on_overflow: Overflow) -> None:
+    """Raises InputError for a document beyond the limit that must not be cut."""
+    if total > limit and on_overflow == "error":
+        raise InputError(
+            f"{name} has {total} tokens, more than max_source_length={limit}; raise it, or allow "
+            "on_overflow=truncate"
+        )
 
 
 class TokenizedDocument(NamedTuple):
@@ -55,34 +81,8 @@ class DocumentSummarizer:
         self._generate = generate
         self._make_slots = make_slots
 
-    def summaries(
-        self,
-        requests: Sequence[Request],
-        generation: GenerationOptions,
-        *,
-        max_tokens: int | None,
-        on_overflow: Overflow,
-        batch_size: BatchSize,
-        seed: int,
-    ) -> list[Summary]:
-        """Summarizes documents as ``Model.summaries`` does; ``max_tokens`` of each are read.
-
-        A thread reads the next documents while a batch is decoded; slots begin with the longest, so
-        all are read before.
-        """
-
-        def read(request: Request) -> TokenizedDocument:
-            return self.read(request, max_tokens, on_overflow)
-
-        if not requests:
-            return []
-        sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
-        with ThreadPoolExecutor(1, "tokenizer") as reader:
-            found = dict(self.decode(reader.map(read, requests), **sizes))
-        return [found[i] for i in range(len(requests))]
-
     def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
-        """Tokenizes a document.
+        """Tokenizes a document after prefix and query.
 
         Args:
             request: the document.
@@ -92,26 +92,24 @@ class DocumentSummarizer:
         Raises:
             InputError: an empty text, or one that is too long.
         """
-        if not request.text.strip():
-            raise InputError(f"{request.name} is empty; give it some text or leave it out")
-        text = f"{request.query}\n{request.text}" if request.query else request.text
-        ids = self._tokenizer.encode(self._prefix + text)
+        check_text(request)
+        ids = self._tokenizer.encode(with_lead(request.text, self._prefix, request.query))
         read = self._tokenizer.add_special_tokens(ids)
         total = len(read)
         if limit is not None and total > limit:
-            if on_overflow == "error":
-                raise InputError(
-                    f"{request.name} has {total} tokens, more than max_source_length={limit}; "
-                    "raise it, or allow on_overflow=truncate"
-                )
+            check_overflow(request.name, total, limit, on_overflow)
             read = self._tokenizer.add_special_tokens(ids, limit)
-        check_kernel_length(
-            len(read),
-            self._config,
-            request.name,
-            "read its beginning with max_source_length=1048576 (--max_source_length=1048576)",
-        )
         return TokenizedDocument(read, total)
+
+    def check_whole(self, document: TokenizedDocument, name: str) -> None:
+        """Raises InputError for a document that the model cannot read in one piece."""
+        check_kernel_length(
+            len(document.ids),
+            self._config,
+            name,
+            "read its beginning with max_source_length=1048576 (--max_source_length=1048576), or "
+            "choose another strategy",
+        )
 
     def decode(
         self,

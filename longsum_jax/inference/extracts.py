@@ -7,6 +7,7 @@ from longsum_jax.inference.stream import Result
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
 from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.text.coverage import statement_coverage
 from longsum_jax.text.statements import NO_OUTLINE, Outline
 
 
@@ -72,6 +73,8 @@ def _summary(request: Request, ranker: Ranker, length: str | int | Length) -> Su
         summary_tokens=extract.summary_words,
         ended="eos",
         unit="words",
+        strategy="extract",
+        coverage=statement_coverage(request.text, extract.statements),
         request=request,
         statements=extract.statements,
     )

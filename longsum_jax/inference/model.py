@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
     BUCKET,
@@ -30,6 +29,7 @@ from longsum_jax.inference.padding import (
     check_ids,
     check_kernel_length,
     check_length,
+    document_inputs,
     kernel_limit,
     like_ids,
     pad_inputs,
@@ -37,13 +37,21 @@ from longsum_jax.inference.padding import (
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
-from longsum_jax.inference.stream import Result, Work, coarse_length, summarize_stream
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.inference.stream import Result, summarize_stream
+from longsum_jax.inference.summarizer import (
+    ByMemory,
+    SummaryOptions,
+    make_engine,
+    make_requests,
+)
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.ranking.selection import Length
 from longsum_jax.schema import from_dict
-from longsum_jax.text.segment_inputs import SegmentInputOptions, SegmentInputs
+from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
+from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
@@ -365,12 +373,16 @@ class Model:
         self,
         texts: Sequence[str] | str,
         *,
+        strategy: Strategy = "auto",
+        length: str | int | Length | None = None,
         max_source_length: int | None = None,
+        segment_length: int | None = None,
         on_overflow: Overflow = "truncate",
         batch_size: BatchSize = 1,
         seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        join: bool = False,
         **options: Any,
     ) -> list[Summary]:
         """Summarizes documents, ``batch_size`` at a time: those of about the same length together.
@@ -379,56 +391,64 @@ class Model:
         segment and on a mesh, the documents of a batch begin and end together.
 
         The checkpoint's own settings (``summarization``) are followed: a prefix is put before every
-        document, and its options count where none are given here. With "segments" among them,
+        input, and its options count where none are given here. With "segments" among them,
         documents of any length are read and summarized segment by segment (``segments``).
 
         Args:
             texts: documents, or one.
+            strategy: how documents are read (``inference.strategies``). "direct" reads each whole,
+                or its beginning; "extract" as many of its sentences as fit, which the built-in
+                ranker chooses; "segments" joins a summary of every segment; "hierarchical" reads
+                segments, then their summaries; "refine" each segment with the summary of those
+                before; "memory" as the model was trained to. "auto" is "memory" where the model has
+                settings of its own, else "direct" for documents that fit and "hierarchical" for
+                others. ``Summary.strategy`` tells.
+            length: of each whole summary, "short" (75 words), "medium" (150), "long" (400), "250
+                words", "7 sentences" or "5%" of the document's words; a number is of words. Whole
+                sentences are taken, at least one. None for what the model makes of it.
             max_source_length: tokens to read of each, special ones included, at least 2; None reads
-                everything, or as much as the model has positions for. Segment by segment, reading
-                ends after a complete segment.
-            on_overflow: what to do with longer documents: read their beginning, or raise.
-            batch_size: documents decoded together; it changes speed and memory, not results.
-                "auto" takes as many as are fastest on CPUs, at most 16, and fewer where their keys
-                and values would take more than 2 GiB; segment by segment one.
+                everything, or with "direct" as much as the model has positions for. With "memory",
+                reading ends after a complete segment.
+            segment_length: tokens of an input where documents are cut; by default those that the
+                model has positions for, or 1,024. "auto" cuts documents that are longer.
+            on_overflow: what to do with documents beyond ``max_source_length``, or with "direct"
+                beyond the model's positions: read their beginning, or raise.
+            batch_size: documents, or segments, decoded together; it changes speed and memory, not
+                results. "auto" takes as many as are fastest on CPUs, at most 16, and fewer where
+                their keys and values would take more than 2 GiB; with "memory" one.
             seed: of sampling.
             names: of the documents in error messages; by default they are counted.
             queries: what to look for in each document, or None; a query stands before its document
                 or every segment.
+            join: whether the documents are read as one, with the first name and query. Models that
+                know PRIMERA's token for it have it after each, with global attention; others an
+                empty line between them.
             **options: as for ``generate``, but one sequence for each document.
 
         Returns:
-            A summary of every document, and what was read of it.
+            A summary of every document, or of all together, and what was read.
 
         Raises:
             InputError: no tokenizer, an empty text, a document that is too long with
-                on_overflow="error" or for the model, a batch_size or max_source_length out of
-                range, num_return_sequences above 1.
+                on_overflow="error" or for the model, an unknown strategy or one that this model
+                does not have, a number or length out of range, num_return_sequences above 1.
         """
-        self._check_call(batch_size, max_source_length)
-        requests = _requests(texts, names, queries)
-        generation = self.summary_options(**options)
+        call = SummaryOptions(
+            strategy=strategy,
+            length=length,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+            batch_size=batch_size,
+            seed=seed,
+        )
+        engine = make_engine(self, call, options)
+        requests = make_requests(texts, names, queries, self.separator if join else None)
         order = list(range(len(requests)))
         if batch_size != 1:  # the longest first: should memory run out, then at once
             order.sort(key=lambda i: -len(requests[i].text))
         requests = [requests[i] for i in order]
-        limits = {"on_overflow": on_overflow, "batch_size": batch_size, "seed": seed}
-        if "segments" in self.summarization:
-            limits["batch_size"] = 1 if batch_size == "auto" else batch_size
-            summaries = self._by_segments.summaries(
-                self.params,
-                requests,
-                generation,
-                prefix=self.summarization.get("prefix", ""),
-                max_tokens=max_source_length,
-                **limits,
-            )
-        else:
-            max_tokens = self._max_tokens(max_source_length)
-            summaries = self._by_documents.summaries(
-                requests, generation, max_tokens=max_tokens, **limits
-            )
-        found = map(Summary.of, summaries, requests)
+        found = map(Summary.of, engine.summaries(requests), requests)
         by_place = dict(zip(order, found, strict=True))
         return [by_place[i] for i in range(len(order))]
 
@@ -436,35 +456,46 @@ class Model:
         self,
         texts: Sequence[str] | str,
         *,
+        strategy: Strategy = "auto",
         max_source_length: int | None = None,
+        segment_length: int | None = None,
         on_overflow: Overflow = "truncate",
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        join: bool = False,
     ) -> list[int]:
-        """Returns how many tokens ``summaries`` would read of every document.
+        """Returns the tokens of the longest input that ``summaries`` would make of every document.
 
         Args:
-            texts, max_source_length, on_overflow, names, queries: as for ``summaries``.
+            texts, strategy, max_source_length, segment_length, on_overflow, names, queries, join:
+                as for ``summaries``.
 
         Raises:
             InputError: as ``summaries``, or a model that reads segment by segment.
         """
-        if "segments" in self.summarization:
+        call = SummaryOptions(
+            strategy=strategy,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+        )
+        engine = make_engine(self, call, {})
+        if isinstance(engine, ByMemory):
             raise InputError(
                 f"this model ({self._name}) reads segment by segment, so its memory does not "
                 "depend on a document's length"
             )
-        self._check_call(1, max_source_length)
-        requests = _requests(texts, names, queries)
-        limit = self._max_tokens(max_source_length)
-        by_documents = self._by_documents
-        return [len(by_documents.read(request, limit, on_overflow).ids) for request in requests]
+        requests = make_requests(texts, names, queries, self.separator if join else None)
+        return [engine.longest_input(request) for request in requests]
 
     def stream(
         self,
         requests: Iterable[Request],
         *,
+        strategy: Strategy = "auto",
+        length: str | int | Length | None = None,
         max_source_length: int | None = None,
+        segment_length: int | None = None,
         on_overflow: Overflow = "truncate",
         batch_size: BatchSize = 1,
         seed: int = 0,
@@ -475,11 +506,12 @@ class Model:
 
         Args:
             requests: documents with their names and queries; may be made on the way.
-            max_source_length, on_overflow, seed, **options: as for ``summaries``.
+            strategy, length, max_source_length, segment_length, on_overflow, seed, **options: as
+                for ``summaries``.
             batch_size: as there. With "auto", documents of like lengths are found in a window of
                 64.
-            on_segment: called with the summary of every segment as soon as there is one; for models
-                that read segment by segment, with batch_size=1.
+            on_segment: called with the summary of every segment as soon as there is one; for
+                strategies "segments" and "memory", with batch_size=1.
 
         Yields:
             As they are done, the places of documents among ``requests``, with their summaries or
@@ -488,106 +520,31 @@ class Model:
         Raises:
             InputError: as ``summaries``, but for what concerns a single document.
         """
-        self._check_call(batch_size, max_source_length)
-        generation = self.summary_options(**options)
-        if on_segment is not None and "segments" not in self.summarization:
-            raise InputError(
-                "segments are to be shown as they come, but this model reads documents in one "
-                "piece; leave on_segment (--stream) out"
-            )
-        if on_segment is not None and batch_size != 1:
-            raise InputError(
-                f"batch_size={batch_size}, but segments of one document are shown as they come; "
-                "give 1"
-            )
-        work = self._work(generation, max_source_length, on_overflow, seed, on_segment)
-        return summarize_stream(work, requests, batch_size)
-
-    def _work(
-        self,
-        generation: GenerationOptions,
-        max_source_length: int | None,
-        on_overflow: Overflow,
-        seed: int,
-        on_segment: Callable[[str], None] | None,
-    ) -> Work:
-        if "segments" in self.summarization:
-            return self._work_by_segments(
-                generation, max_source_length, on_overflow, seed, on_segment
-            )
-        limit = self._max_tokens(max_source_length)
-        documents = self._by_documents
-
-        def padded_length(length: int) -> int:
-            coarse = coarse_length(length)
-            return coarse if limit is None else max(length, min(coarse, limit))
-
-        def summarize(
-            batch: Sequence[TokenizedDocument], batch_size: BatchSize
-        ) -> Iterator[list[tuple[int, Summary]]]:
-            sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
-            for done in documents.decode(batch, padded_length=padded_length, **sizes):
-                yield [done]
-
-        return Work(
-            read=partial(documents.read, limit=limit, on_overflow=on_overflow),
-            length=lambda document: len(document.ids),
-            summarize=summarize,
-            reads_on_device=False,
+        call = SummaryOptions(
+            strategy=strategy,
+            length=length,
+            max_source_length=max_source_length,
+            segment_length=segment_length,
+            on_overflow=on_overflow,
+            batch_size=batch_size,
+            seed=seed,
         )
+        engine = make_engine(self, call, options, on_segment)
+        return summarize_stream(engine.work(), requests, batch_size)
 
-    def _work_by_segments(
-        self,
-        generation: GenerationOptions,
-        max_source_length: int | None,
-        on_overflow: Overflow,
-        seed: int,
-        on_segment: Callable[[str], None] | None,
-    ) -> Work:
-        segments = self._by_segments
-        prefix = self.summarization.get("prefix", "")
-        segment_length = self._segment_options.segment_length
+    @property
+    def trained_strategy(self) -> Strategy:
+        """The strategy by which the model was trained to read: "memory" or "direct"."""
+        return "memory" if "segments" in self.summarization else "direct"
 
-        def show(row: int, text: str) -> None:
-            on_segment(text)
+    @property
+    def separator(self) -> str:
+        """What stands between documents that are read as one, see ``text.joining``."""
+        return BLANK_LINE if self._document_id is None else DOCUMENT_TOKEN
 
-        def summarize(
-            documents: Sequence[SegmentInputs], batch_size: BatchSize
-        ) -> Iterator[list[tuple[int, Summary]]]:
-            rows = 1 if batch_size == "auto" else batch_size
-            shown = None if on_segment is None else show
-            for start in range(0, len(documents), rows):
-                batch = documents[start : start + rows]
-                found = segments.summarize(self.params, batch, rows, generation, seed, shown)
-                yield list(enumerate(found, start))
-
-        return Work(
-            read=partial(
-                segments.read, prefix=prefix, limit=max_source_length, on_overflow=on_overflow
-            ),
-            length=lambda document: len(document.sources) * segment_length,
-            summarize=summarize,
-            # Extractors and sentence encoders are moved to the device and off it again.
-            reads_on_device=True,
-        )
-
-    def _check_call(self, batch_size: BatchSize, max_source_length: int | None) -> None:
-        if self.tokenizer is None:
-            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
-            raise InputError(f'batch_size={batch_size} must be at least 1, or "auto"')
-        if max_source_length is not None and max_source_length < 2:
-            raise InputError(
-                f"max_source_length={max_source_length} must be at least 2, the end of sequence "
-                "included"
-            )
-
-    def _max_tokens(self, max_source_length: int | None) -> int | None:
-        """Returns the tokens of a document that are read in one piece; None for all."""
-        if max_source_length is None:
-            return max_input_length(self.config)
-        check_length(max_source_length, self.config.max_source_length, "max_source_length")
-        return max_source_length
+    @cached_property
+    def _document_id(self) -> int | None:
+        return self.tokenizer and document_token_id(self.tokenizer)
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
@@ -747,8 +704,10 @@ class Model:
         attention_mask: Any,
         options: GenerationOptions,
         seed: int,
-        inputs: Mapping[str, Any] = MappingProxyType({}),
+        inputs: Mapping[str, Any] | None = None,
     ) -> Generated:
+        if inputs is None:
+            inputs = self._document_inputs(input_ids)
         padded = self.padded(*self._inputs(input_ids, attention_mask), inputs)
         keys = None
         if options.do_sample:
@@ -784,7 +743,8 @@ class Model:
         return from_dict(SegmentInputOptions, segments, "config.json: segments")
 
     @cached_property
-    def _by_segments(self) -> SegmentSummarizer:
+    def segment_summarizer(self) -> SegmentSummarizer:
+        """What reads documents segment by segment, as the model was trained to."""
         options = self._segment_options
         self.auxiliary.check(options)
         return SegmentSummarizer(
@@ -796,7 +756,8 @@ class Model:
         )
 
     @property
-    def _by_documents(self) -> DocumentSummarizer:
+    def document_summarizer(self) -> DocumentSummarizer:
+        """What reads documents in one piece."""
         return DocumentSummarizer(
             self.config,
             self.tokenizer,
@@ -805,11 +766,17 @@ class Model:
             make_slots=self._slots,
         )
 
+    def _padded_document(self, ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
+        return self.padded(ids, mask, self._document_inputs(ids))
+
+    def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
+        return document_inputs(ids, self._document_id, self.config)
+
     def _slots(self, **sizes: Any) -> ContinuousBatch:
         return ContinuousBatch(
             self._programs,
             self.params,
-            pad=partial(self.padded, inputs={}),
+            pad=self._padded_document,
             variables=self._variables,
             **sizes,
         )
@@ -825,14 +792,3 @@ def _short_count(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f}{letter}"
     return str(number)
-
-
-def _requests(
-    texts: Sequence[str] | str,
-    names: Sequence[str] | None,
-    queries: Sequence[str | None] | None,
-) -> list[Request]:
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
-    queries = queries or [None] * len(texts)
-    return [Request(*row) for row in zip(texts, names, queries, strict=True)]

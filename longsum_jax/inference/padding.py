@@ -157,6 +157,28 @@ def pad_inputs(
     return PaddedInputs(padded_ids, np.pad(mask, widths), extra)
 
 
+def document_inputs(
+    ids: np.ndarray, document_id: int | None, config: Any
+) -> Mapping[str, np.ndarray]:
+    """Returns further inputs of several documents that are read as one.
+
+    The first token and those after each document see and are seen everywhere (PRIMERA, section
+    3.1), in models whose attention has such tokens.
+
+    Args:
+        ids: int32 [batch, length].
+        document_id: the token after each document; None for models without.
+        config: of the model.
+    """
+    if document_id is None or "global_indices" not in get_encoder_attention(config).inputs:
+        return {}
+    is_global = ids == document_id
+    if not is_global.any():
+        return {}
+    is_global[:, 0] = True
+    return {"global_attention_mask": is_global.astype(np.int32)}
+
+
 def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
     """Returns the positions of nonzero entries, in ascending order, filled up with -1.
 

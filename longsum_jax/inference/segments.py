@@ -22,13 +22,14 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.errors import InputError
+from longsum_jax.inference.documents import check_overflow, check_text
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
 from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.text.joining import Joiner
 from longsum_jax.text.segment_inputs import (
     Auxiliary,
     SegmentInputOptions,
@@ -75,35 +76,6 @@ class SegmentSummarizer:
         self._write_segment = jax.jit(partial(_write_segment, module), donate_argnames="memory")
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
-    def summaries(
-        self,
-        params: Params,
-        requests: Sequence[Request],
-        generation: GenerationOptions,
-        *,
-        prefix: str,
-        max_tokens: int | None,
-        on_overflow: Overflow,
-        batch_size: int,
-        seed: int,
-    ) -> list[Summary]:
-        """Summarizes documents as ``Model.summaries`` does.
-
-        Args:
-            params: of the module.
-            requests: the documents.
-            generation: options of the search in every segment.
-            prefix: text before every segment.
-            max_tokens: of a document that are read, in whole segments; None for all.
-            on_overflow, batch_size, seed: see ``Model.summaries``.
-        """
-        results: list[Summary] = []
-        for start in range(0, len(requests), batch_size):
-            batch = requests[start : start + batch_size]
-            documents = [self.read(request, prefix, max_tokens, on_overflow) for request in batch]
-            results += self.summarize(params, documents, batch_size, generation, seed)
-        return results
-
     def read(
         self, request: Request, prefix: str, limit: int | None, on_overflow: Overflow
     ) -> SegmentInputs:
@@ -118,8 +90,7 @@ class SegmentSummarizer:
         Raises:
             InputError: an empty text, or one that is too long.
         """
-        if not request.text.strip():
-            raise InputError(f"{request.name} is empty; give it some text or leave it out")
+        check_text(request)
         document = read_segment_inputs(
             request.text,
             self._tokenizer,
@@ -128,12 +99,10 @@ class SegmentSummarizer:
             query=request.query,
             max_tokens=limit,
             auxiliary=self._auxiliary,
+            borders=request.borders,
         )
-        if on_overflow == "error" and limit is not None and document.total_tokens > limit:
-            raise InputError(
-                f"{request.name} has {document.total_tokens} tokens, more than "
-                f"max_source_length={limit}; raise it, or allow on_overflow=truncate"
-            )
+        if limit is not None:
+            check_overflow(request.name, document.total_tokens, limit, on_overflow)
         return document
 
     def summarize(
@@ -143,6 +112,7 @@ class SegmentSummarizer:
         batch_size: int,
         generation: GenerationOptions,
         seed: int,
+        joiners: Sequence[Joiner],
         on_segment: OnSegment | None = None,
     ) -> list[Summary]:
         """Summarizes documents as one batch.
@@ -153,6 +123,7 @@ class SegmentSummarizer:
             batch_size: rows of the batch.
             generation: options of the search in every segment.
             seed: of sampling.
+            joiners: for every document, what joins the summaries of its segments.
             on_segment: called with the place of a document in the batch and the summary of its
                 next segment, as soon as there is one.
         """
@@ -185,11 +156,23 @@ class SegmentSummarizer:
             )
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
-            if on_segment is not None:
-                for row, document in enumerate(documents):
-                    if index < len(document.sources):
-                        on_segment(row, self._text(outputs[-1], row))
-        return [self._summary(document, row, outputs) for row, document in enumerate(documents)]
+            for row, document in enumerate(documents):
+                if index < len(document.sources):
+                    said = self._join(document, index, outputs[-1], row, joiners[row])
+                    if on_segment is not None:
+                        on_segment(row, said)
+        return [
+            self._summary(document, row, outputs, joiners[row])
+            for row, document in enumerate(documents)
+        ]
+
+    def _join(
+        self, document: SegmentInputs, index: int, out: Generated, row: int, joiner: Joiner
+    ) -> str:
+        """Adds the summary of a segment to those before; returns what of it is said."""
+        up_to_here = document.document.segments[: index + 1]
+        share = sum(segment.num_tokens for segment in up_to_here) / max(document.read_tokens, 1)
+        return joiner.add(self._text(out, row), share, ended=bool(out.ended[row]))
 
     def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
         """Returns the arrays of segment ``index`` of all documents.
@@ -225,18 +208,18 @@ class SegmentSummarizer:
             segment["reads"][row] = reads[index]
         return segment
 
-    def _summary(self, document: SegmentInputs, row: int, outputs: Sequence[Generated]) -> Summary:
+    def _summary(
+        self, document: SegmentInputs, row: int, outputs: Sequence[Generated], joiner: Joiner
+    ) -> Summary:
         outputs = outputs[: len(document.sources)]
-        lengths = [int(out.lengths[row]) for out in outputs]
-        texts = [self._text(out, row) for out in outputs]
         ended = all(bool(out.ended[row]) for out in outputs)
         return Summary(
-            text=" ".join(text for text in texts if text),
+            text=joiner.text,
             document_tokens=document.total_tokens,
             read_tokens=document.read_tokens,
             dropped_tokens=document.total_tokens - document.read_tokens,
-            summary_tokens=sum(lengths),
-            ended="eos" if ended else "limit",
+            summary_tokens=sum(int(out.lengths[row]) for out in outputs),
+            ended="eos" if ended and not joiner.is_cut else "limit",
         )
 
     def _text(self, out: Generated, row: int) -> str:

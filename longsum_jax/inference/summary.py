@@ -10,6 +10,8 @@ from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
 # What happens to documents beyond the limit: their beginning is read, or InputError is raised.
 Overflow = Literal["truncate", "error"]
+# How a document is read, see ``inference.strategies``.
+Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
 # Documents decoded together; "auto" for as many as are fastest.
 BatchSize = int | Literal["auto"]
 
@@ -18,16 +20,18 @@ class Request(NamedTuple):
     """A document to summarize.
 
     Attributes:
-        text: the document.
+        text: the document, or several that are read as one.
         name: of it, in error messages.
         query: what to look for in it, or None.
         outline: its headings and pages, by which sources are named.
+        borders: places in the text at which all but the first of several documents begin.
     """
 
     text: str
     name: str
     query: str | None
     outline: Outline = NO_OUTLINE
+    borders: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +42,15 @@ class Summary:
         text: the summary.
         document_tokens: tokens of the document, end of sequence included, as all lengths here.
         read_tokens: tokens that the model read.
-        dropped_tokens: tokens beyond the limit, which it did not read.
+        dropped_tokens: tokens that it did not read: beyond the limit, or not chosen by strategy
+            "extract".
         summary_tokens: tokens of the summary.
         ended: "eos" when the summary ended by itself, "limit" when it was cut at
-            ``max_new_tokens``.
+            ``max_new_tokens`` or at the length that was asked for.
         unit: what counts as a token: those of the model, or, without a model, words between white
             space.
+        strategy: by which the document was read, one of ``inference.strategies``.
+        coverage: share of every tenth of the document that the summary rests on.
         request: the document, by which sources are found.
         statements: the sentences of the summary with their sources, where they are known.
     """
@@ -55,6 +62,8 @@ class Summary:
     summary_tokens: int
     ended: Literal["eos", "limit"]
     unit: Literal["tokens", "words"] = "tokens"
+    strategy: str = "direct"
+    coverage: tuple[float, ...] = ()
     request: Request | None = dataclasses.field(default=None, repr=False, compare=False)
     statements: Sequence[Statement] | None = dataclasses.field(
         default=None, repr=False, compare=False
@@ -95,6 +104,8 @@ class Summary:
     def about(self) -> str:
         """Returns in one line what was read, and how the summary ended."""
         read = f"{self.read_tokens:,} of {self.document_tokens:,} {self.unit} read"
+        if self.unit == "tokens" and self.strategy != "direct":
+            read += f" ({self.strategy})"
         ended = "" if self.ended == "eos" else ", cut at the longest length"
         return f"{read}; {self.summary_tokens:,} {self.unit} written{ended}"
 

@@ -109,10 +109,8 @@ class SummaryDirectory:
         Raises:
             InputError: they cannot be written.
         """
-        total = max(1, entry.summary.document_tokens)
         sidecar = {
             **entry.report(),
-            "coverage": round(entry.summary.read_tokens / total, 4),
             "summary": entry.summary.text,
             "settings": self._settings,
             "source": place.source,
@@ -177,7 +175,7 @@ def _stem(document: Document) -> str:
     while path.suffix.casefold() in _PACKED:
         path = path.with_suffix("")
     member = _member(document)
-    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":")
+    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
     return _UNSAFE.sub("_", stem).strip(". ")[:_LONGEST_STEM] or "document"
 

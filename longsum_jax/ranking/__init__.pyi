@@ -10,6 +10,7 @@ from .ranker import builtin_ranker as builtin_ranker
 from .selection import Length as Length
 from .selection import parse_length as parse_length
 from .selection import select_sentences as select_sentences
+from .selection import take_sentences as take_sentences
 from .training import RowOptions as RowOptions
 from .training import draw_rows as draw_rows
 from .training import train_trees as train_trees

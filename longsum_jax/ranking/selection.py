@@ -76,7 +76,25 @@ def select_sentences(
     *,
     alike: float = ALIKE,
 ) -> list[int]:
-    """Returns the sentences that make a summary, in the order of the document.
+    """Returns the sentences that make a summary of some length; see ``take_sentences``."""
+    limit = length.value
+    costs = document.lengths
+    if length.unit == "sentences":
+        costs = np.ones_like(costs)
+    elif length.unit == "percent":
+        limit = length.value / 100 * costs.sum()
+    return take_sentences(document, scores, costs, limit, alike=alike)
+
+
+def take_sentences(
+    document: ParsedDocument,
+    scores: np.ndarray,
+    costs: np.ndarray,
+    limit: float,
+    *,
+    alike: float = ALIKE,
+) -> list[int]:
+    """Returns the best sentences that there is room for, in the order of the document.
 
     Sentences are taken from the best on. One that is like a sentence taken before is left out, and
     so is one that is longer than the room left; where none fits, the best sentence alone is the
@@ -86,15 +104,10 @@ def select_sentences(
     Args:
         document: of n sentences.
         scores: float [n]; of equal ones the earlier is better.
-        length: of the summary, not exceeded by a summary of more than one sentence.
+        costs: int [n], room that each takes.
+        limit: room for all, not exceeded by more than one sentence.
         alike: the cosine above which two sentences are alike; 1 takes repetitions, too.
     """
-    limit = length.value
-    costs = document.lengths
-    if length.unit == "sentences":
-        costs = np.ones_like(costs)
-    elif length.unit == "percent":
-        limit = length.value / 100 * costs.sum()
     order = np.argsort(-scores, kind="stable")
     has_words = np.bincount(document.words.row, minlength=len(scores)) > 0
     allowed = has_words & (scores > -np.inf)

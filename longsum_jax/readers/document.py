@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from longsum_jax.text.joining import join_documents
 from longsum_jax.text.statements import Outline
 
 PARAGRAPH = "\n\n"  # between two blocks
@@ -39,6 +40,8 @@ class Document(NamedTuple):
         pages: offset in ``text`` at which each page begins; () where there are no pages.
         notes: what was left out or guessed, a sentence each.
         query: what a row of a table asks of its document, or None.
+        borders: places in ``text`` at which all but the first of several documents begin that are
+            read as one.
     """
 
     text: str
@@ -49,11 +52,41 @@ class Document(NamedTuple):
     pages: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     query: str | None = None
+    borders: tuple[int, ...] = ()
 
     @property
     def outline(self) -> Outline:
         """Where headings and pages stand, by which sentences of the document are named."""
         return Outline([(start, end) for start, end, _ in self.headings], self.pages)
+
+
+def joined(documents: Sequence[Document], separator: str) -> Document:
+    """Returns documents as one, with the first one's place and query and the headings of all.
+
+    Args:
+        documents: at least one.
+        separator: between them, see ``text.joining``.
+    """
+    first, *others = documents
+    if not others:
+        return first
+    text, borders = join_documents([document.text for document in documents], separator)
+    headings = []
+    for document, start in zip(documents, (0, *borders), strict=True):
+        offset = start - len(document.text) + len(document.text.lstrip())
+        headings += [
+            Heading(begin + offset, end + offset, level) for begin, end, level in document.headings
+        ]
+    notes = [f"{document.name}: {note}" for document in documents for note in document.notes]
+    return Document(
+        text=text,
+        name=f"{first.name} and {len(others)} more",
+        path=first.path,
+        headings=tuple(headings),
+        notes=tuple(notes),
+        query=first.query,
+        borders=borders,
+    )
 
 
 class Failure(NamedTuple):

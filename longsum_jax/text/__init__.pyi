@@ -7,6 +7,9 @@ from .cloze import ClozeOptions as ClozeOptions
 from .cloze import ClozeQuestion as ClozeQuestion
 from .cloze import cloze_questions as cloze_questions
 from .cloze import question_context as question_context
+from .coverage import covered_parts as covered_parts
+from .coverage import statement_coverage as statement_coverage
+from .coverage import summary_coverage as summary_coverage
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines
 from .documents import read_text_file as read_text_file
@@ -19,6 +22,8 @@ from .gap_sentences import GapExample as GapExample
 from .gap_sentences import GapSentenceOptions as GapSentenceOptions
 from .gap_sentences import gap_sentence_example as gap_sentence_example
 from .gap_sentences import select_gap_sentences as select_gap_sentences
+from .joining import Joiner as Joiner
+from .joining import join_documents as join_documents
 from .lcs import UnionLcs as UnionLcs
 from .lcs import lcs_length as lcs_length
 from .ngrams import count_ngrams as count_ngrams

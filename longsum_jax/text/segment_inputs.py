@@ -194,6 +194,7 @@ def read_segment_inputs(
     max_tokens: int | None = None,
     max_segments: int | None = None,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
+    borders: Sequence[int] = (),
 ) -> SegmentInputs:
     """Cuts a document into segments and builds their sources.
 
@@ -205,6 +206,7 @@ def read_segment_inputs(
         max_tokens, max_segments: limits of the document; whole segments are read, at least one.
             None reads all of it.
         auxiliary: compares sentences to cut the document, and finds the important ones.
+        borders: places in the text at which a segment begins in any case.
 
     Raises:
         InputError: a blank text, or a query that leaves no room for a segment.
@@ -219,7 +221,7 @@ def read_segment_inputs(
         **before,
     )
     segmentation = options.segmentation(room)
-    full = segment_document(text, tokenizer, segmentation, auxiliary.encode_sentences)
+    full = segment_document(text, tokenizer, segmentation, auxiliary.encode_sentences, borders)
     total_tokens = sum(segment.num_tokens for segment in full.segments)
     document = _first_segments(full, max_tokens, max_segments)
     salient: list[int] = []

@@ -127,6 +127,7 @@ def segment_document(
     tokenizer: Tokenizer,
     options: SegmentOptions = SegmentOptions(),
     encoder: SentenceEncoder = tfidf_vectors,
+    borders: Sequence[int] = (),
 ) -> SegmentedDocument:
     """Cuts a document into segments of similar sentences, in time linear in its length.
 
@@ -135,10 +136,15 @@ def segment_document(
         tokenizer: defines the tokens; called once for all sentences.
         options: lengths, and choices that algorithm 1 leaves open.
         encoder: computes sentence vectors, which are compared by cosine.
+        borders: places in the text at which a segment begins in any case.
 
     Raises:
         InputError: a blank text.
     """
+    if borders:
+        bounds = itertools.pairwise([0, *borders, len(text)])
+        parts = [text[start:stop] for start, stop in bounds]
+        return _together([segment_document(part, tokenizer, options, encoder) for part in parts])
     sentences = split_sentences(text)
     if not sentences:
         raise InputError(
@@ -158,6 +164,24 @@ def segment_document(
         for first, end in segment_ranges(lengths, vectors, options)
     ]
     return SegmentedDocument(text, sentences, token_ids, segments)
+
+
+def _together(documents: Sequence[SegmentedDocument]) -> SegmentedDocument:
+    """Returns documents one after the other as one."""
+    segments: list[Segment] = []
+    place, number = 0, 0
+    for document in documents:
+        for start, stop, first, end, num_tokens in document.segments:
+            bounds = start + place, stop + place, first + number, end + number
+            segments.append(Segment(*bounds, num_tokens))
+        place += len(document.text)
+        number += len(document.sentences)
+    return SegmentedDocument(
+        "".join(document.text for document in documents),
+        [sentence for document in documents for sentence in document.sentences],
+        [ids for document in documents for ids in document.token_ids],
+        segments,
+    )
 
 
 def segment_ranges(

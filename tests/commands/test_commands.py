@@ -532,9 +532,12 @@ def test_summarize_a_file_and_standard_input(run, small_model, text):
         "document_tokens": tokens,
         **counts,
         "unit": "tokens",
+        "strategy": "direct",
+        "coverage": report["coverage"],
         "seconds": report["seconds"],
     }
-    assert "only the first" not in err
+    assert len(report["coverage"]) == 10
+    assert "were read" not in err
     code, out, err = run("summarize", f"--model={small_model}", stdin=TEXT.encode())
     assert (code, out) == (0, expected + "\n")
     assert json.loads(err.splitlines()[-1])["file"] == "-"
@@ -565,7 +568,7 @@ def test_summarize_without_a_model(run, refused, text):
     assert report["summary"].split("\n") == sentences
     sources = [source for statement in report["sources"] for source in statement["sources"]]
     assert [TEXT[source["start"] : source["end"]] for source in sources] == sentences
-    for flag in ("num_beams=4", "dtype=bfloat16", "max_source_length=64"):
+    for flag in ("num_beams=4", "dtype=bfloat16", "max_source_length=64", "strategy=direct"):
         name = flag.partition("=")[0]
         message = refused("summarize", f"--{flag}", text)
         assert message == f"--{name} is for a model; give one with --model or leave --{name} out"
@@ -573,9 +576,30 @@ def test_summarize_without_a_model(run, refused, text):
     assert message.startswith('length="tall"; write short, medium, long')
 
 
-def test_flags_without_effect_on_a_model(refused, text):
-    message = refused("summarize", "--model=model", "--length=short", text)
-    assert message.startswith("--length is for summaries without --model")
+@pytest.mark.slow
+def test_summarize_by_strategies(run, refused, small_model, text):
+    model = longsum_jax.load(small_model)
+    flags = ("summarize", f"--model={small_model}", "--max_new_tokens=6", text)
+    options = {"max_new_tokens": 6, "segment_length": 24}
+    code, out, err = run(*flags, "--segment_length=24")
+    [found] = model.summaries(TEXT, **options)
+    assert (code, out) == (0, found.text + "\n")
+    *_, aloud, line = err.splitlines()
+    tokens = found.document_tokens
+    assert aloud == f"{text}: {tokens} of {tokens} tokens were read (--strategy=hierarchical)"
+    assert json.loads(line)["strategy"] == "hierarchical"
+    code, out, err = run(*flags, "--segment_length=24", "--strategy=extract", "--length=2 words")
+    [found] = model.summaries(TEXT, strategy="extract", length="2 words", **options)
+    assert (code, out) == (0, found.text + "\n")
+    assert found.dropped_tokens > 0
+    code, out, err = run(*flags, "--segment_length=24", "--strategy=segments", "--stream")
+    [found] = model.summaries(TEXT, strategy="segments", **options)
+    assert (code, out.split()) == (0, found.text.split())
+    message = refused(*flags, "--stream")
+    assert 'give strategy="segments", or leave on_segment (--stream) out' in message
+    message = refused(*flags, "--strategy=memory")
+    assert message.startswith('strategy="memory" is for models whose config.json has settings')
+    assert refused(*flags, "--length=tall").startswith('length="tall"; write short, medium, long')
 
 
 @pytest.mark.slow

@@ -32,15 +32,18 @@ class FirstWords:
     """Summarizes a document by its first two words, and keeps what it was given."""
 
     fingerprint = "f"
+    trained_strategy = "direct"
     tokenizer = None
 
     def __init__(self):
         self.calls = []
+        self.strategies = set()
 
     def summary_options(self, **options):
         return Options(**options)
 
-    def summaries(self, texts, *, names, queries=None, **options):
+    def summaries(self, texts, *, names, queries=None, strategy, **options):
+        self.strategies.add(strategy)
         self.calls += zip(names, texts, queries or [None] * len(texts), strict=True)
         return [Summary(" ".join(text.split()[:2]), 4, 4, 0, 2, "eos") for text in texts]
 
@@ -89,6 +92,17 @@ def test_queries_and_ids_reach_the_model_as_those_of_files(evaluated, model, sou
     of_file, _ = evaluated(f"--data={tmp_path / 'test.jsonl'}", out="of_file")
     assert without_seconds(rows) == without_seconds(of_file)
     assert model.calls == expected * 2
+
+
+def test_documents_are_read_as_the_model_was_trained_unless_asked(evaluated, model, source):
+    flags = ("--task=qmsum", f"--source={source}")
+    evaluated(*flags)
+    assert model.strategies == {"direct"}
+    _, metrics = evaluated(*flags, "--strategy=hierarchical", out="other")
+    assert model.strategies == {"direct", "hierarchical"}
+    assert metrics["strategy"] == "hierarchical"
+    with pytest.raises(InputError, match="holds predictions made with another strategy"):
+        evaluated(*flags, "--strategy=refine", out="other")
 
 
 def test_fields_of_other_names_in_files(evaluated, model, tmp_path):

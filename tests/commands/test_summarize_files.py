@@ -25,6 +25,7 @@ class FirstWords:
 
     fingerprint = "w1"
     tokenizer = None
+    separator = "\n\n"
 
     def __init__(self):
         self.asked = []
@@ -147,6 +148,30 @@ def test_formats(run, folder):
     assert "<b>" not in page
 
 
+def test_documents_as_one(run, extract, folder, tmp_path, model):
+    (folder / "a.txt").write_text("")
+    code, out, err = run("--join", "--query=Why?", "files", "no.txt")
+    assert (code, out) == (3, "Why? The file b\n")
+    [asked] = model.asked
+    texts = ["The file b has a text. " * 3, "The file below/c has a text. " * 3]
+    assert asked.text == "\n\n".join(text.strip() for text in texts)
+    assert asked.text[asked.borders[0] :].startswith("The file below/c")
+    assert asked.name == "files/b.txt and 1 more"
+    first, about, *_ = err.splitlines()
+    assert first == "summarizing files/a.txt and others ..."
+    assert json.loads(about)["file"] == "files/b.txt and 1 more"
+    assert run("--join", "--out=out", "files/b.txt", "files/below")[0] == 0
+    assert names(tmp_path / "out") == [f"b_and 1 more_summary.{end}" for end in ("json", "txt")]
+    model.asked.clear()
+    assert run("--join", "--out=out", "files/b.txt", "files/below")[0] == 0
+    assert model.asked == []
+    assert run("--join", "files/b.txt")[:2] == (0, "The file b\n")
+    assert model.asked[0].borders == ()
+    (folder / "a.txt").write_text("Much rain fell on these hills.")
+    found = extract("--join", "files/a.txt", "files/b.txt")[1].splitlines()
+    assert found == ["Much rain fell on these hills.", "The file b has a text."]
+
+
 def test_what_cannot_be_read_is_named_at_the_end(run, folder):
     (folder / "a.txt").write_text("")
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
@@ -180,7 +205,7 @@ def test_a_directory_of_summaries(run, folder, tmp_path, model):
     assert (tmp_path / "out" / "a_summary.txt").read_text() == "The file a\n"
     about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
     assert about["summary"] == "The file a"
-    assert (about["read_tokens"], about["dropped_tokens"], about["coverage"]) == (18, 0, 1.0)
+    assert (about["read_tokens"], about["dropped_tokens"]) == (18, 0)
     settings = about["settings"]
     assert (settings["model"], settings["weights"]) == ("m", "w1")
     assert settings["generation"]["seed"] == 3
@@ -448,7 +473,8 @@ def test_directories_without_a_model(extract, folder, tmp_path):
     assert (code, out, err.splitlines()[-1]) == (0, "", "3 summaries in out")
     assert "    [sentence 1]" in (tmp_path / "out" / "a_summary.txt").read_text()
     about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
-    assert (about["unit"], about["document_tokens"], about["coverage"]) == ("words", 18, 1.0)
+    assert (about["unit"], about["document_tokens"]) == ("words", 18)
+    assert (about["strategy"], about["coverage"][0]) == ("extract", 1)
     assert about["settings"]["model"] is None
     assert about["settings"]["length"] == "150 words"
     *_, err = extract("--out=out", "--sources", "files")
@@ -514,6 +540,9 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
         "--generation_option=suppress_tokens=[3]",
         "--max_source_length=9",
         "--on_overflow=error",
+        "--strategy=refine",
+        "--segment_length=64",
+        "--length=short",
         "files",
     )
     assert loaded == {
@@ -528,6 +557,9 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
         "suppress_tokens": [3],
         "max_source_length": 9,
         "on_overflow": "error",
+        "strategy": "refine",
+        "segment_length": 64,
+        "length": "short",
         "seed": 0,
     }
     assert model.options == expected

@@ -67,6 +67,11 @@ def test_models_that_do_not_attend_to_a_whole_document(model):
         check_attends(hepos)
     with pytest.raises(InputError, match="the summary does not know its document"):
         attended_sources(model, Summary(WRITTEN, 9, 9, 0, 5, "eos"))
+    refined = Summary(WRITTEN, 9, 9, 0, 5, "eos", strategy="refine").of(
+        Request(DOCUMENT, "a", None)
+    )
+    with pytest.raises(InputError, match='read with strategy="refine"; leave them to shared words'):
+        attended_sources(model, refined)
 
 
 def test_documents_that_were_not_read_in_one_piece(monkeypatch, model):

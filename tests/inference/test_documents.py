@@ -7,6 +7,8 @@ import pytest
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer
+from longsum_jax.inference.strategies import Reader
+from longsum_jax.inference.summarizer import ByStrategy, SummaryOptions
 from longsum_jax.inference.summary import Request
 
 
@@ -54,9 +56,11 @@ def requests(*texts):
 
 
 def summaries(summarizer, *texts, **options):
-    options = {"max_tokens": None, "on_overflow": "truncate", "batch_size": 1, "seed": 0} | options
     generation = GenerationOptions(max_new_tokens=1, decoder_start_token_id=0)
-    return summarizer.made.summaries(requests(*texts), generation, **options)
+    call = SummaryOptions(strategy="direct", **options)
+    reader = Reader(summarizer.tokenizer, longest_input=64, max_new_tokens=1)
+    engine = ByStrategy(summarizer.made, reader, call, generation, None)
+    return engine.summaries(requests(*texts))
 
 
 def test_documents_are_read_while_others_are_decoded(summarizer):
@@ -70,7 +74,7 @@ def test_documents_are_read_while_others_are_decoded(summarizer):
 
 def test_a_document_that_cannot_be_read_is_named(summarizer):
     with pytest.raises(InputError, match="document 2 has 3 tokens, more than max_source_length=2"):
-        summaries(summarizer, "a", "bb", max_tokens=2, on_overflow="error")
+        summaries(summarizer, "a", "bb", max_source_length=2, on_overflow="error")
     assert not any(thread.is_alive() for thread in summarizer.tokenizer.threads)
 
 

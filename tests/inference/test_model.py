@@ -164,12 +164,16 @@ def test_summaries_report_what_was_read(model):
     text = "The quick brown fox jumps over the lazy dog. " * 5
     tokens = len(model.tokenizer.encode(text)) + 1
     [whole] = model.summaries(text)
+    assert len(whole.coverage) == 10
     assert whole.report() == {
         "document_tokens": tokens,
         "read_tokens": tokens,
         "dropped_tokens": 0,
         "summary_tokens": 6,
         "ended": "limit",
+        "unit": "tokens",
+        "strategy": "direct",
+        "coverage": whole.coverage,
     }
     [cut] = model.summaries(text, max_source_length=20)
     assert (cut.document_tokens, cut.read_tokens, cut.dropped_tokens) == (tokens, 20, tokens - 20)
@@ -283,7 +287,9 @@ def test_bucket_lengths():
             "input_ids has 1,048,577 tokens, but state-space layers read at most 1,048,576; sho",
         ),
         (
-            lambda m: m.summarize(["x", "y z " * 2**19], names=["x.txt", "long.txt"]),
+            lambda m: m.summarize(
+                ["x", "y z " * 2**19], names=["x.txt", "long.txt"], strategy="direct"
+            ),
             r"long.txt has \d,\d+,\d+ tokens, but state-space layers read at most 1,048,576; read "
             r"its beginning with max_source_length=1048576 \(--max_source_length=1048576\)",
         ),
@@ -347,8 +353,8 @@ def test_inputs_end_where_the_positions_do(random_model):
     with pytest.raises(InputError, match="decoder_input_ids: 41 tokens"):
         model.logits(ids[:, :4], None, ids)
     with pytest.raises(InputError, match="max_source_length: 41 tokens"):
-        model.summaries("words " * 50, max_source_length=41)
-    (summary,) = model.summaries("words " * 50)
+        model.summaries("words " * 50, max_source_length=41, strategy="direct")
+    (summary,) = model.summaries("words " * 50, strategy="direct")
     assert (summary.read_tokens, summary.dropped_tokens) == (40, summary.document_tokens - 40)
     longer = model.extended(60)
     assert longer.encode(ids).shape == (1, 41, 64)

@@ -18,6 +18,7 @@ from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.text.joining import num_words
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
 LONGEST = 6  # tokens of a segment's summary
@@ -136,7 +137,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert counts[0] > 2 < counts[1]
     assert counts[2] == 1
     # Three programs for documents of every length.
-    by = model._by_segments
+    by = model.segment_summarizer
     programs = by._read_segment, by._search.program, by._write_segment
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
@@ -166,7 +167,7 @@ def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
 @pytest.mark.slow
 def test_segments_draw_anew_and_documents_that_have_ended_are_done(model, texts, monkeypatch):
     model = model("attentive")
-    by, calls = model._by_segments, []
+    by, calls = model.segment_summarizer, []
     search = by._search
 
     def recorded(params, source, keys, *, is_done, **options):
@@ -203,6 +204,40 @@ def test_a_query_is_put_before_every_segment(model, texts):
     model = model("attentive")
     found = model.summaries(texts[:1], queries=["what of it?"])[0]
     assert found.text == slow_summary(model, texts[0], "what of it?")[0]
+
+
+@pytest.mark.slow
+def test_a_length_is_shared_out_among_the_segments(model, texts):
+    model = model("attentive")
+    [whole] = model.summaries(texts[0])
+    assert whole.strategy == "memory"
+    parts = []
+    list(model.stream([Request(texts[0], "first", None)], on_segment=parts.append))
+    assert " ".join(filter(None, parts)) == whole.text
+    limit = num_words(whole.text) // 2
+    [short] = model.summaries(texts[0], length=limit)
+    assert 0 < num_words(short.text) <= max(limit, max(map(num_words, parts)))
+    assert short.ended == "limit"
+    assert short.summary_tokens < whole.summary_tokens
+    said = []
+    request = Request(texts[0], "first", None)
+    [[(_, streamed)]] = list(model.stream([request], on_segment=said.append, length=limit))
+    assert (" ".join(filter(None, said)), streamed) == (short.text, short)
+
+
+@pytest.mark.slow
+def test_other_strategies_read_each_segment_by_itself(model, texts):
+    model = model("attentive")
+    [direct] = model.summaries(texts[2], strategy="direct")
+    ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(texts[2]))
+    out = model.generate(np.array([ids]))[0, 1:]
+    assert direct.text == model.tokenizer.decode(out.tolist())
+    [joined] = model.summaries([texts[2], texts[2]], strategy="segments", join=True)
+    assert joined.strategy == "segments"
+    reading = model.segment_summarizer.read(
+        Request("One. Two.", "a", None, borders=(5,)), "", None, "truncate"
+    )
+    assert [segment.start for segment in reading.document.segments] == [0, 5]
 
 
 def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypatch):

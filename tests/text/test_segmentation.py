@@ -155,6 +155,21 @@ def test_segments_give_back_the_document(name):
     assert tokenizer.calls <= 4  # the document at once, and its long sentences again
 
 
+def test_segments_begin_at_borders():
+    parts = [" ".join(f"This is {name} number {i}." for i in range(9)) for name in ("one", "two")]
+    text = "\n\n".join([*parts, "Short."])
+    borders = [len(parts[0]) + 2, len(parts[0]) + len(parts[1]) + 4]
+    found = segment_document(text, Words(), SMALL, borders=borders)
+    alone = [segment_document(part, Words(), SMALL) for part in (*parts, "Short.")]
+    count = len(found.segments)
+    assert "".join(found.segment_text(i) for i in range(count)) == text == found.text
+    assert {segment.start for segment in found.segments} >= set(borders)
+    assert [found.segment_ids(i) for i in range(count)] == [
+        document.segment_ids(i) for document in alone for i in range(len(document.segments))
+    ]
+    assert found.sentences == [sentence for document in alone for sentence in document.sentences]
+
+
 def test_similarity_is_the_encoders():
     topics = ["cats purr.", "dogs bark."]
     text = " ".join([topics[0]] * 15 + [topics[1]] * 15)

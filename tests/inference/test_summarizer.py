@@ -1,0 +1,239 @@
+"""Strategies with a model of 60 positions, against loops over its summaries of slices."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.summary import Request
+from longsum_jax.models.registry import model_config, preset
+from longsum_jax.text.joining import DOCUMENT_TOKEN
+from longsum_jax.text.segmentation import SegmentOptions, segment_document
+from longsum_jax.text.sentences import sentence_ends, split_sentences
+
+POSITIONS = 60
+
+
+class WithDocumentToken:
+    """A tokenizer that knows PRIMERA's token; it has the id of <extra_id_0>."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+
+    def encode(self, text):
+        return self._tokenizer.encode(text.replace(DOCUMENT_TOKEN, "<extra_id_0>"))
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+
+@pytest.fixture(scope="module")
+def make_model(tiny_tokenizer, draw_params):
+    def make(name, tokenizer=tiny_tokenizer, **values):
+        rows = {"vocab_size": tiny_tokenizer.vocab_size}
+        family, config = model_config(preset(name, "tiny", **rows, **values))
+        params = draw_params(family.init_params(config))
+        # Random weights say the same of everything, unless what they say is drawn.
+        generation = {"max_new_tokens": 8, "do_sample": True}
+        return Model(family, config, params, tokenizer, generation)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model("bart", max_position_embeddings=POSITIONS)
+
+
+@pytest.fixture(scope="module")
+def texts(topics):
+    """Documents of about 60, 400 and 200 tokens."""
+    return [" ".join(topics[i].split()[:count]) for i, count in ((2, 12), (3, 130), (0, 70))]
+
+
+def slices(model, text, query=None, *, overlaps):
+    """Cuts a text for one input each, as ``strategies`` says."""
+    tokenizer = model.tokenizer
+    lead = f"{query}\n" if query else ""
+    room = POSITIONS - len(tokenizer.add_special_tokens(tokenizer.encode(lead)))
+    overlap = room // 10 if overlaps else 0
+    inside = room - overlap
+    options = SegmentOptions(inside // 2, inside * 3 // 4, inside)
+    found = segment_document(text, tokenizer, options)
+    parts = [found.segment_text(i) for i in range(len(found.segments))]
+    assert all(len(tokenizer.encode(part)) <= inside for part in parts)
+    before = [""]
+    for part in parts[:-1]:
+        ends = sentence_ends(part, split_sentences(part))
+        starts = [
+            int(start) for start in ends[:-1] if len(tokenizer.encode(part[start:])) <= overlap
+        ]
+        before.append(part[min(starts, default=len(part)) :])
+    return [(tail + part).strip() for tail, part in zip(before, parts, strict=True)]
+
+
+def fits(model, text, query=None):
+    lead = f"{query}\n" if query else ""
+    return len(model.tokenizer.add_special_tokens(model.tokenizer.encode(lead + text))) <= POSITIONS
+
+
+def of_slices(model, parts, query):
+    queries = [query] * len(parts)
+    found = model.summaries(parts, strategy="direct", queries=queries, on_overflow="error")
+    return [summary.text for summary in found]
+
+
+def merged(texts):
+    """Joins texts without the sentences that were said before."""
+    said, kept = set(), []
+    for sentence in itertools.chain.from_iterable(map(split_sentences, texts)):
+        words = tuple("".join(c if c.isalnum() else " " for c in sentence.lower()).split())
+        if words and words not in said:
+            kept.append(sentence)
+        said.add(words)
+    return " ".join(kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", [None, "what of it?"])
+def test_hierarchical_is_a_loop_over_summaries(model, texts, query):
+    [found] = model.summaries(texts[1], queries=[query], batch_size="auto")
+    parts = slices(model, texts[1], query, overlaps=True)
+    num_rounds = 0
+    while len(parts) > 1:
+        written = merged(of_slices(model, parts, query))
+        whole = fits(model, written, query)
+        parts = [written] if whole else slices(model, written, query, overlaps=False)
+        num_rounds += 1
+    assert found.text == of_slices(model, parts, query)[0]
+    assert num_rounds >= 1
+    assert found.strategy == "hierarchical"
+    assert found.dropped_tokens == 0
+
+
+@pytest.mark.slow
+def test_segments_are_summaries_of_slices(model, texts):
+    parts = slices(model, texts[1], overlaps=False)
+    assert len(parts) > 4
+    found = model.summaries(texts[1], strategy="segments")[0]
+    assert found.text.split() == merged(of_slices(model, parts, None)).split()
+    said = []
+    stream = model.stream(
+        [Request(texts[1], "a", None)], strategy="segments", on_segment=said.append
+    )
+    [[(place, streamed)]] = list(stream)
+    assert (place, streamed) == (0, found)
+    assert " ".join(filter(None, said)) == found.text
+
+
+@pytest.mark.slow
+def test_batches_and_streams_change_nothing(model, texts):
+    expected = [model.summaries(text)[0] for text in texts]
+    assert [summary.strategy for summary in expected] == ["direct", *["hierarchical"] * 2]
+    assert model.summaries(texts[0], strategy="direct") == expected[:1]
+    assert model.summaries(texts, batch_size="auto") == expected
+    requests = [Request(text, "a document", None) for text in texts]
+    for batch_size in (1, 2):
+        stream = model.stream(requests, batch_size=batch_size)
+        assert dict(itertools.chain.from_iterable(stream)) == dict(enumerate(expected))
+    [[(_, beyond)]] = model.stream(requests[2:], max_source_length=10 * POSITIONS)
+    assert beyond == expected[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["auto", "extract", "refine"])
+def test_what_is_read_of_the_beginning(model, texts, strategy):
+    total = len(model.tokenizer.encode(texts[1])) + 1
+    [found] = model.summaries(texts[1], strategy=strategy, max_source_length=100)
+    assert found.document_tokens == total
+    assert found.read_tokens + found.dropped_tokens == total
+    assert 30 < found.read_tokens <= (POSITIONS if strategy == "extract" else 100)
+    stop = model.tokenizer.spans(texts[1])[98][1]  # and one token at the end
+    [exact] = model.summaries(texts[1][:stop], strategy=strategy)
+    assert found.text == exact.text
+    with pytest.raises(InputError, match="more than max_source_length=100"):
+        model.summaries(texts[1], max_source_length=100, on_overflow="error")
+
+
+@pytest.mark.slow
+def test_shorter_inputs_by_wish(make_model, texts):
+    model = make_model("t5")
+    [whole] = model.summaries(texts[1])
+    assert whole.strategy == "direct"
+    [cut] = model.summaries(texts[1], segment_length=POSITIONS)
+    assert cut.strategy == "hierarchical"
+    assert model.read_lengths(texts[1]) == [whole.read_tokens]
+    assert model.read_lengths(texts[1], segment_length=POSITIONS) == [POSITIONS]
+
+
+@pytest.mark.slow
+def test_documents_of_a_model_that_knows_their_token(make_model, tiny_tokenizer):
+    """They are read as PRIMERA was trained: its token after each, with global attention."""
+    sizes = {"attention_window": [8, 8], "max_encoder_position_embeddings": POSITIONS}
+    model = make_model("led", WithDocumentToken(tiny_tokenizer), **sizes)
+    parts = ["A first document.", "And another one.", "The end."]
+    assert model.separator == DOCUMENT_TOKEN
+    text = "A first document.<extra_id_0>And another one.<extra_id_0>The end.<extra_id_0>"
+    ids = np.array([tiny_tokenizer.add_special_tokens(tiny_tokenizer.encode(text))])
+    is_global = np.isin(ids, tiny_tokenizer.encode("<extra_id_0>")).astype(int)
+    assert is_global.sum() == 3
+    is_global[:, 0] = 1
+    mask = np.ones_like(ids)
+    out = model.generate(ids, mask, global_attention_mask=is_global)[0]
+    expected = tiny_tokenizer.decode(out[1:].tolist())
+    for batch_size in (1, "auto"):
+        [found] = model.summaries(parts, join=True, batch_size=batch_size)
+        assert found.text == expected
+        assert found.read_tokens == ids.size
+    assert expected != tiny_tokenizer.decode(model.generate(ids, mask)[0, 1:].tolist())
+
+
+def test_documents_of_other_models_have_an_empty_line_between_them(model):
+    assert model.separator == "\n\n"
+    parts = ["A first document.", "And another one."]
+    joined = model.summaries(parts, join=True)
+    assert joined == model.summaries("\n\n".join(parts))
+    assert model.summaries(parts[:1], join=True) == model.summaries(parts[0])
+    assert model.summaries([], join=True) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"strategy": "hierarchic"},
+            'strategy="hierarchic" is not known; did you mean "hierarchical"',
+        ),
+        ({"strategy": "memory"}, 'strategy="memory" is for models whose config.json has settings'),
+        ({"length": "tall"}, 'length="tall"; write short, medium, long'),
+        ({"length": 0}, "a length of 0 words; give words or sentences from 1 on"),
+        ({"segment_length": 8}, "segment_length=8 must be at least 16"),
+        ({"segment_length": 61}, "segment_length: 61 tokens, but this model has positions for 60"),
+        (
+            {"segment_length": 32, "strategy": "direct"},
+            'segment_length=32 is for strategies that cut documents, not for "direct"',
+        ),
+        ({"join": True, "texts": ["One.", " "]}, "document 2 is empty; give it some text"),
+        (
+            {"strategy": "segments", "queries": ["why " * 40], "texts": "One. " * 99},
+            'document 1: the query "why why .* leaves 0 of the 60 tokens of an input',
+        ),
+    ],
+)
+def test_bad_input(model, options, problem):
+    with pytest.raises(InputError, match=problem):
+        model.summaries(**{"texts": "One sentence."} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, 'this model reads documents in one piece; give strategy="segments"'),
+        ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments of one document"),
+    ],
+)
+def test_segments_that_cannot_be_shown(model, options, problem):
+    with pytest.raises(InputError, match=problem):
+        model.stream([], on_segment=print, **options)
