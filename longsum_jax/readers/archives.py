@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from longsum_jax.errors import InputError
-from longsum_jax.readers.document import Failure, in_one_line
+from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.readers.document import Failure
 from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source, beyond
 

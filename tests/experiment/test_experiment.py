@@ -403,9 +403,9 @@ def test_evaluation_may_read_more_than_training(config, tmp_path, wanted, tokens
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_source_length": -1}, "config.evaluation.max_source_length: -1 is below 0; give a"),
+        ({"max_source_length": -1}, "evaluation.max_source_length=-1 must be at least 0"),
         ({"num_beams": 0}, "config.evaluation: num_beams=0 must be at least 1"),
-        ({"length_penalty": float("nan")}, "config.evaluation: length_penalty=nan must be a"),
+        ({"length_penalty": float("nan")}, "evaluation.length_penalty=nan must be a finite"),
         ({"max_new_tokens": 4, "min_new_tokens": 5}, "min_new_tokens=5 must be at most"),
         ({"early_stopping": "ever"}, "early_stopping: expected bool, got .ever."),
     ],

@@ -126,8 +126,8 @@ def test_state_tells_the_learning_rate():
     [
         ({"name": "adam"}, 'optimizer.name: "adam" is not allowed; did you mean "adamw"'),
         ({"schedule": "linaer"}, 'did you mean "linear"'),
-        ({"learning_rate": 0.0}, "optimizer.learning_rate: 0.0"),
-        ({"warmup_steps": -1}, "optimizer.warmup_steps: -1"),
+        ({"learning_rate": 0.0}, "optimizer.learning_rate=0.0 must be above 0"),
+        ({"warmup_steps": -1}, "optimizer.warmup_steps=-1 must be at least 0"),
         (
             {"schedule": "linear", "warmup_steps": 5, "total_steps": 5},
             "more than the 5 warm-up steps, got 5",
