@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import System
@@ -293,7 +294,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = read_json(path)
             differing = [key for key in settings if before.get(key) != settings[key]]
             if differing:
                 raise InputError(
@@ -301,9 +302,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
                     "another --out"
                 )
         _write(path, settings)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
     return out
 

@@ -31,6 +31,7 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
 from longsum_jax.tokenizers.base import Tokenizer
@@ -343,7 +344,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 def _read_metadata(directory: Path) -> dict[str, Any]:
     path = directory / METADATA
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
+        metadata = parse_json(read_bytes(path))
     except FileNotFoundError:
         raise InputError(
             f"{directory} is not a prepared directory (no {METADATA}); make one with longsum "

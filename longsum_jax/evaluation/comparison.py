@@ -1,6 +1,5 @@
 """Files of predictions by any systems, scored on the same documents and compared."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,6 +25,7 @@ from longsum_jax.evaluation.significance import (
     resampled_differences,
     smallest_difference,
 )
+from longsum_jax.files import parse_json
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import (
     read_json_objects,
@@ -128,7 +128,7 @@ def read_predictions(
 
 def _read_object(path: str | Path) -> dict[str, Prediction]:
     try:
-        values = json.loads(read_text_file(path))
+        values = parse_json(read_text_file(path))
     except InputError:
         raise
     except ValueError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
-from longsum_jax.schema import Count, LengthOrNone, Positive
+from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +135,41 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
     def has_memory(self) -> bool:
         """States are carried from one segment of a document to the next."""
         return self.memory != "none" or self.salient_vectors > 0
+
+
+@dataclass(frozen=True)
+class PublishedEntries:
+    """The types of entries of a config.json that are no fields of a config, or have other types
+    there."""
+
+    model_type: str | None = None
+    architectures: tuple[str, ...] | None = None
+    base_model_prefix: str | None = None
+    attention_type: str | None = None
+    encoder_attention_type: str | None = None
+    attention_window: int | tuple[int, ...] | None = None
+    id2label: Mapping[str, Any] | None = None
+    num_global_tokens: int | None = None
+    num_ssm_heads: int | None = None
+    problem_type: str | None = None
+    sparsity_type: str | None = None
+    tie_word_embeddings: bool | None = None
+
+    def __post_init__(self) -> None:
+        labels = self.id2label or {}
+        wrong = next((key for key in labels if not key.isdecimal()), None)
+        if wrong is not None:
+            raise InputError(f'id2label has the key "{wrong}"; keys are the numbers of labels')
+
+
+def check_entries(raw: Mapping[str, Any], where: str) -> None:
+    """Checks the types of entries of a config.json; those of fields are checked with the fields.
+
+    Raises:
+        InputError: an entry of another type.
+    """
+    names = {field.name for field in dataclasses.fields(PublishedEntries)}
+    from_dict(PublishedEntries, {name: raw[name] for name in names if name in raw}, where)
 
 
 def check_token_ids(config: ModelConfig) -> None:

@@ -10,6 +10,7 @@ import jax
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 
@@ -109,8 +110,8 @@ def _check_writable(workdir: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return read_json(path)
+    except InputError as error:
         raise InputError(
             f"{path}: not the description of a run ({error}); give another workdir"
         ) from error

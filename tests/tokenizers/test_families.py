@@ -502,7 +502,7 @@ def test_tokens_added_to_a_sentencepiece_model(pegasus_model, tmp_path):
         (
             "tokenizer_config.json",
             '{"embedding_rows": -1}',
-            "embedding_rows must be a whole number, got -1",
+            "embedding_rows must be a whole number up to 4194304, got -1",
         ),
     ],
 )
