@@ -1,5 +1,6 @@
 """Model directories from the Hugging Face Hub, through the local cache of huggingface_hub."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     Raises:
         InputError: no such directory or repository, or it cannot be reached or read.
     """
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # False for what can be no path, too
         if revision is not None:
             raise InputError(
                 f"revision={revision!r} is for repositories of the hub; {path} is a directory"

@@ -7,6 +7,7 @@ types and offsets are checked first.
 
 import json
 import math
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -137,6 +138,9 @@ def _check_torch_file(path: Path) -> bool:
     """
     with open_regular(path) as file:
         if not zipfile.is_zipfile(file):
+            file.seek(0)
+            if tarfile.is_tarfile(file):
+                raise ValueError("a tar archive, of before 2017")
             return False
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():

@@ -148,7 +148,7 @@ def _lies_inside(directory: Path, path: Path) -> bool:
     root = directory.resolve()
     try:
         path = path.resolve()
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file has
         return False
     roots = [root]
     if root.parent.name == "snapshots":
@@ -159,5 +159,5 @@ def _lies_inside(directory: Path, path: Path) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that no file can have
+    except (OSError, ValueError):  # a name that no file can have
         return False

@@ -31,7 +31,8 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.files import open_regular, parse_json, read_bytes
+from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
 from longsum_jax.tokenizers.base import Tokenizer
@@ -116,6 +117,22 @@ def write_prepared(
             "directory"
         ) from error
     return metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entries:
+    """The entries of metadata.json without which nothing is read."""
+
+    split: str
+    num_shards: Positive
+    examples: Count
+    counts: Counts
+    tokenizer: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if not isinstance(self.tokenizer.get("fingerprint"), str):
+            raise InputError("tokenizer.fingerprint is missing; prepare the data again")
 
 
 class PreparedExamples(Sequence[Example]):
@@ -310,7 +327,7 @@ def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[s
 
 def _checksum(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
     except OSError as error:
         raise InputError(
@@ -358,6 +375,11 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
             f"{path}: format_version is {version}, this version of longsum_jax reads "
             f"{FORMAT_VERSION}; prepare the data again"
         )
+    entries = [field.name for field in dataclasses.fields(_Entries)]
+    from_dict(_Entries, {name: metadata[name] for name in entries if name in metadata}, str(path))
+    for name in (metadata["split"], *metadata.get("checksums", {})):
+        if Path(name).name != name:
+            raise InputError(f"{path}: {name!r} is no name of a file there; prepare the data again")
     return metadata
 
 

@@ -277,7 +277,9 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
                 )
             name, packed = f"{path}/{chosen[0]}", path.stat().st_size
             with archive.open(chosen[0]) as file:
-                lines = bounded_lines(file, name, max_bytes=MAX_BYTES, packed=packed)
+                lines = bounded_lines(
+                    io.BufferedReader(file), name, max_bytes=MAX_BYTES, packed=packed
+                )
                 for number, line in lines:
                     yield f"{name}:{number}", _parsed(line, f"{name}:{number}")
     except FileNotFoundError:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from longsum_jax.errors import InputError
 
 SHARED = "layer"  # name of a group whose layers share their parameters
+_MOST_LAYERS = 1000
 _COUNT = re.compile(r"[1-9]\d{0,3}", re.ASCII)  # layers in a row
 # Name of a group: first and last layer, or neither for a stack of equal layers.
 _GROUP = re.compile(r"layers(?:_(\d+)_(\d+))?")
@@ -93,7 +94,10 @@ def parse_hybrid(name: str) -> Iterator[tuple[str, int]]:
     Raises:
         InputError: a number of layers that is not a positive number.
     """
-    for item in name.split(","):
+    items = name.split(",", _MOST_LAYERS)
+    if len(items) > _MOST_LAYERS:
+        raise InputError(f"encoder_attention names more than {_MOST_LAYERS} layers; give fewer")
+    for item in items:
         attention, star, count = item.strip().partition("*")
         if star and not _COUNT.fullmatch(count):
             raise InputError(

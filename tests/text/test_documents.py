@@ -7,6 +7,7 @@ import pytest
 
 from longsum_jax import files
 from longsum_jax.errors import InputError
+from longsum_jax.text import documents
 from longsum_jax.text.documents import Document, read_json_lines, read_text_file
 
 ROWS = [
