@@ -80,10 +80,20 @@ def check_ranges(options: Any, section: str = "") -> None:
     for name, allowed in _ranges(type(options)).items():
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):
-            is_number = isinstance(number, int | float) and not isinstance(number, bool)
-            if is_number and not allowed.holds(number):
-                place = f"{section}.{name}" if section else name
-                raise InputError(f"{place}={_problem(number, allowed)}")
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                check_number(f"{section}.{name}" if section else name, number, allowed)
+
+
+def check_number(name: str, number: float, allowed: Range | None = None) -> None:
+    """Checks one number; ``allowed`` is None for any that is finite and, if whole, fits 32 bits.
+
+    Raises:
+        InputError: a number outside of the range.
+    """
+    if allowed is None:
+        allowed = _ANY_FLOAT if isinstance(number, float) else _ANY_INT
+    if not allowed.holds(number):
+        raise InputError(f"{name}={_problem(number, allowed)}")
 
 
 def _problem(number: float, allowed: Range) -> str:

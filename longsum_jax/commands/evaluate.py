@@ -78,7 +78,6 @@ def main(argv: Sequence[str]) -> None:
     console.add_generation_flags(parser)
     console.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
-    console.check_positive(args, "examples", "batch_size")
     with console.memory_errors(console.SUMMARY_ADVICE):
         _evaluate(args)
 
@@ -293,7 +292,7 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
     path = out / "settings.json"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        if path.exists() and _holds_predictions(out):
             before = read_json(path)
             differing = [key for key in settings if before.get(key) != settings[key]]
             if differing:
@@ -305,6 +304,12 @@ def _open(out: Path, settings: dict[str, Any]) -> Path:
     except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
     return out
+
+
+def _holds_predictions(out: Path) -> bool:
+    """Tells whether a command that was not refused wrote into a directory."""
+    path = out / "predictions.jsonl"
+    return path.exists() and path.stat().st_size > 0
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -193,7 +193,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
     console.generation_options(args)  # refuses what it cannot read
-    console.check_positive(args, "batch_size")
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"

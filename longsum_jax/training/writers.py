@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json
 
 
 class MetricsFile:
@@ -21,15 +22,20 @@ class MetricsFile:
         path: made when it does not exist.
         after_step: lines of later steps, and a line cut short by a crash, are removed first, so
             that after a resume the file reads as if the run had never stopped.
+
+    Raises:
+        InputError: the file cannot be read or written.
     """
 
     def __init__(self, path: Path, after_step: int) -> None:
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            earlier = [line for line in lines if _step_of(line) <= after_step]
-            if len(earlier) < len(lines):
-                atomic.write_text(path, "".join(earlier))
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            if path.exists():
+                _remove_later_lines(path, after_step)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be written ({error.strerror}); mend it, or give another workdir"
+            ) from error
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes one line; numbers that are not finite become null."""
@@ -115,10 +121,18 @@ class ProgressLine:
         self._bar.close()
 
 
+def _remove_later_lines(path: Path, after_step: int) -> None:
+    # What is no text is no line of ours, and goes with those that were cut short.
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    earlier = [line for line in lines if _step_of(line) <= after_step]
+    if len(earlier) < len(lines):
+        atomic.write_text(path, "".join(earlier))
+
+
 def _step_of(line: str) -> float:
     """Returns the step of a line, infinity for one that was cut short."""
     try:
-        return json.loads(line)["step"] if line.endswith("\n") else math.inf
+        return parse_json(line)["step"] if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):
         return math.inf
 

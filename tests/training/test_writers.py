@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from longsum_jax.errors import InputError
 from longsum_jax.training import writers
 from longsum_jax.training.writers import MetricsFile, TensorBoard, Throughput
 
@@ -55,3 +56,16 @@ def test_tensorboard_gets_scalars_under_flat_names(tmp_path, monkeypatch):
     board.write(5, {"loss": 0.5, "eval": {"rouge": 0.1}, "note": "no scalar"})
     board.close()
     assert written == [(str(tmp_path), 5), ("loss", 0.5, 5), ("eval/rouge", 0.1, 5), "closed"]
+
+
+def test_a_file_of_metrics_that_is_no_text_loses_what_is_none(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n\xff\xfe\n[[[\n' + b"[" * 100_000 + b"\n")
+    MetricsFile(path, after_step=2).close()
+    assert path.read_text() == '{"step": 1}\n'
+
+
+def test_a_file_of_metrics_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written \(Is a directory\)"):
+        MetricsFile(tmp_path / "metrics.jsonl", after_step=0)
