@@ -35,7 +35,11 @@ def open_regular(path: str | Path) -> BinaryIO:
         InputError: a directory, a pipe or a device.
         OSError: the file cannot be opened.
     """
-    if not os.path.isdir(path):
+    try:
+        is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+    except ValueError as error:  # a zero character, or half of one
+        raise InputError(f"{path}: no name that a file can have ({error}); check it") from None
+    if not is_directory:
         # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         file = os.fdopen(os.open(path, flags), "rb")

@@ -128,6 +128,7 @@ class _Entries:
     examples: Count
     counts: Counts
     tokenizer: Mapping[str, Any]
+    checksums: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -172,7 +173,7 @@ class PreparedExamples(Sequence[Example]):
 
         It reads everything once.
         """
-        for name, checksum in self.metadata.get("checksums", {}).items():
+        for name, checksum in (self.metadata.get("checksums") or {}).items():
             if _checksum(self.directory / name) != checksum:
                 raise InputError(
                     f"{self.directory / name} is damaged: its checksum is not the one in "
@@ -377,7 +378,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
         )
     entries = [field.name for field in dataclasses.fields(_Entries)]
     from_dict(_Entries, {name: metadata[name] for name in entries if name in metadata}, str(path))
-    for name in (metadata["split"], *metadata.get("checksums", {})):
+    for name in (metadata["split"], *(metadata.get("checksums") or {})):
         if Path(name).name != name:
             raise InputError(f"{path}: {name!r} is no name of a file there; prepare the data again")
     return metadata
@@ -396,7 +397,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
     path = directory / LENGTHS
     try:
         lengths = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged header can make NumPy raise anything
         raise InputError(
             f"{path} is missing or damaged ({error}); prepare the data again"
         ) from error

@@ -34,6 +34,7 @@ _DEFAULT_TOKENS = {
     "unk_token": ("<unk>", "[UNK]"),
     "mask_token": ("<mask>", "[MASK]"),
 }
+_UNKNOWN = "☃ qZ"  # characters that a vocabulary may lack
 # Entries that are not saved: paths of another machine, and code to run.
 _NOT_SAVED = (
     "name_or_path",
@@ -174,12 +175,13 @@ def _open(content: str, where: str | Path) -> Any:
     check_tokenizer_json(content, where)
     try:
         tokenizer = library.Tokenizer.from_str(content)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode(_UNKNOWN)  # fails where the unknown token is missing
     except Exception as error:  # the library raises nothing narrower
         raise InputError(
             f"{where}: not a readable tokenizer.json ({error}); copy the file again"
         ) from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     return tokenizer
 
 

@@ -8,13 +8,14 @@ so are steps that together make a text many times longer. No published tokenizer
 import base64
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.files import parse_json
 from longsum_jax.schema import shortened
+from longsum_jax.tokenizers.files import MAX_ROWS
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MAX_STEPS = 1000
@@ -44,13 +45,28 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
             raise ValueError(f"expected a JSON object, got {type(tokenizer).__name__}")
         for part in PARTS:
             _check_part(tokenizer.get(part))
-        added = [token["content"] for token in tokenizer.get("added_tokens") or []]
+        added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or []}
         if sum(map(len, added)) > _MAX_ADDED:
             raise ValueError(f"added tokens of more than {_MAX_ADDED} characters")
+        check_ids(added)
+        vocabulary = tokenizer["model"].get("vocab")
+        if isinstance(vocabulary, dict):
+            check_ids(vocabulary)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(
             f"{where}: not a readable tokenizer.json ({error}); copy the file again"
         ) from None
+
+
+def check_ids(vocabulary: Mapping[str, Any]) -> None:
+    """Checks the ids of tokens: the library counts up to the largest one.
+
+    Raises:
+        ValueError: an id that is no whole number, or beyond any embedding.
+    """
+    for token, index in vocabulary.items():
+        if type(index) is not int or not 0 <= index < MAX_ROWS:
+            raise ValueError(f"piece {token!r} has the id {shortened(index)}")
 
 
 def _check_part(part: Any) -> None:
