@@ -86,6 +86,7 @@ class JsonTokenizer(SpecialTokenTemplate):
                     f'{where}: no {name} in the vocabulary; name it as "{name}" in {CONFIG}'
                 )
         self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
+        self._check_unknown(where)
         self._read_template()
         self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.vocab_size = self._rows(vocab_size, where)
@@ -134,6 +135,15 @@ class JsonTokenizer(SpecialTokenTemplate):
         special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
         write_json(directory / SPECIAL_MAP, special)
 
+    def _check_unknown(self, where: str | Path) -> None:
+        """Raises an InputError for a model that has no id for what it does not know."""
+        try:
+            self._tokenizer.encode(_UNKNOWN)
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(
+                f"{where}: not a readable tokenizer.json ({error}); copy the file again"
+            ) from None
+
     def _read_template(self) -> None:
         """Reads the special tokens around texts off a pair of texts, a single known token each."""
         text = self._tokenizer.id_to_token(self.eos_id)
@@ -175,13 +185,12 @@ def _open(content: str, where: str | Path) -> Any:
     check_tokenizer_json(content, where)
     try:
         tokenizer = library.Tokenizer.from_str(content)
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode(_UNKNOWN)  # fails where the unknown token is missing
     except Exception as error:  # the library raises nothing narrower
         raise InputError(
             f"{where}: not a readable tokenizer.json ({error}); copy the file again"
         ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return tokenizer
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from longsum_jax.errors import InputError
 
-READERS = (
-    "config weights pickle tokenizer sentencepiece rows predictions scrolls metadata documents"
-)
+READERS = ["config", "weights", "pickle", "tokenizer", "sentencepiece", "rows", "predictions"]
+READERS += ["scrolls", "metadata", "documents"]
 FILES = 60  # each
 
 
