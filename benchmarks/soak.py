@@ -3,8 +3,8 @@
     python benchmarks/soak.py --out=soak.json [--minutes=30] [--family=locost] [--longest=4096]
         [--batch_size=4] [--seed=0]
 
-A random tiny model reads documents of the embedded documentation cut to random lengths, after one of
-every length, which compiles its programs. Rows are tenths of the time. The last line says by how
+A random tiny model reads documents of the embedded documentation cut to random lengths, after one
+of every length, which compiles its programs. Rows are tenths of the time. The last line says by how
 much resident memory grew from the second tenth to the last.
 """
 
