@@ -44,6 +44,9 @@ CANARY = "canary"  # what hostile code would leave; it lies beside the folders o
 SECRET = "secret.txt"  # likewise, what a hostile path would open
 
 
+KEY = {"protocol": "hepos", "judges": 1, "seed": 0, "systems": [], "documents": [], "items": {}}
+
+
 class Case(NamedTuple):
     """Files that somebody made to do harm.
 
@@ -693,6 +696,11 @@ def data_cases() -> list[Case]:
         ),
         "predictions: deep": ({"a.json": "{" * 10**5}, "a.json", read_predictions),
         "predictions: lists": ({"a.json": '{"a": [1]}'}, "a.json", read_predictions),
+        "key: a protocol that is a list": (
+            {"key.json": KEY | {"protocol": ["hepos"]}},
+            "key.json",
+            read_key,
+        ),
         "key: deep": ({"key.json": '{"items":' * 10**5}, "key.json", read_key),
         "prepared: lengths that are a pickle": (
             prepared_files(pickled_array()),

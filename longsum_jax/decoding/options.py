@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
     Count,
+    Positive,
     PositiveFloat,
     Range,
     SizeOrNone,
@@ -123,7 +124,7 @@ class GenerationOptions:
     forced_eos_token_id: Count | tuple[Count, ...] | None = None
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[Count, ...] = ()
-    num_return_sequences: _Beams = 1
+    num_return_sequences: Positive = 1
 
     def __post_init__(self) -> None:
         for name in ("eos_token_id", "forced_eos_token_id"):

@@ -268,7 +268,7 @@ def read_key(path: str | Path) -> Key:
         key = Key(**values)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a key; give the key.json that longsum judge wrote") from None
-    if key.protocol not in PROTOCOLS:
+    if not isinstance(key.protocol, str) or key.protocol not in PROTOCOLS:
         raise InputError(
             f'{path}: protocol "{key.protocol}"; {did_you_mean(key.protocol, PROTOCOLS)}'
         )
