@@ -56,7 +56,7 @@ def documents(longest: int, count: int, seed: int) -> Iterator[list[str]]:
     """Yields batches of documents of random lengths without end."""
     from pydoc_data.topics import topics
 
-    text = "\n".join(topics.values())
+    text = " ".join(" ".join(topics.values()).split())
     rng = np.random.default_rng(seed)
     while True:
         places = rng.integers(0, len(text) - longest, count)
