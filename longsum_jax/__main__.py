@@ -10,7 +10,7 @@ from longsum_jax.errors import InputError, did_you_mean
 
 def main() -> None:
     """Runs the command that the first argument names; the console script ``longsum``."""
-    console.run(_run_command)
+    console.run_process(_run_command)
 
 
 def _run_command(argv: Sequence[str]) -> int | None:

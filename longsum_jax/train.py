@@ -4,4 +4,4 @@ from longsum_jax.commands import console
 from longsum_jax.commands.train import main
 
 if __name__ == "__main__":
-    console.run(main)
+    console.run_process(main)

@@ -80,8 +80,8 @@ COMPILERS = {
 
 
 # Compiling is most of what these tests do: it is done with few optimizations. Processes that tests
-# start inherit that, and keep what they compiled for each other. Within a process hardly any program
-# recurs, and keeping it would take longer than that saves.
+# start inherit that, and keep what they compiled for each other. Within a process hardly any
+# program recurs, and keeping it would take longer than that saves.
 FAST_COMPILATION = {
     "jax_disable_most_optimizations": True,
     "jax_persistent_cache_min_compile_time_secs": 0,

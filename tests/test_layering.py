@@ -18,8 +18,8 @@ PACKAGE = ROOT / "longsum_jax"
 
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
-    {"errors", "typing", "configs"},
-    {"schema", "atomic", "files"},
+    {"errors", "typing", "configs", "atomic"},
+    {"schema", "files", "checksums", "locks"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
     {"models", "data", "ranking", "readers"},

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax import atomic
+from longsum_jax import atomic, checksums
 from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
 from longsum_jax.checkpoints.weights import read_weights, write_weights
 from longsum_jax.errors import InputError
@@ -166,7 +166,8 @@ def write_model(
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
 
-    Everything is written beside the target first and moved into place at the end.
+    Everything is written beside the target first and moved into place at the end, with sums that
+    ``longsum_jax.checksums`` and ``longsum verify`` compare; transformers ignores them.
 
     Args:
         directory: must not exist, or be empty.
@@ -195,6 +196,7 @@ def write_model(
                 write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
             for name, write in subdirectories.items():
                 write(work / name)
+            checksums.write(work)
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); nothing was left there"

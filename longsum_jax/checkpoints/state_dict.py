@@ -75,7 +75,7 @@ def to_params(
 
     Raises:
         InputError: lists missing, unknown and misshapen keys and those of another type than float,
-            or names a copy that differs from its original.
+            or names a copy that differs from its original, or a key with NaN or infinite numbers.
     """
     arrays = _rename(state, weight_map, shapes)
     _drop_ignored(arrays, weight_map, shapes)
@@ -85,7 +85,7 @@ def to_params(
     flat = {}
     for row in weight_map.rows:
         row_dtype = weight_map.dtype(row.path, dtype)
-        flat[row.path] = place(_read_row(row, shapes[row.path], arrays, row_dtype))
+        flat[row.path] = place(_read_row(row, shapes[row.path], arrays, row_dtype, where))
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
@@ -213,23 +213,37 @@ def _is_float(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def _read_row(row: WeightRow, shape: Shape, arrays: dict[str, Any], dtype: Any) -> np.ndarray:
+def _read_row(
+    row: WeightRow, shape: Shape, arrays: dict[str, Any], dtype: Any, where: str
+) -> np.ndarray:
     """Reads one parameter and removes its arrays from ``arrays``."""
     keys = _keys(row, shape)
     if keys[0] not in arrays:
         return np.zeros(shape, dtype)
     if _is_stacked(row):
-        layers = (_to_flax(_read(arrays.pop(key)), row, shape[1:]) for key in keys)
+        layers = (_to_flax(_take(arrays, key, where), row, shape[1:]) for key in keys)
         return _stack(layers, aligned_empty(shape, dtype))
-    x = _to_flax(_read(arrays.pop(keys[0])), row, shape)
+    x = _to_flax(_take(arrays, keys[0], where), row, shape)
     if x.dtype == dtype and x.flags.c_contiguous:
         return x
     return _stack([x], aligned_empty((1, *shape), dtype))[0]
 
 
-def _read(x: Any) -> np.ndarray:
-    """Returns an array that nobody else writes to, so that a device may take it over."""
-    return x.take() if isinstance(x, LazyArray) else np.array(x)
+def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
+    """Removes an array, which nobody else writes to then, so that a device may take it over."""
+    x = arrays.pop(key)
+    x = x.take() if isinstance(x, LazyArray) else np.array(x)
+    check_finite(x, key, where)
+    return x
+
+
+def check_finite(x: np.ndarray, name: str, where: str) -> None:
+    """Raises InputError, with the name and the file, if an array of floats has NaN or infinity."""
+    if not np.isfinite(x).all():
+        raise InputError(
+            f'{where}: "{name}" holds {np.count_nonzero(~np.isfinite(x))} numbers that are not '
+            "finite; fetch it again, or take a checkpoint from before its training diverged"
+        )
 
 
 def _stack(layers: Iterable[np.ndarray], out: np.ndarray) -> np.ndarray:
@@ -282,4 +296,5 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArr
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b))
+    # NaN has a sentence of its own, see ``check_finite``.
+    return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)

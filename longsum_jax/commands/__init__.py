@@ -12,5 +12,6 @@ COMMANDS = {
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
     "corpus": "prints statistics of data sets, and reads GovReport",
+    "verify": "compares files with their checksums, and says what has none",
     "plots": "draws training curves, kernels, bigrams, sweeps and plans",
 }

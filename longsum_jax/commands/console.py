@@ -55,6 +55,22 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     sys.exit(code)
 
 
+def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
+    """Does what ``run`` does in a process of its own, which ends then.
+
+    Threads of a checkpoint that could not be written may wait for minutes; nobody waits for them.
+    """
+    try:
+        run(main)
+    finally:
+        others = set(threading.enumerate()) - {threading.main_thread()}
+        if not all(thread.daemon for thread in others):
+            code = getattr(sys.exception(), "code", 1)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
 # Errors of the system that are a matter of a path that was given.
 _PROBLEMS_OF_PATHS = (
     errno.EACCES,

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longsum_jax import atomic
+from longsum_jax import atomic, checksums
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
+from longsum_jax.locks import locked
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import System
@@ -45,6 +46,8 @@ predictions.jsonl already. longsum score compares such files.
 DATA_KEYS = ("document_key", "summary_key", "query_key")
 TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
+SETTINGS = "settings.json"  # everything that predictions depend on
+OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -83,7 +86,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.predictions import PredictionsFile, summary_of
     from longsum_jax.inference.loading import load
 
     metrics = console.metrics_of(args)
@@ -93,10 +95,26 @@ def _evaluate(args: argparse.Namespace) -> None:
         _dry_run(args, model, list(pairs.values()))
         return
     settings = _settings(args, model, metrics)
-    out = _open(Path(args.out), settings)
+    out = _made(Path(args.out))
+    with locked(out, "evaluates", "give another --out"):
+        _evaluate_into(out, args, model, pairs, metrics, settings)
+
+
+def _evaluate_into(
+    out: Path,
+    args: argparse.Namespace,
+    model: "Model",
+    pairs: dict[str, "Pair"],
+    metrics: "Metrics",
+    settings: dict[str, Any],
+) -> None:
+    """Predicts and scores; continues what is in the output directory."""
+    from longsum_jax.evaluation.predictions import PredictionsFile, summary_of
+
+    _check_settings(out, settings)
     predictions = PredictionsFile(out / "predictions.jsonl")
     documents = list(pairs.values())
-    _predict(args, model, documents, metrics, predictions)
+    _predict(args, model, documents, metrics, predictions, settings)
     found = {row["id"]: row for row in predictions.rows}
     rows = [found[pair.id] for pair in documents]
     _score_last(rows, pairs, metrics, predictions)
@@ -105,6 +123,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     result["intervals"] = systems[0].intervals
     result["baselines"] = {system.name: system.values for system in systems[1:]}
     _write(out / "metrics.json", result | settings)
+    checksums.write(out, lambda name: name in OUTPUTS)
     _print(result, metrics, out)
     if args.report:
         _report(args.report, documents, systems, metrics)
@@ -213,8 +232,12 @@ def _predict(
     pairs: list["Pair"],
     metrics: "Metrics",
     predictions: "PredictionsFile",
+    settings: dict[str, Any],
 ) -> None:
-    """Predicts what the file does not hold yet, with a progress bar."""
+    """Predicts what the file does not hold yet, with a progress bar.
+
+    The settings are written with the first row, so that a refused model leaves none behind.
+    """
     from tqdm import tqdm
 
     from longsum_jax.evaluation.predictions import predict
@@ -224,6 +247,8 @@ def _predict(
     with tqdm(total=len(pairs), initial=len(pairs) - len(missing), unit="document") as bar:
 
         def on_row(row: dict[str, Any]) -> None:
+            if not predictions.rows:
+                _write(predictions.path.with_name(SETTINGS), settings)
             predictions.append(row)
             bar.update()
 
@@ -287,23 +312,30 @@ def _as_json(values: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _open(out: Path, settings: dict[str, Any]) -> Path:
-    """Returns the output directory; refuses one with predictions made with other settings."""
-    path = out / "settings.json"
+def _made(out: Path) -> Path:
+    """Returns the output directory, which is made."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if path.exists() and _holds_predictions(out):
-            before = read_json(path)
-            differing = [key for key in settings if before.get(key) != settings[key]]
-            if differing:
-                raise InputError(
-                    f"{out}: holds predictions made with another {', '.join(differing)}; give "
-                    "another --out"
-                )
-        _write(path, settings)
     except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
     return out
+
+
+def _check_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Refuses a directory that is damaged, or has predictions made with other settings."""
+    checksums.check(out)
+    path = out / SETTINGS
+    try:
+        before = read_json(path) if path.exists() and _holds_predictions(out) else settings
+        differing = [key for key in settings if before.get(key) != settings[key]]
+        if differing:
+            raise InputError(
+                f"{out}: holds predictions made with another {', '.join(differing)}; give another "
+                "--out"
+            )
+        (out / checksums.SUMS).unlink(missing_ok=True)  # until all is written again
+    except OSError as error:
+        raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
 
 
 def _holds_predictions(out: Path) -> bool:

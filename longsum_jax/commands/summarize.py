@@ -18,6 +18,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_files import Place, SummaryDirectory
 from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.locks import locked
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import expand, printable
 from longsum_jax.readers.source import ReadOptions
@@ -342,7 +343,14 @@ class _Run:
         self.num_done = 0
 
     def summarize(self, documents: Iterable[Document]) -> None:
-        """Summarizes all documents."""
+        """Summarizes all documents; nobody else writes to --out meanwhile."""
+        with contextlib.ExitStack() as stack:
+            if self._out is not None:
+                lock = locked(Path(self._args.out), "writes summaries", "give another --out")
+                stack.enter_context(lock)
+            self._summarize(documents)
+
+    def _summarize(self, documents: Iterable[Document]) -> None:
         batches = self._summarizer.stream(self._requests(documents))
         printer = _Printer(self._args.format, has_summary=not self._args.stream)
         with _Progress(self._args, self._summarizer.unit) as progress:

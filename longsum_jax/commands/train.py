@@ -74,6 +74,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
     from longsum_jax.training.distributed import require_agreement
     from longsum_jax.training.loop import fit
     from longsum_jax.training.optimizers import make_optimizer
+    from longsum_jax.training.workdir import locked_workdir
 
     # The model, the task and the data. Everything that can be wrong with the input shows here,
     # before anything is written.
@@ -94,8 +95,9 @@ def _train(run: "RunConfig", workdir: str) -> None:
     # Training
     config = experiment.setup.config
     optimizer = make_optimizer(run.optimizer, run.family.parameter_axes(config))
-    steps.write_model_directory(experiment)
-    with Prefetcher(batches, run.data.prefetch) as prefetched:
+    locked = locked_workdir(workdir, run.description)
+    with locked, Prefetcher(batches, run.data.prefetch) as prefetched:
+        steps.write_model_directory(experiment)
         result = fit(
             loss_fn=steps.make_loss(experiment),
             init=run.family.init_params(config),

@@ -147,6 +147,9 @@ class Batches(Iterator[NumpyBatch]):
         current = self.state()
         for key in ("seed", "shuffle", "examples"):
             _check_same(key, state[key], current[key])
+        numbers = [state["epoch"], state["position"], *state["pending"]]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise InputError(f"the position in the data is damaged: {numbers!r:.200}")
         self._epoch = state["epoch"]
         self._position = state["position"]
         self._buckets = [[] for _ in self._source_lengths]

@@ -6,11 +6,11 @@ A prepared directory holds one split of one task:
     train-00000-of-00008.array_record ...   example i is record i // 8 of shard i % 8
     lengths.npy                             int32 [n, 2], tokens of source and target
     tokenizer/                              the tokenizer that made the ids
-    metadata.json                           written last: what is in here, and how it was made
+    metadata.json                           what is in here, and how it was made
+    SHA256SUMS                              written last, see ``longsum_jax.checksums``
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 from array import array
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import longsum_jax
-from longsum_jax import atomic
+from longsum_jax import atomic, checksums
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
@@ -31,7 +31,7 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.files import open_regular, parse_json, read_bytes
+from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
@@ -40,6 +40,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 FORMAT_VERSION = 1
 METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
+_SHARD = ".array_record"
 # Keys of examples that have another name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
 # Options of a task that name it or a place on this machine, and change no example.
@@ -105,10 +106,9 @@ def write_prepared(
             np.save(work / LENGTHS, lengths)
             metadata = _metadata(task, tokenizer, split, num_shards, seed, len(lengths), counts)
             metadata["auxiliary"] = dict(fingerprints)
-            paths = [*shard_paths(work, split, num_shards), work / LENGTHS]
-            metadata["checksums"] = {path.name: _checksum(path) for path in paths}
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
+            checksums.write(work)
             PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
     except (OSError, RuntimeError) as error:  # ArrayRecord says by RuntimeError that a disk is full
         reason = getattr(error, "strerror", None) or error
@@ -156,29 +156,22 @@ class PreparedExamples(Sequence[Example]):
 
     def __init__(self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None):
         self.directory = Path(directory)
+        # A record has a hash of its own, which the library of its format compares.
+        checksums.check(self.directory, lambda name: not name.endswith(_SHARD))
         self.metadata = _read_metadata(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
         num_shards = self.metadata["num_shards"]
+        self._paths = shard_paths(self.directory, self.metadata["split"], num_shards)
         self._shards = []
-        for shard, path in enumerate(
-            shard_paths(self.directory, self.metadata["split"], num_shards)
-        ):
+        for shard, path in enumerate(self._paths):
             num_records = len(range(shard, len(self.lengths), num_shards))
             self._shards.append(_open_shard(path, num_records))
 
     def check_content(self) -> None:
-        """Raises InputError for a file whose checksum is not that of its content.
-
-        It reads everything once.
-        """
-        for name, checksum in (self.metadata.get("checksums") or {}).items():
-            if _checksum(self.directory / name) != checksum:
-                raise InputError(
-                    f"{self.directory / name} is damaged: its checksum is not the one in "
-                    f"{METADATA}; copy it again or prepare the data again"
-                )
+        """Reads everything once; raises InputError for a file that is not what was written."""
+        checksums.check(self.directory)
 
     def check_task(self, task: Task, split: str, fingerprints: Mapping[str, str]) -> None:
         """Raises InputError unless the examples are those that a run would make of its documents.
@@ -212,7 +205,13 @@ class PreparedExamples(Sequence[Example]):
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         record, shard = divmod(index, len(self._shards))
-        return unpack(self._shards[shard][record])
+        try:
+            return unpack(self._shards[shard][record])
+        except (RuntimeError, ValueError) as error:  # of ArrayRecord and of msgpack
+            path = self._paths[shard]
+            raise InputError(
+                f"{path} is damaged ({error}); copy it again or prepare the data again"
+            ) from error
 
 
 def pack(example: Example) -> bytes:
@@ -238,9 +237,7 @@ def unpack(record: bytes) -> Example:
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
     """Returns the paths of the shards, in order."""
-    return [
-        directory / f"{split}-{i:05d}-of-{num_shards:05d}.array_record" for i in range(num_shards)
-    ]
+    return [directory / f"{split}-{i:05d}-of-{num_shards:05d}{_SHARD}" for i in range(num_shards)]
 
 
 def _examples(
@@ -324,16 +321,6 @@ def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[s
     options = {key: value for key, value in task.items() if key not in _PLACES}
     options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
     return json.loads(json.dumps(options | {"auxiliary": dict(fingerprints)}))
-
-
-def _checksum(path: Path) -> str:
-    try:
-        with open_regular(path) as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}); copy it again or prepare the data again"
-        ) from error
 
 
 def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts) -> None:

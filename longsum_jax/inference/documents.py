@@ -74,6 +74,8 @@ class DocumentSummarizer:
         def read(request: Request) -> TokenizedDocument:
             return self.read(request, max_tokens, on_overflow)
 
+        if not requests:
+            return []
         sizes = {"batch_size": batch_size, "options": generation, "seed": seed}
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             found = dict(self.decode(reader.map(read, requests), **sizes))

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import flax.traverse_util
 import jax.numpy as jnp
 
+from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.state_dict import check_finite
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import parameter_shapes
@@ -61,21 +63,22 @@ def load(
     trained = path / TRAINING_MODEL
     is_run = (trained / huggingface.CONFIG).exists()
     directory = trained if is_run else path
-    family, config = huggingface.read_config(directory, architecture, dtype=dtype)
-    if is_run:
-        params = _trained_params(path, family, config, which, param_dtype)
-    else:
-        config, params = huggingface.read_params(directory, family, config, dtype=param_dtype)
-    summarization = huggingface.read_summarization(directory)
-    return Model(
-        family,
-        config,
-        params,
-        _tokenizer(tokenizer, directory, config.vocab_size),
-        huggingface.read_generation_config(directory),
-        summarization,
-        _auxiliary_of(directory, summarization),
-    )
+    with checksums.checking(directory):
+        family, config = huggingface.read_config(directory, architecture, dtype=dtype)
+        if is_run:
+            params = _trained_params(path, family, config, which, param_dtype)
+        else:
+            config, params = huggingface.read_params(directory, family, config, dtype=param_dtype)
+        summarization = huggingface.read_summarization(directory)
+        return Model(
+            family,
+            config,
+            params,
+            _tokenizer(tokenizer, directory, config.vocab_size),
+            huggingface.read_generation_config(directory),
+            summarization,
+            _auxiliary_of(directory, summarization),
+        )
 
 
 def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
@@ -189,6 +192,7 @@ def _trained_params(
     weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     for name, value in flat.items():
+        check_finite(value, name, str(workdir))
         flat[name] = jnp.asarray(value, weight_map.dtype(name, dtype))
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 

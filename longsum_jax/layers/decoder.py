@@ -27,6 +27,7 @@ from longsum_jax.layers.decoder_cache import (
     LayerSource,
     MemorySource,
 )
+from longsum_jax.layers.dense import Dropout
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_groups, unstacked_layers
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
@@ -53,7 +54,7 @@ class DecoderLayer(Layer):
         cross_attention = get_cross_attention(stack.cross, stack.num_heads)
         self.cross_attention = cross_attention.from_stack(stack)
         self.feed_forward = stack.make_feed_forward()
-        self.dropout = nn.Dropout(stack.dropout_rate)
+        self.dropout = Dropout(stack.dropout_rate)
         self.make_memory()
 
     def __call__(

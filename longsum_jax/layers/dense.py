@@ -1,13 +1,14 @@
 """Initialisers, dense maps, norms and the feed-forward."""
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.remat import save_for_backward
@@ -141,6 +142,52 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
 }
 
 
+def position_keys(
+    rng: PRNGKeyArray, batch: int, length: int
+) -> UInt32[Array, "batch length words"]:
+    """Returns the data of a key for every position, the same in every row, for ``Dropout``."""
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng, jnp.arange(length))
+    data = jax.random.key_data(keys)
+    return jnp.broadcast_to(data, (batch, *data.shape))
+
+
+class Dropout(nn.Module):
+    """Dropout as ``nn.Dropout``, or with the keys of positions where these are given.
+
+    With these a sequence loses the same entries in one piece and in chunks of any length, on one
+    device and on several.
+
+    Attributes:
+        rate: share of the entries that become zero, below 1.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[AnyArray, "*batch d_model"],
+        deterministic: bool = True,
+        keys: UInt32[AnyArray, "rows length words"] | None = None,
+    ) -> Float[AnyArray, "*batch d_model"]:
+        """Drops entries of ``x``; ``keys`` are those of ``position_keys``."""
+        if deterministic or self.rate == 0:
+            return x
+        share = 1 - self.rate
+        # The place of the module in the model: another one with the same keys drops other entries.
+        place = zlib.crc32("/".join(self.path).encode())
+
+        def draw(data: Array) -> Array:
+            key = jax.random.fold_in(jax.random.wrap_key_data(data), place)
+            return jax.random.bernoulli(key, share, (x.shape[0], x.shape[-1]))
+
+        if keys is None:
+            keep = jax.random.bernoulli(self.make_rng("dropout"), share, x.shape)
+        else:
+            keep = jax.vmap(draw, out_axes=1)(keys[0])
+        return jnp.where(keep, x / share, jnp.zeros_like(x))
+
+
 class FeedForward(nn.Module):
     """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) when gated, wo(act(wi x)) otherwise.
 
@@ -161,16 +208,19 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[AnyArray, "*batch d_model"], deterministic: bool = True
+        self,
+        x: Float[AnyArray, "*batch d_model"],
+        deterministic: bool = True,
+        keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training."""
+        """Applies both maps; ``deterministic`` is False in training, ``keys`` see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
-        hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
+        hidden = Dropout(self.dropout_rate)(hidden, deterministic, keys)
         return self._linear("wo", self.d_ff, d_model)(hidden)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.dense import Dropout, Linear, normal, position_keys
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions, layer_groups
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
@@ -42,7 +42,7 @@ class EncoderLayer(Layer):
         self.self_attention = attention.from_stack(stack)
         self.ff_norm = stack.make_norm()
         self.feed_forward = stack.make_feed_forward()
-        self.dropout = nn.Dropout(stack.dropout_rate)
+        self.dropout = Dropout(stack.dropout_rate)
         self.make_memory()
         if stack.memory.salient_vectors:
             num_maps = {"shared": 1, "separate": 2}[stack.memory.salient_projection]
@@ -81,13 +81,16 @@ class EncoderLayer(Layer):
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(x, u, y, state, memories, mask, deterministic)
 
-        # Feed-forward, chunk by chunk of a long input.
-        def feed_forward(layer: EncoderLayer, x: AnyArray) -> Array:
+        # Feed-forward, chunk by chunk of a long input, with dropout that does not depend on chunks
+        def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
             u = layer.sublayer_input(layer.ff_norm, x)
-            y = layer.feed_forward(u, deterministic)
-            return layer.add_residual(layer.ff_norm, x, y, deterministic)
+            y = layer.feed_forward(u, deterministic, keys)
+            return layer.add_residual(layer.ff_norm, x, y, deterministic, keys)
 
-        x = map_over_length(self, feed_forward, self.stack.length_chunk, x)
+        arrays = [x]
+        if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
+            arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
+        x = map_over_length(self, feed_forward, self.stack.length_chunk, *arrays)
         return constrain(x, "batch", "length", "act_embed"), state
 
     def _salient_map(self) -> Linear:

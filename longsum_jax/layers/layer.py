@@ -15,7 +15,7 @@ import dataclasses
 from typing import Any
 
 import flax.linen as nn
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, UInt32
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
@@ -50,9 +50,16 @@ class Layer(nn.Module):
         x: Float[AnyArray, "batch length d_model"],
         y: Float[AnyArray, "batch length d_model"],
         deterministic: bool = True,
+        keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[Array, "batch length d_model"]:
-        """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks."""
-        x = x + self.dropout(y, deterministic=deterministic)
+        """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks.
+
+        Args:
+            norm, x, y: of the sublayer.
+            deterministic: False in training.
+            keys: of positions, see ``layers.dense.Dropout``.
+        """
+        x = x + self.dropout(y, deterministic, keys)
         return x if self.stack.pre_norm else norm(x)
 
     def make_memory(self) -> None:

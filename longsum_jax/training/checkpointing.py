@@ -1,18 +1,20 @@
 """Checkpoints of a training run, written asynchronously and atomically by orbax.
 
 One checkpoint is a directory named by its step with four items: "params"; "state", the rest of the
-training state; "data", the position in the data; and "meta", which says what the arrays are. An
-interrupted save leaves a temporary directory that is never taken for a checkpoint.
+training state; "data", the position in the data; and "meta", which says what the arrays are. Its
+files have sums (`longsum_jax.checksums`), written before it gets its name and compared before it is
+used. An interrupted save leaves a temporary directory that is never taken for a checkpoint.
 """
 
 import contextlib
 import json
 import logging
 import math
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,14 +27,19 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import args as ocp_args
 from orbax.checkpoint import checkpoint_managers as policies
 
-from longsum_jax import atomic
+from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.training.workdir import CHECKPOINTS
 from longsum_jax.typing import Params
 
 FORMAT_VERSION = 1
+_META = "meta/metadata"
+_DELETED = ".deleted"  # steps on their way out: renamed first, so that none is ever half there
+# Orbax writes these files of a step last, and nothing reads them.
+_WITHOUT_SUMS = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _MOST_NAMES_SHOWN = 8
+_CLOSED = "Event loop is closed"
 
 
 class Restored(NamedTuple):
@@ -46,14 +53,26 @@ class Restored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _BestEvaluated(policies.PreservationPolicy):
-    """Keeps the ``count`` best evaluated checkpoints; those never evaluated do not count."""
+class _LatestAndBest(policies.PreservationPolicy):
+    """Keeps the newest checkpoints and the best evaluated ones.
 
+    Attributes:
+        num_latest, num_best: how many to keep of each.
+        metric: ranks them, higher is better; those never evaluated do not count.
+        scores: step to its evaluation, kept up to date by the owner of the policy.
+    """
+
+    num_latest: int
+    num_best: int
     metric: str
-    count: int
+    scores: dict[int, Mapping[str, float]] = field(default_factory=dict)
 
-    def rank(self, metrics: Mapping[str, float] | None) -> float:
-        return _rank(metrics or {}, self.metric)
+    def kept(self, steps: Sequence[int]) -> set[int]:
+        """Returns those of the steps, which are in order, that are kept."""
+        ranks = {step: _rank(self.scores.get(step, {}), self.metric) for step in steps}
+        evaluated = [step for step in steps if ranks[step] > -math.inf]
+        evaluated.sort(key=lambda step: (ranks[step], step), reverse=True)
+        return {*steps[-self.num_latest :], *evaluated[: self.num_best]}
 
     def should_preserve(
         self,
@@ -61,10 +80,8 @@ class _BestEvaluated(policies.PreservationPolicy):
         *,
         context: policies.PreservationContext,
     ) -> Sequence[bool]:
-        evaluated = [c for c in checkpoints if self.rank(c.metrics) > -math.inf]
-        evaluated.sort(key=lambda c: (self.rank(c.metrics), c.step), reverse=True)
-        steps = {c.step for c in evaluated[: self.count]}
-        return [c.step in steps for c in checkpoints]
+        kept = self.kept([checkpoint.step for checkpoint in checkpoints])
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
 class TrainingCheckpoints:
@@ -91,19 +108,22 @@ class TrainingCheckpoints:
     ) -> None:
         self.directory = Path(directory).absolute()
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
-        best = _BestEvaluated(best_metric, keep_best)
-        options = ocp.CheckpointManagerOptions(
-            # Not max_to_keep: with best_fn it deletes the newest checkpoint.
-            preservation_policy=policies.AnyPreservationPolicy(
-                [policies.LatestN(keep_latest), best]
-            ),
-            # Without it metrics are not stored, and a resume would forget the best.
-            best_fn=best.rank,
-            cleanup_tmp_directories=True,
-        )
         logging.getLogger("absl").addFilter(_not_an_orbax_traceback)
+        self._hooks = _hide_threads_of_failures()
+        _set_aside_damaged(self.directory)
+        self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=self._policy,
+            todelete_subdir=_DELETED,
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_sums),
+        )
         with self._explained("opened", "the checkpoints"):
             self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self._remove_deleted()
+        self._saving: int | None = None
+        for step in self._manager.all_steps():
+            self._policy.scores[step] = _scores_if_readable(self.directory, step)
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest complete checkpoint, None when there is none."""
@@ -115,7 +135,7 @@ class TrainingCheckpoints:
         params: Any,
         state: Any,
         data: Mapping[str, Any],
-        metrics: Mapping[str, float] | None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Starts writing a checkpoint; returns once the arrays are copied off the devices.
 
@@ -143,8 +163,12 @@ class TrainingCheckpoints:
             data=ocp_args.JsonSave(dict(data)),
             meta=ocp_args.JsonSave(meta),
         )
+        self.wait()
+        self._remove_deleted()
+        self._saving = step
+        self._policy.scores[step] = dict(metrics or {})
         with self._explained("written", f"the checkpoint of step {step}"):
-            self._manager.save(step, args=items, metrics=dict(metrics or {}))
+            self._manager.save(step, args=items)
 
     def restore(self, params: Any, state: Any, step: int | None = None) -> Restored:
         """Reads the checkpoint of ``step`` (default: the newest) onto the shardings of the targets.
@@ -154,13 +178,13 @@ class TrainingCheckpoints:
             step: number of steps of the checkpoint to read.
 
         Raises:
-            InputError: no checkpoint, another format version, or arrays that do not fit the
-                targets.
+            InputError: no checkpoint, a damaged one, another format version, or arrays that do not
+                fit the targets.
         """
         step = self._manager.latest_step() if step is None else step
         if step is None:
             raise InputError(f"{self.directory}: there is no checkpoint to restore")
-        meta = _read_meta(self._manager, self.directory, step)
+        meta = _read_meta(self.directory, step)
         where = f"{self.directory}, step {step}"
         check_names(describe(params), meta["parameters"], where, "parameters")
         remedy = (
@@ -173,34 +197,33 @@ class TrainingCheckpoints:
             state=ocp_args.StandardRestore(state),
             data=ocp_args.JsonRestore(),
         )
-        with self._explained("read", f"the checkpoint of step {step}"):
+        with _readable(where, "arrays"):
             found = self._manager.restore(step, args=items)
+        if not isinstance(found["data"], dict):
+            raise InputError(_unreadable(where, "position in the data", "it is no JSON object"))
         return Restored(step, found["params"], found["state"], found["data"], meta)
 
     def scores(self, step: int) -> dict[str, float] | None:
         """Returns the evaluation of the checkpoint of ``step``, None when there was none."""
-        return _read_meta(self._manager, self.directory, step)["metrics"]
+        return _read_meta(self.directory, step)["metrics"]
 
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Adds the evaluation of a checkpoint that was saved without one.
+        """Adds the evaluation of a checkpoint that was saved without one, and keeps the best.
 
-        Each of its two files is replaced as a whole, and the one that `scores` reads comes last: a
-        crash in between leaves a readable checkpoint that still counts as not evaluated.
+        A crash on the way leaves a readable checkpoint, evaluated or not.
 
         Raises:
-            InputError: the files cannot be written.
+            InputError: a file cannot be written.
         """
         self.wait()
         if jax.process_index() == 0:
-            directory = self.directory / str(step)
-            meta_file = directory / "meta" / "metadata"
+            meta = _read_meta(self.directory, step) | {"metrics": dict(scores)}
             with self._explained("written", f"the evaluation of step {step}"):
-                meta = json.loads(meta_file.read_text(encoding="utf-8"))
-                atomic.write_text(directory / "metrics" / "metrics", json.dumps(dict(scores)))
-                atomic.write_text(meta_file, json.dumps(meta | {"metrics": dict(scores)}))
+                checksums.replace_text(self.directory / str(step), _META, json.dumps(meta))
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"scores of step {step}")
-        self._manager.reload()
+        self._policy.scores[step] = dict(scores)
+        self._delete_others()
 
     def wait(self) -> None:
         """Returns when the last save is on disk; raises InputError when it failed."""
@@ -211,6 +234,27 @@ class TrainingCheckpoints:
         """Waits, then frees the threads. Raises InputError when the last save failed."""
         with self._explained("written", "the last checkpoint"):
             self._manager.close()
+        _show_threads(self._hooks)
+        self._remove_deleted()
+
+    def _write_sums(self) -> None:
+        """Writes the sums of the checkpoint that orbax has written and is about to rename."""
+        [directory] = self.directory.glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        checksums.write(directory, lambda name: name not in _WITHOUT_SUMS)
+
+    def _delete_others(self) -> None:
+        """Deletes the checkpoints that need not be kept."""
+        steps = sorted(self._manager.all_steps())
+        kept = self._policy.kept(steps)
+        for step in steps:
+            if step not in kept:
+                self._manager.delete(step)
+        self._remove_deleted()
+
+    def _remove_deleted(self) -> None:
+        """Removes what orbax has put aside as deleted."""
+        if jax.process_index() == 0:
+            shutil.rmtree(self.directory / _DELETED, ignore_errors=True)
 
     @contextlib.contextmanager
     def _explained(self, action: str, what: str) -> Iterator[None]:
@@ -244,33 +288,19 @@ def restore_params(
         InputError: no checkpoint there, another format version, a damaged one, or parameters that
             do not fit the target.
     """
-    with _opened(directory) as (manager, where):
-        step, meta = _choose(manager, where, which)
-        if abstract_params is None:
-            target = _nested(
-                {name: np.empty(s, jnp.dtype(d)) for name, (s, d) in meta["parameters"].items()}
-            )
-        else:
-            check_names(
-                describe(abstract_params), meta["parameters"], f"{where}, step {step}", "parameters"
-            )
-            target = abstract_params
-        items = ocp_args.Composite(params=ocp_args.StandardRestore(target))
-        hook = sys.unraisablehook
-        sys.unraisablehook = partial(_unless_of_a_failed_read, hook)
-        try:
-            params = manager.restore(step, args=items)["params"]
-        except (OSError, ValueError, KeyError) as error:
-            # The rest of the line is the configuration of the reader.
-            reason = (
-                (str(error).strip() or type(error).__name__)
-                .splitlines()[0]
-                .split(" [tensorstore_spec")[0]
-            )
-            problem = f"the parameters of step {step} are missing or damaged ({reason})"
-            raise InputError(f"{where}: {problem}; copy the checkpoint again") from error
-        sys.unraisablehook = hook
-        return params
+    where = _checkpoints_of(directory)
+    step, meta = _choose(where, which)
+    wanted = ("meta/", "params/")
+    checksums.check(where / str(step), lambda name: name.startswith(wanted))
+    place = f"{where}, step {step}"
+    if abstract_params is not None:
+        check_names(describe(abstract_params), meta["parameters"], place, "parameters")
+    hooks = _hide_threads_of_failures()
+    with _readable(place, "parameters"), ocp.StandardCheckpointer() as checkpointer:
+        target = _empty(meta["parameters"]) if abstract_params is None else abstract_params
+        params = checkpointer.restore(where / str(step) / "params", target)
+    _show_threads(hooks)
+    return params
 
 
 def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
@@ -279,11 +309,10 @@ def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") 
     It has the keys "model", "config", "step", "metrics", "library_version" and others.
 
     Raises:
-        InputError: no checkpoint there, or another format version.
+        InputError: no checkpoint there, a damaged one, or another format version.
     """
-    with _opened(directory) as (manager, where):
-        step, meta = _choose(manager, where, which)
-        return {**meta, "step": step}
+    step, meta = _choose(_checkpoints_of(directory), which)
+    return {**meta, "step": step}
 
 
 def describe(tree: Any) -> dict[str, list[Any]]:
@@ -347,13 +376,36 @@ def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
     return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
 
 
-def _unless_of_a_failed_read(hook: Callable[[Any], None], unraisable: Any) -> None:
-    """Reports an exception that nobody could catch, unless it follows from a failed read.
+class _Hooks(NamedTuple):
+    """What Python calls for exceptions that nobody catches."""
 
-    After a first error tensorstore's threads go on failing, and find nobody waiting.
+    uncaught: Callable[..., Any]
+    unraisable: Callable[[Any], Any]
+
+
+def _hide_threads_of_failures() -> _Hooks:
+    """Hides what follows from a failed read or write; returns the hooks for `_show_threads`.
+
+    After a first error tensorstore's threads go on failing, and find nobody waiting. So the hooks
+    stay where it has failed.
     """
-    if str(unraisable.exc_value) != "Event loop is closed":
-        hook(unraisable)
+    hooks = _Hooks(sys.excepthook, sys.unraisablehook)
+
+    def uncaught(kind: Any, value: Any, traceback: Any) -> None:
+        if str(value) != _CLOSED:
+            hooks.uncaught(kind, value, traceback)
+
+    def unraisable(args: Any) -> None:
+        if str(args.exc_value) != _CLOSED:
+            hooks.unraisable(args)
+
+    sys.excepthook, sys.unraisablehook = uncaught, unraisable
+    return hooks
+
+
+def _show_threads(hooks: _Hooks) -> None:
+    """Undoes `_hide_threads_of_failures`, after all has gone well."""
+    sys.excepthook, sys.unraisablehook = hooks
 
 
 def _rank(metrics: Mapping[str, float], name: str) -> float:
@@ -362,46 +414,125 @@ def _rank(metrics: Mapping[str, float], name: str) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _read_meta(manager: ocp.CheckpointManager, where: Path, step: int) -> dict[str, Any]:
+def _set_aside_damaged(directory: Path) -> None:
+    """Renames checkpoints that are newer than the newest undamaged one, and says so.
+
+    Raises:
+        InputError: all are damaged; they stay where they are.
+    """
+    reasons: dict[int, str] = {}
+    step = 0
+    if jax.process_index() == 0:
+        reasons, step = _damaged_steps(directory)
+    if jax.process_count() > 1:
+        step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
+    if step < 0:
+        raise InputError(next(iter(reasons.values()), f"{directory}: all steps are damaged"))
+    for damaged, reason in reasons.items():
+        target = directory / f"{damaged}.damaged"
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(directory / str(damaged), target)
+        print(
+            f"{reason}; it is now {target}, and training continues from step {step}",
+            file=sys.stderr,
+        )
+
+
+def _damaged_steps(directory: Path) -> tuple[dict[int, str], int]:
+    """Returns why the newest checkpoints cannot be used, newest first, and the first that can.
+
+    The latter is 0 without any checkpoint, and -1 if all are damaged.
+    """
+    reasons: dict[int, str] = {}
+    for step in reversed(_steps(directory)):
+        try:
+            _read_meta(directory, step)
+            checksums.check(directory / str(step))
+            return reasons, step
+        except InputError as error:
+            reasons[step] = str(error)
+    return reasons, -1 if reasons else 0
+
+
+def _steps(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
+
+
+def _read_meta(where: Path, step: int) -> dict[str, Any]:
+    """Returns the description of a checkpoint; see `_META`."""
+    directory = where / str(step)
+    checksums.check(directory, lambda name: name == _META)
     try:
-        meta = manager.restore(step, args=ocp_args.Composite(meta=ocp_args.JsonRestore()))["meta"]
-    except (OSError, ValueError, KeyError) as error:
+        meta = json.loads((directory / _META).read_text(encoding="utf-8"))
+        version, writer = meta.get("format_version"), meta.get("library_version")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{where}: step {step} is not a checkpoint of this library ({error})"
         ) from error
-    if meta.get("format_version") != FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise InputError(
-            f"{where}: step {step} has checkpoint format {meta.get('format_version')} of "
-            f"longsum_jax {meta.get('library_version')}, this version reads format {FORMAT_VERSION}"
+            f"{where}: step {step} has checkpoint format {version} of longsum_jax {writer}, this "
+            f"version reads format {FORMAT_VERSION}"
         )
+    _check_meta(f"{where}, step {step}", meta)
     return meta
 
 
-@contextlib.contextmanager
-def _opened(directory: str | Path) -> Iterator[tuple[ocp.CheckpointManager, Path]]:
-    """Opens the checkpoints of a workdir (or of a checkpoint directory) for reading."""
+def _check_meta(where: str, meta: Mapping[str, Any]) -> None:
+    """Raises InputError unless a description has the arrays and scores that a checkpoint has."""
+    for name in ("parameters", "state"):
+        arrays = meta.get(name)
+        if not (isinstance(arrays, dict) and all(map(_is_array, arrays.values()))):
+            raise InputError(_unreadable(where, f"list of its {name}", "not names, shapes, types"))
+    scores = meta.get("metrics")
+    if not (scores is None or isinstance(scores, dict)):
+        raise InputError(_unreadable(where, "evaluation", f"{scores!r} is no JSON object"))
+
+
+def _is_array(value: Any) -> bool:
+    """Returns True for the shape and the type of an array, as `describe` gives them."""
+    try:
+        shape, dtype = value
+        jnp.dtype(dtype)
+        return all(type(size) is int and size >= 0 for size in shape)
+    except (TypeError, ValueError):
+        return False
+
+
+def _scores_if_readable(where: Path, step: int) -> dict[str, float]:
+    """Returns the evaluation of a checkpoint, none for one that cannot be read."""
+    try:
+        return _read_meta(where, step)["metrics"] or {}
+    except InputError:
+        return {}
+
+
+def _checkpoints_of(directory: str | Path) -> Path:
+    """Returns the directory of the checkpoints of a workdir (or that directory itself)."""
     where = Path(directory).absolute()
     if (where / CHECKPOINTS).is_dir():
         where = where / CHECKPOINTS
     if not where.is_dir():
         raise InputError(f"{where}: no such directory; give the workdir of a training run")
-    manager = ocp.CheckpointManager(where, options=ocp.CheckpointManagerOptions(create=False))
-    try:
-        yield manager, where
-    finally:
-        manager.close()
+    return where
 
 
-def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[int, dict[str, Any]]:
-    """Returns step and description of the best or the latest checkpoint."""
-    steps = sorted(manager.all_steps())
+def _choose(where: Path, which: str) -> tuple[int, dict[str, Any]]:
+    """Returns step and description of the best or the latest checkpoint.
+
+    Steps without a description are left out: older versions were killed while they deleted them.
+    """
+    steps = [step for step in _steps(where) if (where / str(step) / _META).exists()]
     if not steps:
         raise InputError(
             f"{where}: there is no checkpoint in it; give the workdir of a training run"
         )
     if which == "latest":
-        return steps[-1], _read_meta(manager, where, steps[-1])
-    metas = {step: _read_meta(manager, where, step) for step in steps}
+        return steps[-1], _read_meta(where, steps[-1])
+    metas = {step: _read_meta(where, step) for step in steps}
 
     def rank(step: int) -> tuple[float, int]:
         meta = metas[step]
@@ -409,6 +540,27 @@ def _choose(manager: ocp.CheckpointManager, where: Path, which: str) -> tuple[in
 
     best = max(steps, key=rank)
     return best, metas[best]
+
+
+@contextlib.contextmanager
+def _readable(where: str, what: str) -> Iterator[None]:
+    """Turns whatever orbax and tensorstore make of damaged files into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        # The rest of the line is the configuration of the reader.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = reason.split(" [tensorstore_spec")[0]
+        raise InputError(_unreadable(where, what, reason)) from error
+
+
+def _unreadable(where: str, what: str, reason: str) -> str:
+    return f"{where}: the {what} are missing or damaged ({reason}); copy the checkpoint again"
+
+
+def _empty(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dictionaries of arrays to be filled, of the result of `describe`."""
+    return _nested({name: np.empty(shape, jnp.dtype(d)) for name, (shape, d) in arrays.items()})
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
 from longsum_jax.training.step import CompilationWatch, LossFn, SegmentedLoss, make_train_step
-from longsum_jax.training.workdir import CHECKPOINTS, open_workdir
+from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
 from longsum_jax.typing import Array, BatchIterator
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
@@ -40,7 +40,7 @@ class LoopOptions:
         steps: total number of steps, those before a resume included.
         log_every: steps between lines of metrics.jsonl; the last step has one in any case.
         eval_every: steps between evaluations, or "epoch" for one after every pass over the data;
-            the last step is evaluated in any case. Each evaluation is followed by a checkpoint.
+            the last step is evaluated in any case. A checkpoint comes before each evaluation.
         checkpoint_every: steps between checkpoints; the last step has one in any case.
         keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
         best_metric: the score of the evaluation that ranks checkpoints, higher is better.
@@ -130,9 +130,9 @@ def fit(
         hooks: called after every step, see `Hook`.
 
     Raises:
-        InputError: workdir not writable or of another run, mesh or batch that does not divide,
-            checkpoint that does not fit or cannot be written, ``best_metric`` that the evaluation
-            does not give, ``eval_every="epoch"`` for batches without epochs.
+        InputError: workdir not writable, in use or of another run, mesh or batch that does not
+            divide, checkpoint that does not fit, is damaged or cannot be written, ``best_metric``
+            that the evaluation does not give, ``eval_every="epoch"`` for batches without epochs.
         TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite.
     """
     mesh_options = mesh_options or MeshOptions()
@@ -150,6 +150,7 @@ def fit(
             print(table if mesh.size > 1 else table.splitlines()[-1], file=sys.stderr)
 
         # The workdir, and the state: restored from the last checkpoint, or created
+        stack.enter_context(locked_workdir(workdir, run))
         workdir = open_workdir(workdir, run)
         checkpoints = _open_checkpoints(workdir, options, model_name, run)
         stack.callback(checkpoints.close)
@@ -157,7 +158,7 @@ def fit(
         if start:
             found = checkpoints.restore(abstract.params, abstract.without_params())
             state = TrainState.from_checkpoint(found.params, found.state)
-            batches.restore(found.data)
+            _restore_position(batches, found.data, workdir, start)
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)
 
@@ -170,12 +171,15 @@ def fit(
             shardings=shardings_of(abstract),
         )
         watch = CompilationWatch(train_step)
-        reporter = stack.enter_context(_make_reporter(workdir, options, start))
-        milestones = _Milestones(evaluate, options, checkpoints, reporter, start)
+        is_evaluated = start == 0 or checkpoints.scores(start) is not None
+        reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
+        milestones = _Milestones(evaluate, options, checkpoints, reporter, start, is_evaluated)
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
-        # Training
+        # Training; first the evaluation that the end of the last process cut short
+        if start < options.steps and _is_due(start, eval_every):
+            milestones.evaluate_and_save(start, state, batches.state())
         step = start
         stopped_by = "steps"
         while step < options.steps:
@@ -233,6 +237,7 @@ class _Milestones:
         checkpoints: TrainingCheckpoints,
         reporter: Reporter,
         start: int,
+        is_evaluated: bool,
     ) -> None:
         self._evaluate = evaluate
         self._options = options
@@ -240,38 +245,29 @@ class _Milestones:
         self._reporter = reporter
         # Step 0 is neither evaluated nor saved.
         self._saved_step = start
-        is_evaluated = start == 0 or checkpoints.scores(start) is not None
         self._evaluated_step = start if is_evaluated else 0
 
     def evaluate_and_save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
-        """Saves the state of ``step`` with its scores; without an evaluation only saves it."""
+        """Saves the state of ``step``, then evaluates it and adds its scores."""
+        self.save(step, state, position)
         if self._evaluate is None or step == self._evaluated_step:
-            self.save(step, state, position)
             return
         self._reporter.flush()
         scores = {name: float(x) for name, x in self._evaluate(state.params, step).items()}
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
         self._evaluated_step = step
-        if step == self._saved_step:
+        if step:  # no checkpoint of the start of a run
             self._checkpoints.add_scores(step, scores)
-        else:
-            self.save(step, state, position, scores)
 
-    def save(
-        self,
-        step: int,
-        state: TrainState,
-        position: dict[str, Any],
-        scores: Mapping[str, float] | None = None,
-    ) -> None:
+    def save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
         """Saves the state of ``step`` and the position in the data, unless they are saved."""
         if step == self._saved_step:
             return
         # First the metrics: a resume cuts off what is later than the checkpoint, not what is
         # missing before it.
         self._reporter.flush()
-        self._checkpoints.save(step, state.params, state.without_params(), position, scores)
+        self._checkpoints.save(step, state.params, state.without_params(), position)
         self._saved_step = step
 
     def _check_best_metric(self, scores: Mapping[str, float]) -> None:
@@ -279,6 +275,21 @@ class _Milestones:
         if self._options.keep_best and name not in scores:
             guess = did_you_mean(name, scores)
             raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
+
+
+def _restore_position(
+    batches: BatchIterator, position: dict[str, Any], workdir: Path, step: int
+) -> None:
+    """Moves batches to the position of a checkpoint; one that is none is an InputError."""
+    try:
+        batches.restore(position)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"{workdir}: the position in the data of step {step} is damaged or of other data "
+            f"({type(error).__name__}: {error}); copy the checkpoint again"
+        ) from error
 
 
 def _is_due(step: int, every: int | Literal["epoch"]) -> bool:
@@ -309,10 +320,11 @@ def _open_checkpoints(
     )
 
 
-def _make_reporter(workdir: Path, options: LoopOptions, start: int) -> Reporter:
+def _make_reporter(workdir: Path, options: LoopOptions, start: int, is_evaluated: bool) -> Reporter:
     return Reporter(
         workdir,
         start=start,
+        is_evaluated=is_evaluated,
         steps=options.steps,
         log_every=options.log_every,
         max_bad_steps=options.max_bad_steps,

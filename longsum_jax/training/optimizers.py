@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import flax.traverse_util
 import jax
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import Count, PositiveFloat, Rate, Weight, check_ranges
+from longsum_jax.schema import Count, PositiveFloat, Range, Rate, Weight, check_ranges
 from longsum_jax.training.adafactor import (
     ParameterAxes,
     scale_by_adafactor,
@@ -29,6 +29,7 @@ from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
+MAX_LEARNING_RATE = 1e6  # no schedule multiplies it by more than 1; float32 ends at 3.4e38
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class OptimizerOptions:
         name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf"
             adds it before the correction, as transformers' own AdamW did; "adafactor" is
             ``adafactor.scale_by_adafactor``.
-        learning_rate: the peak, in parameter units per step.
+        learning_rate: the peak, in parameter units per step; at most ``MAX_LEARNING_RATE``.
         schedule: see `schedule`.
         warmup_steps: steps at the start; what they do depends on the schedule.
         total_steps: the step at which "linear" and "cosine" reach zero, the others do without;
@@ -59,7 +60,7 @@ class OptimizerOptions:
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = 1e-3
     schedule: Literal["constant", "t5", "linear", "cosine"] = "constant"
     warmup_steps: Count = 0
     total_steps: int | None = None

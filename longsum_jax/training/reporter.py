@@ -1,5 +1,6 @@
 """The reporter of a run: reads, writes and shows metrics, and stops a run that diverges."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from longsum_jax.typing import Array
 
 
 class TrainingDiverged(RuntimeError):  # noqa: N818 - the name says it
-    """Too many steps in a row were not finite."""
+    """Too many steps in a row were not finite, or an update was not."""
 
 
 class Reporter:
@@ -22,6 +23,7 @@ class Reporter:
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
         start: number of steps done before; later lines of an interrupted run are removed.
+        is_evaluated: whether the evaluation of ``start`` is complete; else its line goes, too.
         steps: number of steps of the whole run, for the progress line.
         log_every: steps between lines of metrics.jsonl, 0 for none.
         max_bad_steps: non-finite steps in a row after which `TrainingDiverged` is raised.
@@ -34,6 +36,7 @@ class Reporter:
         workdir: Path,
         *,
         start: int,
+        is_evaluated: bool,
         steps: int,
         log_every: int,
         max_bad_steps: int,
@@ -49,7 +52,7 @@ class Reporter:
         if is_first and tensorboard:
             self._writers.append(TensorBoard(workdir / "tensorboard", start))
         if is_first:
-            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start))
+            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start, is_evaluated))
         self._progress = ProgressLine(steps, start, shown=is_first and progress)
 
     def __enter__(self) -> "Reporter":
@@ -66,13 +69,18 @@ class Reporter:
         self._pending = (step, metrics)
 
     def flush(self) -> None:
-        """Reports the pending step, waiting for the devices."""
+        """Reports the pending step, waiting for the devices.
+
+        Raises:
+            TrainingDiverged: see `max_bad_steps`; or its parameters are not finite.
+        """
         if self._pending is None:
             return
         step, arrays = self._pending
         self._pending = None
         values = {name: value.item() for name, value in jax.device_get(arrays).items()}
         self._check_finite(step, values["bad_streak"])
+        _check_parameters(step, values["param_norm"])
         rate = self._throughput.add(values.get("tokens", values["weight"]))
         self._progress.update(values["loss"], rate)
         self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
@@ -102,4 +110,14 @@ class Reporter:
             f"the loss or its gradient was not finite in steps {step - bad_streak + 1} to {step}, "
             f"{bad_streak} in a row (training.max_bad_steps); lower the learning rate or look at "
             "these batches; the last checkpoint is intact"
+        )
+
+
+def _check_parameters(step: int, norm: float) -> None:
+    """Raises TrainingDiverged if the parameters are not finite; no checkpoint must hold them."""
+    if not math.isfinite(norm):
+        raise TrainingDiverged(
+            f"the update of step {step} left parameters that are not finite (param_norm {norm}), "
+            "although loss and gradient were; lower optimizer.learning_rate or raise "
+            "optimizer.eps; the last checkpoint is intact"
         )

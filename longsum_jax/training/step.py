@@ -1,6 +1,7 @@
 """One training step: gradients of micro-batches, one division by the weight, one update.
 
-A step whose loss or gradient is not finite changes nothing but the counts of skipped steps.
+A step whose loss or gradient is not finite changes nothing but the counts of skipped steps. The
+norm of the parameters tells of an update that was not finite.
 """
 
 import sys
@@ -19,7 +20,15 @@ from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch
 
-RESERVED_METRICS = ("loss", "grad_norm", "learning_rate", "weight", "skipped", "bad_streak")
+RESERVED_METRICS = (
+    "loss",
+    "grad_norm",
+    "param_norm",
+    "learning_rate",
+    "weight",
+    "skipped",
+    "bad_streak",
+)
 
 
 class LossOutput(NamedTuple):
@@ -116,7 +125,8 @@ def make_train_step(
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
-        clipping), learning_rate (if the optimizer state has it), weight, skipped, bad_streak, and
+        clipping), param_norm (after the update), learning_rate (if the optimizer state has it),
+        weight, skipped, bad_streak, and
         the sums of the loss function's own metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
@@ -404,6 +414,7 @@ def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> di
     metrics = {
         "loss": loss,
         "grad_norm": norm,
+        "param_norm": global_norm(state.params),
         "weight": out.weight,
         "skipped": state.skipped,
         "bad_streak": state.bad_streak,

@@ -1,8 +1,9 @@
 """The directory of a run: whether it can be written, and whether it belongs to this run."""
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
+from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 
@@ -48,10 +50,37 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
     """
     check_workdir(workdir, run)
     workdir = Path(workdir).absolute()
-    workdir.mkdir(parents=True, exist_ok=True)
-    if jax.process_index() == 0:
-        atomic.write_text(workdir / "run.json", json.dumps(run, indent=2, sort_keys=True) + "\n")
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        if jax.process_index() == 0:
+            text = json.dumps(run, indent=2, sort_keys=True) + "\n"
+            atomic.write_text(workdir / "run.json", text)
+    except OSError as error:
+        raise _unwritable(workdir, error) from error
     return workdir
+
+
+@contextlib.contextmanager
+def locked_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Iterator[None]:
+    """Makes ``workdir`` if need be, and keeps other trainings out of it while the block runs.
+
+    Args:
+        workdir, run: see `open_workdir`.
+
+    Raises:
+        InputError: as `open_workdir`, or another process trains there.
+    """
+    check_workdir(workdir, run)
+    if jax.process_index():
+        yield
+        return
+    workdir = Path(workdir).absolute()
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(workdir, error) from error
+    with locked(workdir, "trains", "give another workdir"):
+        yield
 
 
 def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
@@ -103,9 +132,13 @@ def _check_writable(workdir: Path) -> None:
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        raise InputError(
-            f"{workdir}: cannot write there ({error.strerror}); give another workdir"
-        ) from error
+        raise _unwritable(workdir, error) from error
+
+
+def _unwritable(workdir: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{workdir}: cannot write there ({error.strerror}); give another workdir, or make room"
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

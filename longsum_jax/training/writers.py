@@ -1,7 +1,9 @@
 """Writers of a run's metrics: JSON lines, TensorBoard, and the progress line."""
 
+import errno
 import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -12,7 +14,6 @@ from tqdm import tqdm
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.files import parse_json
 
 
 class MetricsFile:
@@ -22,25 +23,41 @@ class MetricsFile:
         path: made when it does not exist.
         after_step: lines of later steps, and a line cut short by a crash, are removed first, so
             that after a resume the file reads as if the run had never stopped.
+        is_evaluated: whether the evaluation of ``after_step`` is complete; else its line is
+            removed, too.
 
     Raises:
-        InputError: the file cannot be read or written.
+        InputError: the file cannot be read or written, or holds something else.
     """
 
-    def __init__(self, path: Path, after_step: int) -> None:
+    def __init__(self, path: Path, after_step: int, is_evaluated: bool = True) -> None:
+        self._path = path
         try:
             if path.exists():
-                _remove_later_lines(path, after_step)
-            self._file = path.open("a", encoding="utf-8")
+                _keep_earlier(path, after_step, is_evaluated)
+            self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise InputError(
-                f"{path}: cannot be written ({error.strerror}); mend it, or give another workdir"
-            ) from error
+            raise self._unwritable(error) from error
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes one line; numbers that are not finite become null."""
-        self._file.write(json.dumps({"step": step, **_finite(values)}, allow_nan=False) + "\n")
-        self._file.flush()
+        """Writes one line; numbers that are not finite become null.
+
+        Raises:
+            InputError: the disk is full, or the file cannot be written for another reason.
+        """
+        line = json.dumps({"step": step, **_finite(values)}, allow_nan=False) + "\n"
+        try:
+            size = self._file.write(line.encode())
+            if size < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(
+            f"{self._path}: cannot be read or written ({error.strerror}); check the free space and "
+            "permissions; the same command continues from the last checkpoint"
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -121,20 +138,32 @@ class ProgressLine:
         self._bar.close()
 
 
-def _remove_later_lines(path: Path, after_step: int) -> None:
-    # What is no text is no line of ours, and goes with those that were cut short.
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    earlier = [line for line in lines if _step_of(line) <= after_step]
-    if len(earlier) < len(lines):
-        atomic.write_text(path, "".join(earlier))
+def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> None:
+    """Removes from a file of metrics what a run will write anew; see `MetricsFile`."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    steps = [_step_of(line) for line in lines]
+    if None in steps[:-1]:
+        number = steps.index(None) + 1
+        raise InputError(
+            f"{path}, line {number}: not a line of metrics, the file is damaged; mend it or move "
+            "it away"
+        )
+    kept = []
+    for line, step in zip(lines, steps, strict=True):
+        is_repeated = step == after_step and not is_evaluated and b'"eval"' in line
+        if step is not None and step <= after_step and not is_repeated:
+            kept.append(line)
+    if len(kept) < len(lines):
+        atomic.write_text(path, b"".join(kept).decode())
 
 
-def _step_of(line: str) -> float:
-    """Returns the step of a line, infinity for one that was cut short."""
+def _step_of(line: bytes) -> int | None:
+    """Returns the step of a line, None for one that was cut short or is no line of metrics."""
     try:
-        return parse_json(line)["step"] if line.endswith("\n") else math.inf
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+        step = json.loads(line)["step"] if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

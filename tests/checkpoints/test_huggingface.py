@@ -11,6 +11,7 @@ import pytest
 from safetensors import safe_open
 
 import longsum_jax
+from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface, weights
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.errors import InputError
@@ -99,6 +100,21 @@ def test_tensors_that_do_not_fit_are_named(published, change, problem):
     with pytest.raises(InputError, match=problem) as caught:
         read(published(change=change))
     assert "model.safetensors" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("shared.weight", np.nan), ("decoder.block.1.layer.2.layer_norm.weight", -np.inf)],
+)
+def test_weights_that_are_not_finite_are_named(published, key, value):
+    def spoil(state):
+        state[key] = state[key].copy()
+        state[key].flat[3] = value
+        return state
+
+    directory = published(change=spoil)
+    with pytest.raises(InputError, match=f'"{key}" holds 1 numbers that are not finite'):
+        read(directory)
 
 
 def test_vocabulary_and_checkpoint_disagree(published):
@@ -369,7 +385,8 @@ def test_written_directory(published, tmp_path):
     target = tmp_path / "a" / "b"
     write(target, published(), Tokenizer())
     names = {"config.json", "generation_config.json", "model.safetensors", "spiece.model"}
-    assert {path.name for path in target.iterdir()} == names
+    assert {path.name for path in target.iterdir()} == names | {checksums.SUMS}
+    assert {name for name, problem in checksums.compare(target) if not problem} == names
     assert [path.name for path in target.parent.iterdir()] == ["b"]
     config = json.loads((target / "config.json").read_text())
     assert config["model_type"] == "locost"

@@ -31,6 +31,7 @@ from longsum_jax.commands import (
     score,
     summarize,
     train,
+    verify,
 )
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.registry import METRICS
@@ -49,6 +50,7 @@ COMMANDS = {
     "prepare": prepare,
 }
 COMMANDS |= {"extract": extract, "corpus": corpus, "score": score, "judge": judge, "plan": plan}
+COMMANDS |= {"verify": verify}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
 
 
@@ -342,6 +344,7 @@ def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
         "metrics.json",
         "predictions.jsonl",
         "settings.json",
+        "SHA256SUMS",
     }
     rows = read_lines(tmp_path / "out" / "predictions.jsonl")
     assert [row["id"] for row in rows] == list("abcd")
@@ -411,6 +414,10 @@ def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     )
     marked = json.dumps(json.loads(whole[0]) | {"prediction": "kept"}) + "\n"
     path.write_text(marked + whole[1] + whole[2][:30])  # the third is cut short, the fourth missing
+    code, _, err = evaluated()
+    assert code == 2
+    assert f"{path}: not what was written there" in err
+    (tmp_path / "out" / "SHA256SUMS").unlink()  # as before the end of an evaluation
     code, _, err = evaluated()
     assert code == 0
     assert "2/4" in err
@@ -657,6 +664,10 @@ def test_summarize_refuses_a_model_that_is_damaged(refused, small_model, text, t
     shutil.copytree(small_model, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
+    assert f"{weights}: not what was written there (its SHA-256 is another)" in refused(
+        "summarize", f"--model={model}", text
+    )
+    (model / "SHA256SUMS").unlink()
     assert f"{weights}: damaged or truncated safetensors" in refused(
         "summarize", f"--model={model}", text
     )
@@ -677,6 +688,7 @@ def test_summarize_refuses_the_checkpoint_of_another_model(refused, trained, tex
     shutil.copytree(trained, workdir)
     path = workdir / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"d_ff": 24}))
+    (workdir / "model" / "SHA256SUMS").unlink()
     message = refused("summarize", f"--model={workdir}", text)
     assert message.startswith(
         f"{workdir}: the parameters of the checkpoint do not fit this model: misshapen"
@@ -691,11 +703,13 @@ def test_summarize_refuses_a_damaged_checkpoint(refused, trained, text, tmp_path
     shutil.copytree(trained, workdir)
     for step in (workdir / "checkpoints").iterdir():
         shutil.rmtree(step / "params" / "d")
+        (step / "SHA256SUMS").unlink()
     # In a process of its own: what reads the arrays goes on failing in the background after the
     # first error.
     done = in_a_shell("summarize", f"--model={workdir}", text, cwd=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert done.stderr.startswith(f"error: {workdir / 'checkpoints'}: the parameters of step ")
+    assert done.stderr.startswith(f"error: {workdir / 'checkpoints'}, step ")
+    assert "the parameters are missing or damaged" in done.stderr
     assert done.stderr.endswith("; copy the checkpoint again\n")
     for step in (workdir / "checkpoints").iterdir():
         shutil.rmtree(step / "params")

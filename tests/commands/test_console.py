@@ -58,3 +58,25 @@ def test_commands_keep_their_programs(tmp_path):
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
     assert list(tmp_path.rglob("jit_*-cache"))
+
+
+WAITING = """
+import threading, time
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+def main(argv):
+    print("told", flush=True)
+    threading.Thread(target=time.sleep, args=(60,)).start()  # as of a save that failed
+    raise InputError("the disk is gone")
+
+console.run_process(main)
+"""
+
+
+def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (2, "told\n")
+    assert done.stderr == "error: the disk is gone\n"

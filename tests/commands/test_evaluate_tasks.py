@@ -105,6 +105,7 @@ def test_a_stopped_evaluation_goes_on(evaluated, model, source, tmp_path):
     rows, _ = evaluated(*flags)
     path = tmp_path / "out" / "predictions.jsonl"
     path.write_text(path.read_text().partition("\n")[0] + "\n")
+    (tmp_path / "out" / "SHA256SUMS").unlink()
     model.calls.clear()
     again, _ = evaluated(*flags)
     assert [name for name, *_ in model.calls] == ['document "r1"', 'document "r2"']

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax import checksums
 from longsum_jax.data import prepared
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.stores import ExampleStream, load_examples
@@ -74,7 +75,9 @@ def test_pieces_are_those_of_the_list_and_the_stream(tmp_path, report_task, toke
 
 def test_files_and_metadata(directory, tokenizer):
     shards = [f"train-{i:05d}-of-00004.array_record" for i in range(4)]
-    assert names(directory) == sorted([*shards, "lengths.npy", "metadata.json", "tokenizer"])
+    assert names(directory) == sorted(
+        [*shards, checksums.SUMS, "lengths.npy", "metadata.json", "tokenizer"]
+    )
     assert names(directory.parent) == ["out"]
     metadata = json.loads((directory / "metadata.json").read_text())
     assert metadata["format_version"] == 1
@@ -214,10 +217,37 @@ def edit_metadata(directory, **changes):
         ),
     ],
 )
-def test_damage_is_named(directory, damage, message):
+def test_damage_without_sums_is_named(directory, damage, message):
+    (directory / checksums.SUMS).unlink()
     damage(directory)
     with pytest.raises(InputError, match=message):
         PreparedExamples(directory)
+
+
+@pytest.mark.parametrize(
+    "name", ["metadata.json", "lengths.npy", "tokenizer/tokenizer_config.json"]
+)
+def test_a_flipped_bit_is_found_when_a_directory_is_opened(directory, name):
+    flip(directory / name, 100)
+    with pytest.raises(InputError, match=f"{name}: not what was written there"):
+        PreparedExamples(directory)
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_of_an_example_is_found_when_it_is_read(directory):
+    path = directory / "train-00001-of-00004.array_record"
+    expected = PreparedExamples(directory)[1]["input_ids"].tobytes()
+    start = path.read_bytes().index(expected)
+    flip(path, 8 * start + 3)
+    found = PreparedExamples(directory)
+    assert len(found[0]["input_ids"]) > 0  # of another shard
+    with pytest.raises(InputError, match=r"00001-of-00004.* is damaged"):
+        found[1]
 
 
 def test_another_tokenizer_is_refused(directory):
@@ -287,7 +317,7 @@ def test_content_that_changed_is_found_by_its_checksum(directory):
     PreparedExamples(directory).check_content()
     first, second = (directory / f"train-0000{i}-of-00004.array_record" for i in (1, 2))
     first.write_bytes(second.read_bytes())  # which holds as many examples
-    with pytest.raises(InputError, match=r"00001-of-00004.* is damaged: its checksum is not"):
+    with pytest.raises(InputError, match=r"00001-of-00004.*: not what was written there"):
         PreparedExamples(directory).check_content()
 
 

@@ -304,6 +304,12 @@ def test_prefix_and_generation_of_the_start_go_on(config, small_model, tmp_path)
     assert read_generation_config(written)["max_new_tokens"] == 6
 
 
+def test_what_evaluation_cannot_read_shows_before_training(config, tmp_path):
+    config = changed(config, "evaluation", max_source_length=1)
+    with pytest.raises(InputError, match="max_source_length=1 must be at least 2"):
+        make_evaluator(experiment_of(config, tmp_path / "run"))
+
+
 def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_path):
     """As BART and T5 have them: their options for summaries would go before all others."""
     start = tmp_path / "start"
@@ -315,6 +321,7 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     generation = json.loads((start / "generation_config.json").read_text())
     generation |= {"min_length": 56, "length_penalty": 2.0}
     (start / "generation_config.json").write_text(json.dumps(generation))
+    (start / "SHA256SUMS").unlink()
 
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
@@ -349,6 +356,7 @@ def test_dropouts_are_those_of_the_start_unless_the_config_says_otherwise(
     shutil.copytree(small_model, start)
     described = json.loads((start / "config.json").read_text()) | {"dropout_rate": 0.3}
     (start / "config.json").write_text(json.dumps(described))
+    (start / "SHA256SUMS").unlink()
     fields = {key: value for key, value in described.items() if key in config["model"]}
     fields |= {"family": "locost", "dropout_rate": None}
     config = changed(config, "model", **fields)
@@ -405,6 +413,8 @@ def test_evaluation_may_read_more_than_training(config, tmp_path, wanted, tokens
     [
         ({"max_source_length": -1}, "evaluation.max_source_length=-1 must be at least 0"),
         ({"num_beams": 0}, "config.evaluation: num_beams=0 must be at least 1"),
+        ({"batch_size": 0}, "evaluation.batch_size=0 must be at least 1"),
+        ({"examples": -4}, "evaluation.examples=-4 must be at least 0"),
         ({"length_penalty": float("nan")}, "evaluation.length_penalty=nan must be a finite"),
         ({"max_new_tokens": 4, "min_new_tokens": 5}, "min_new_tokens=5 must be at most"),
         ({"early_stopping": "ever"}, "early_stopping: expected bool, got .ever."),

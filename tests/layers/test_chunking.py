@@ -8,7 +8,7 @@ import pytest
 from flax.core import meta
 
 from longsum_jax.layers.chunking import _chunk_length, map_over_length
-from longsum_jax.layers.dense import FeedForward
+from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
 
@@ -48,6 +48,44 @@ def test_map_over_length_equals_all_at_once(chunk):
     for x, y in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
         # Sums in another order round by the size of their terms.
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max())
+
+
+class ChunkedLayer(nn.Module):
+    """The feed-forward of an encoder layer: dropout inside and behind it, by positions."""
+
+    chunk: int
+
+    def setup(self):
+        self.inner, self.outer = FeedForward(16, dropout_rate=0.3), Dropout(0.3)
+
+    def __call__(self, x, deterministic=False):
+        def fn(module, x, keys=None):
+            y = module.inner(x, deterministic, keys)
+            return module.outer(y, deterministic, keys)
+
+        arrays = [x]
+        if not deterministic:
+            arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
+        return map_over_length(self, fn, self.chunk, *arrays)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 11])
+def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(chunk):
+    variables = initialised(ChunkedLayer(0), X, True)
+    rngs = {"dropout": jax.random.key(1)}
+    whole = np.asarray(ChunkedLayer(0).apply(variables, X, rngs=rngs))
+    pieces = np.asarray(ChunkedLayer(chunk).apply(variables, X, rngs=rngs))
+    np.testing.assert_array_equal(pieces == 0, whole == 0)
+    np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
+    assert 0.15 < (whole == 0).mean() < 0.45
+    dropped = (whole == 0).swapaxes(0, 1).reshape(11, -1)
+    assert len({row.tobytes() for row in dropped}) == 11  # every position has draws of its own
+
+
+def test_dropout_without_positions_is_that_of_flax():
+    rngs = {"dropout": jax.random.key(1)}
+    expected = nn.Dropout(0.3).apply({}, X, deterministic=False, rngs=rngs)
+    np.testing.assert_array_equal(Dropout(0.3).apply({}, X, False, rngs=rngs), expected)
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training import checkpointing
 from longsum_jax.training.checkpointing import TrainingCheckpoints, read_meta, restore_params
@@ -156,11 +160,150 @@ def test_nothing_to_resume_from(tmp_path):
     checkpoints.close()
 
 
-def test_damaged_checkpoint_is_named(tmp_path):
+META = "3/meta/metadata"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "step 3 is not a checkpoint of this library"),
+        ("[]", "step 3 is not a checkpoint of this library"),
+        ("[" * 100_000, "step 3 is not a checkpoint of this library"),
+        ({"parameters": {"bias": [[-1], "float32"]}}, "list of its parameters"),
+        ({"parameters": {"bias": [[10**12, 10**12], "float32"]}}, "parameters are missing or"),
+        ({"parameters": {"bias": [[3], "float33"]}}, "list of its parameters"),
+        ({"parameters": 7}, "list of its parameters"),
+        ({"state": {"step": None}}, "list of its state"),
+        ({"metrics": [1]}, "evaluation are missing or damaged"),
+    ],
+)
+def test_a_damaged_description_without_sums_is_one_sentence(tmp_path, content, message):
     save(tmp_path, {3: None})
-    (tmp_path / "3" / "meta" / "metadata").write_text("{")
-    with pytest.raises(InputError, match="step 3 is not a checkpoint of this library"):
+    (tmp_path / "3" / checksums.SUMS).unlink()
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((tmp_path / META).read_text()) | content)
+    (tmp_path / META).write_text(content)
+    with pytest.raises(InputError, match=message):
         restore_params(tmp_path)
+
+
+def test_a_checkpoint_without_sums_is_read_as_it_is(tmp_path):
+    save(tmp_path, {3: 0.5})
+    (tmp_path / "3" / checksums.SUMS).unlink()
+    equal(restore_params(tmp_path), params_of(3))
+    checkpoints = TrainingCheckpoints(tmp_path)
+    checkpoints.add_scores(3, {"mean_rouge": 0.9})
+    equal(checkpoints.restore(abstract(params_of(0)), abstract(state_of(0))).params, params_of(3))
+    checkpoints.close()
+    assert read_meta(tmp_path)["metrics"] == {"mean_rouge": 0.9}
+
+
+def files_with_sums(step_directory):
+    lines = (step_directory / checksums.SUMS).read_text().splitlines()[1:]
+    return [step_directory / line.split("  ")[1] for line in lines]
+
+
+def test_everything_that_is_read_has_a_sum(tmp_path):
+    save(tmp_path, {3: 0.5})
+    step = tmp_path / "3"
+    files = {path for path in step.rglob("*") if path.is_file()}
+    unused = {step / "_CHECKPOINT_METADATA", step / "commit_success.txt"}
+    assert files - set(files_with_sums(step)) == {step / checksums.SUMS, *unused}
+    for path in unused:
+        path.write_bytes(b"\0")
+    equal(restore_params(tmp_path), params_of(3))
+    checkpoints = TrainingCheckpoints(tmp_path)
+    equal(checkpoints.restore(abstract(params_of(0)), abstract(state_of(0))).state, state_of(3))
+    checkpoints.close()
+
+
+def test_a_flipped_bit_is_found_before_parameters_are_used(tmp_path):
+    save(tmp_path, {3: None})
+    params = [path for path in files_with_sums(tmp_path / "3") if "params" in path.parts]
+    assert len(params) > 3
+    for path in params:
+        flip(path)
+        with pytest.raises(InputError, match=f"{path.name}: not what was written there"):
+            restore_params(tmp_path)
+        flip(path)
+    equal(restore_params(tmp_path), params_of(3))
+
+
+def flip(path, bit=77):
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_damaged_newest_checkpoint_is_set_aside_and_said(tmp_path, capsys):
+    save(tmp_path, {2: None, 4: None, 6: None}, keep_latest=3)
+    flip(files_with_sums(tmp_path / "6")[-1])
+    (tmp_path / "4" / META.removeprefix("3/")).write_text("{")
+    checkpoints = TrainingCheckpoints(tmp_path, keep_latest=3)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "6.damaged, and training continues from step 2" in said[0]
+    assert "4/meta/metadata: not what was written there" in said[1]
+    equal(checkpoints.restore(abstract(params_of(0)), abstract(state_of(0))).params, params_of(2))
+    for step in (4, 6):
+        checkpoints.save(step, params_of(step), state_of(step), {}, None)
+    checkpoints.close()
+    equal(restore_params(tmp_path, which="latest"), params_of(6))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["2", "4", "4.damaged", "6", "6.damaged"]
+
+
+def test_damaged_checkpoints_alone_stay_where_they_are(tmp_path):
+    save(tmp_path, {2: None, 4: None}, keep_latest=2)
+    for step in ("2", "4"):
+        flip(files_with_sums(tmp_path / step)[0])
+    with pytest.raises(InputError, match=r"4/.*not what was written there"):
+        TrainingCheckpoints(tmp_path)
+    assert kept(tmp_path) == [2, 4]
+
+
+def test_a_checkpoint_that_was_half_deleted_does_not_count(tmp_path):
+    save(tmp_path, {2: 0.9, 4: 0.1}, keep_latest=2)
+    shutil.rmtree(tmp_path / "2" / "meta")
+    (tmp_path / "2" / checksums.SUMS).unlink()
+    equal(restore_params(tmp_path), params_of(4))
+    checkpoints = TrainingCheckpoints(tmp_path)
+    checkpoints.save(6, params_of(6), state_of(6), {}, None)
+    checkpoints.close()
+    assert kept(tmp_path) == [4, 6]
+
+
+KILLED_WHILE_DELETING = """
+import os, shutil, signal, sys
+import numpy as np
+from longsum_jax.training.checkpointing import TrainingCheckpoints
+
+unlink = os.unlink
+def kill(*args, **kwargs):
+    unlink(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoints = TrainingCheckpoints(sys.argv[1])
+checkpoints.save(4, {"a": np.ones(3)}, {"step": np.zeros(1)}, {}, None)
+checkpoints.wait()
+os.unlink = kill
+checkpoints.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_the_others_readable(tmp_path):
+    save(tmp_path, {1: None})
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    command = [sys.executable, "-c", KILLED_WHILE_DELETING, str(tmp_path)]
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".deleted", "4"]
+    equal(restore_params(tmp_path), {"a": np.ones(3)})
+    TrainingCheckpoints(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4"]
 
 
 FULL_DISK = """

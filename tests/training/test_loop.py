@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import jax
@@ -54,6 +55,7 @@ def test_run_of_all_steps(whole, toy):
     assert {
         "loss",
         "grad_norm",
+        "param_norm",
         "learning_rate",
         "tokens_per_second",
         "skipped",
@@ -226,6 +228,24 @@ def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, tmp
     assert read_meta(tmp_path, "best")["metrics"] == scores
 
 
+def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, tmp_path):
+    def evaluate(params, step):
+        evaluated.append(step)
+        if len(evaluated) == 2:
+            raise KeyboardInterrupt
+        return {"mean_rouge": 1.0 / step}
+
+    evaluated = []
+    options = {"eval_every": 2, "checkpoint_every": 0, "evaluate": evaluate, "steps": 5}
+    with pytest.raises(KeyboardInterrupt):
+        toy.toy_fit(tmp_path, **options)
+    assert saved_steps(tmp_path) == [2, 4]  # the checkpoint comes first
+    toy.toy_fit(tmp_path, **options)
+    assert evaluated == [2, 4, 4, 5]
+    assert [line["step"] for line in toy.read_lines(tmp_path) if "eval" in line] == [2, 4, 5]
+    assert saved_steps(tmp_path) == [2, 5]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_every", [2, 3])
 def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
@@ -331,6 +351,63 @@ def test_too_many_bad_batches_end_the_run(toy, tmp_path):
     step = saved_steps(tmp_path)[-1]
     assert step in (4, 6)
     assert restore_params(tmp_path)["w"][0] == pytest.approx(0.7)
+
+
+def test_an_update_that_is_not_finite_is_never_saved(toy, tmp_path):
+    def rate(count):
+        return jnp.where(count == 3, jnp.inf, 0.1)
+
+    options = {"eval_every": 1, "evaluate": lambda params, step: {"mean_rouge": step}}
+    options |= {"optimizer": optax.sgd(rate), "checkpoint_every": 1}
+    with pytest.raises(TrainingDiverged, match="update of step 4 left parameters that are not"):
+        toy.toy_fit(tmp_path, steps=6, **options)
+    assert saved_steps(tmp_path) == [3]
+    assert np.isfinite(restore_params(tmp_path)["Dense_0"]["kernel"]).all()
+
+
+@pytest.mark.parametrize("position", [{}, {"position": None}, []])
+def test_a_damaged_position_in_the_data_is_one_sentence(toy, tmp_path, position):
+    toy.toy_fit(tmp_path, steps=2)
+    step = tmp_path / "checkpoints" / "2"
+    (step / "SHA256SUMS").unlink()
+    (step / "data" / "metadata").write_text(json.dumps(position))
+    with pytest.raises(InputError, match="position in the data"):
+        toy.toy_fit(tmp_path, steps=4, batches=StrictBatches(toy))
+
+
+class StrictBatches:
+    """Batches that check where they are moved to."""
+
+    def __init__(self, toy):
+        self.batches = toy.ToyBatches()
+
+    def __next__(self):
+        return next(self.batches)
+
+    def state(self):
+        return self.batches.state()
+
+    def restore(self, state):
+        self.batches.position = int(state["position"])
+
+
+def test_two_trainings_in_one_workdir(toy, tmp_path):
+    """The second process is told; the first one does not notice it."""
+    script = (
+        "import sys; from pathlib import Path; from longsum_jax.locks import locked\n"
+        "from longsum_jax.errors import InputError\n"
+        "try:\n    locked(Path(sys.argv[1]), 'trains', 'give another workdir').__enter__()\n"
+        "except InputError as error:\n    sys.exit(str(error))"
+    )
+
+    def on_batch(number):
+        if number == 2:
+            command = [sys.executable, "-c", script, str(tmp_path)]
+            second.append(subprocess.run(command, capture_output=True, text=True))
+
+    second = []
+    toy.toy_fit(tmp_path, steps=2, batches=toy.ToyBatches(on_batch=on_batch))
+    assert f"another process trains there (process {os.getpid()} on " in second[0].stderr
 
 
 def test_workdir_of_another_run_is_refused(toy, whole):

@@ -65,6 +65,8 @@ def test_one_step_is_plain_gradient_descent_on_the_mean(toy):
     norm = np.sqrt(sum((np.asarray(g) ** 2).sum() for g in jax.tree.leaves(grads)))
     assert metrics["loss"] == pytest.approx(float(loss), rel=1e-6)
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    norm = np.sqrt(sum((np.asarray(p) ** 2).sum() for p in jax.tree.leaves(expected)))
+    assert metrics["param_norm"] == pytest.approx(norm, rel=1e-5)
     assert metrics["weight"] == (batch["labels"] >= 0).sum()
 
 

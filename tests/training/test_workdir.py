@@ -3,6 +3,7 @@ import json
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.training import workdir
 from longsum_jax.training.workdir import differing_keys, open_workdir
 
 
@@ -37,6 +38,17 @@ def test_spoilt_description_is_named(tmp_path):
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"run\.json: not the description of a run"):
+        open_workdir(tmp_path, {})
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def fail(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(workdir.atomic, "write_text", fail)
+    with pytest.raises(
+        InputError, match=r"cannot write there \(No space left on device\); .* room"
+    ):
         open_workdir(tmp_path, {})
 
 

@@ -1,6 +1,7 @@
 import json
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -58,14 +59,40 @@ def test_tensorboard_gets_scalars_under_flat_names(tmp_path, monkeypatch):
     assert written == [(str(tmp_path), 5), ("loss", 0.5, 5), ("eval/rouge", 0.1, 5), "closed"]
 
 
-def test_a_file_of_metrics_that_is_no_text_loses_what_is_none(tmp_path):
+def test_the_line_of_an_evaluation_that_was_cut_short_goes(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1}\n\xff\xfe\n[[[\n' + b"[" * 100_000 + b"\n")
+    kept = '{"step": 2, "eval": {}}\n{"step": 4}\n'
+    path.write_text(kept + '{"step": 4, "eval": {}}\n')
+    MetricsFile(path, after_step=4, is_evaluated=False).close()
+    assert path.read_text() == kept
+
+
+@pytest.mark.parametrize("damage", [b"\x80\xff\n", b"{}\n", b"[" * 100_000 + b"\n", b'"step"\n'])
+def test_a_damaged_file_is_named_with_its_line(tmp_path, damage):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + damage + b'{"step": 2}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: not a line of metrics"):
+        MetricsFile(path, after_step=2)
+
+
+def test_zeros_that_a_power_failure_left_at_the_end_go(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + bytes(100))
     MetricsFile(path, after_step=2).close()
-    assert path.read_text() == '{"step": 1}\n'
+    assert path.read_bytes() == b'{"step": 1}\n'
 
 
-def test_a_file_of_metrics_that_cannot_be_written_is_named(tmp_path):
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_is_one_sentence(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl", after_step=0)
+    file.close()
+    file._file = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115
+    with pytest.raises(InputError, match=r"metrics\.jsonl: .*No space left on device.*continues"):
+        file.write(1, {"loss": 0.5})
+    file.close()
+
+
+def test_a_file_that_cannot_be_opened_is_one_sentence(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written \(Is a directory\)"):
+    with pytest.raises(InputError, match="cannot be read or written"):
         MetricsFile(tmp_path / "metrics.jsonl", after_step=0)

@@ -78,6 +78,17 @@ class Summarization(Objective):
 
     def read_evaluation(self) -> None:
         _ = self.pairs
+        self._model.summaries([], **self._summary_options())  # checks them
+
+    def _summary_options(self) -> dict[str, Any]:
+        """Returns the arguments of ``Model.summaries`` that evaluation uses."""
+        options = self.setup.run.evaluation
+        return {
+            "batch_size": options.batch_size,
+            "max_source_length": self.max_read_tokens,
+            "seed": options.seed,
+            **options.generation(),
+        }
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -107,16 +118,7 @@ class Summarization(Objective):
         The scores of the baselines have names that begin with "lead_" and "random_".
         """
         self._model.params = params
-        options = self.setup.run.evaluation
-        rows = predict(
-            self._model,
-            self.pairs,
-            self.metrics,
-            batch_size=options.batch_size,
-            max_source_length=self.max_read_tokens,
-            seed=options.seed,
-            **options.generation(),
-        )
+        rows = predict(self._model, self.pairs, self.metrics, **self._summary_options())
         self._model.forget_kernels()  # training goes on with other parameters and needs the memory
         score_last(rows, self.pairs, self.metrics)
         summary = summary_of(rows, self.pairs, self.metrics)

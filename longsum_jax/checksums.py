@@ -1,0 +1,184 @@
+"""SHA-256 sums of the files of a directory, in a file that ``sha256sum -c SHA256SUMS`` reads, too.
+
+Who writes a directory calls ``write`` last, who reads one ``check`` first. A directory without the
+file (an older one, or one of others) proves nothing and is read as it is.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from longsum_jax import atomic
+from longsum_jax.errors import InputError
+
+SUMS = "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_HEADER = "# {} sums"  # sha256sum skips it; sums cut short at the end of a line do not fit it
+
+# Relative path -> the sums that it may have: two while a file is being replaced.
+_Sums = dict[str, set[str]]
+
+
+def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Writes the sums of the files below a directory.
+
+    Subdirectories with sums of their own are left to these.
+
+    Args:
+        directory: complete but for its sums.
+        wanted: tells from its relative path whether a file gets a sum; all by default.
+
+    Raises:
+        OSError: a file cannot be read, or the sums cannot be written.
+    """
+    names = sorted(filter(wanted, _files(directory)))
+    sums: _Sums = {}
+    for name, digest in zip(names, _digests(directory, names), strict=True):
+        if isinstance(digest, OSError):
+            raise digest
+        sums[name] = {digest}
+    _write(directory, sums)
+
+
+def check(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Raises InputError for the first file of a directory that is not what was written.
+
+    Args:
+        directory: with or without sums.
+        wanted: tells from its relative path whether to read a file; all by default.
+
+    Raises:
+        InputError: names the file, or the damaged sums.
+    """
+    for name, problem in compare(directory, wanted):
+        if problem:
+            raise InputError(_changed(directory, name, problem))
+
+
+def compare(
+    directory: Path, wanted: Callable[[str], bool] = bool
+) -> Iterator[tuple[str, str | None]]:
+    """Yields the relative paths of files with sums, and what is wrong with each, None if nothing.
+
+    Args:
+        directory, wanted: see ``check``.
+
+    Raises:
+        InputError: the sums are damaged.
+    """
+    if not (directory / SUMS).exists():
+        return
+    sums = _read(directory)
+    names = sorted(filter(wanted, sums))
+    for name, digest in zip(names, _digests(directory, names), strict=True):
+        if isinstance(digest, OSError):
+            yield name, digest.strerror or type(digest).__name__
+        else:
+            yield name, None if digest in sums[name] else "its SHA-256 is another"
+
+
+@contextlib.contextmanager
+def checking(directory: Path) -> Iterator[None]:
+    """Compares all files with their sums while the block reads them.
+
+    Raises:
+        InputError: as ``check``, when the block ends, also with an error of its own.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(check, directory)
+        try:
+            yield
+        finally:
+            found.result()
+
+
+def replace_text(directory: Path, name: str, text: str) -> None:
+    """Replaces a file of a directory and its sum; the directory is whole at every moment.
+
+    Raises:
+        InputError: damaged sums.
+        OSError: a file cannot be written.
+    """
+    if not (directory / SUMS).exists():
+        atomic.write_text(directory / name, text)
+        return
+    sums = _read(directory)
+    new = hashlib.sha256(text.encode()).hexdigest()
+    _write(directory, sums | {name: sums.get(name, set()) | {new}})
+    atomic.write_text(directory / name, text)
+    _write(directory, sums | {name: {new}})
+
+
+def digest_of(path: Path) -> str:
+    """Returns the SHA-256 of a file, 64 hexadecimal digits.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(directory: Path, names: Iterable[str]) -> Iterator[str | OSError]:
+    """Yields the sums of files, several of which are read at a time, or why there is none."""
+    paths = [directory / name for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield from threads.map(_digest_or_error, paths)
+
+
+def _digest_or_error(path: Path) -> str | OSError:
+    try:
+        return digest_of(path)
+    except OSError as error:
+        return error
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """Yields the relative paths of all files below a directory but those with sums elsewhere."""
+    for folder, subfolders, names in os.walk(directory):
+        has_sums = [name for name in subfolders if Path(folder, name, SUMS).exists()]
+        subfolders[:] = [name for name in subfolders if name not in has_sums]
+        for name in names:
+            relative = Path(folder, name).relative_to(directory).as_posix()
+            if relative != SUMS:
+                yield relative
+
+
+def _read(directory: Path) -> _Sums:
+    """Returns the sums in a directory."""
+    path = directory / SUMS
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise InputError(_changed(directory, SUMS, str(error))) from error
+    if lines.pop() or not lines or lines[0] != _HEADER.format(len(lines) - 1):
+        raise InputError(_changed(directory, SUMS, "it is cut short or has another first line"))
+    sums: _Sums = {}
+    for line in lines[1:]:
+        found = _LINE.fullmatch(line)
+        if found is None or not _is_below(found[2]):
+            raise InputError(_changed(directory, SUMS, f"{line[:80]!r} is none of its lines"))
+        sums.setdefault(found[2], set()).add(found[1])
+    return sums
+
+
+def _is_below(name: str) -> bool:
+    """Returns True for a path below the directory that it is relative to."""
+    return not (name.startswith("/") or ".." in name.split("/") or "\0" in name)
+
+
+def _write(directory: Path, sums: _Sums) -> None:
+    lines = [f"{digest}  {name}\n" for name in sorted(sums) for digest in sorted(sums[name])]
+    header = _HEADER.format(len(lines)) + "\n"
+    atomic.write_text(directory / SUMS, header + "".join(lines))
+
+
+def _changed(directory: Path, name: str, reason: str) -> str:
+    return (
+        f"{directory / name}: not what was written there ({reason}); copy it again if it is "
+        f"damaged, delete {directory / SUMS} if it was changed by intent"
+    )

@@ -1,0 +1,183 @@
+"""longsum verify: compares files with their checksums, and says what has none."""
+
+import itertools
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from longsum_jax import checksums
+from longsum_jax.commands import console
+from longsum_jax.errors import InputError
+
+EXAMPLES = """\
+  # a training run: checkpoints, model, metrics
+  longsum verify runs/reports
+
+  # a model directory, prepared shards, the output of longsum evaluate; several at once
+  longsum verify bart-lsg data/c4/train results
+
+Directories that this library wrote hold SHA256SUMS (sha256sum -c reads it, too), and every file in
+it is read and compared. Of other files it is said what they prove by themselves: files in the cache
+of the Hugging Face Hub are named by their SHA-256, zip archives (pytorch_model.bin) and shards hold
+checksums of their parts, safetensors say where every tensor begins and ends. The exit code is 1 if
+anything is damaged.
+"""
+
+_HUB_BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+class _Kind(NamedTuple):
+    """A kind of files that have no sums.
+
+    Attributes:
+        proof: what reading one proves.
+        read: reads a whole file; raises InputError, OSError, ValueError or RuntimeError for one
+            that is damaged.
+    """
+
+    proof: str
+    read: Callable[[Path], None]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Verifies files and directories; 0 if nothing is damaged, else 1.
+
+    Raises:
+        InputError: no such file or directory.
+    """
+    parser = console.parser(
+        "verify", "Compares files with their checksums, and says what has none.", EXAMPLES
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
+    args = parser.parse_args(argv)
+    paths = [Path(path) for path in args.paths]
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: no such file or directory")
+    num_damaged = sum(_verify(path) for path in paths)
+    return 1 if num_damaged else 0
+
+
+def _verify(root: Path) -> int:
+    """Prints what is known of a file or of everything below a directory; returns the damages."""
+    sums = sorted(root.rglob(checksums.SUMS))
+    covered = set(sums)
+    num_damaged = 0
+    for path in sums:
+        num_damaged += _compare(path.parent, covered)
+    others = sorted(set(_files(root)) - covered)
+    for proof, group in itertools.groupby(sorted(others, key=_proof), _proof):
+        num_damaged += _read(root, proof, list(group))
+    return num_damaged
+
+
+def _compare(directory: Path, covered: set[Path]) -> int:
+    """Compares a directory with its sums; returns the damages, adds the files to ``covered``."""
+    good, damaged = [], []
+    try:
+        for name, problem in checksums.compare(directory):
+            covered.add(directory / name)
+            if problem is None:
+                good.append(name)
+            else:
+                damaged.append(f"{directory / name}: {problem}")
+    except InputError as error:
+        damaged.append(str(error))
+    _print(str(directory), len(good), "as written, by SHA-256", damaged)
+    return len(damaged)
+
+
+def _read(root: Path, proof: str, paths: list[Path]) -> int:
+    """Reads files of one kind; returns the damages."""
+    damaged = []
+    for path in paths:
+        try:
+            _kind(path).read(path)
+        except (InputError, OSError, ValueError, RuntimeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            damaged.append(reason if str(path) in reason else f"{path}: {reason}")
+    _print(str(root), len(paths) - len(damaged), proof, damaged)
+    return len(damaged)
+
+
+def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
+    if num_good:
+        print(f"{where}: {num_good} file{'s' if num_good > 1 else ''} {proof}")
+    for problem in damaged:
+        print(f"DAMAGED {problem}")
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yields a file, or those below a directory but for hidden ones."""
+    if root.is_file():
+        yield root
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
+
+
+def _kind(path: Path) -> _Kind:
+    """Returns the kind of a file without sums."""
+    target = Path(os.path.realpath(path))
+    if target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name):
+        return _Kind("as published on the Hub, by SHA-256", _read_blob)
+    if path.suffix == ".safetensors":
+        return _Kind("with every tensor in its place; nothing proves the numbers", _read_tensors)
+    if path.suffix in (".bin", ".pt", ".npz", ".zip") and zipfile.is_zipfile(path):
+        return _Kind("with the checksums of their parts (zip)", _read_zip)
+    if path.suffix == ".array_record":
+        return _Kind("with the hashes of their records", _read_records)
+    if path.suffix in (".json", ".jsonl"):
+        return _Kind("whole as JSON; nothing proves the values", _read_json)
+    return _Kind("not read: nothing proves their content", _read_nothing)
+
+
+def _proof(path: Path) -> str:
+    return _kind(path).proof
+
+
+def _read_blob(path: Path) -> None:
+    if checksums.digest_of(path) != Path(os.path.realpath(path)).name:
+        raise InputError("its SHA-256 is not the one of its name; delete it and fetch it again")
+
+
+def _read_tensors(path: Path) -> None:
+    from longsum_jax.checkpoints.tensor_files import read_safetensors
+
+    read_safetensors(path)
+
+
+def _read_zip(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise InputError(f"the checksum of its part {damaged} is another; fetch it again")
+
+
+def _read_records(path: Path) -> None:
+    import grain
+
+    records = grain.sources.ArrayRecordDataSource(str(path))
+    for index in range(len(records)):
+        records[index]
+
+
+def _read_json(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        json.loads(text)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line:
+            try:
+                json.loads(line)
+            except ValueError as error:
+                raise InputError(f"line {number} is no JSON ({error})") from error
+
+
+def _read_nothing(path: Path) -> None:
+    del path

@@ -1,0 +1,127 @@
+import hashlib
+import zipfile
+
+import numpy as np
+import pytest
+
+from longsum_jax import checksums
+from longsum_jax.checkpoints.tensor_files import write_safetensors
+from longsum_jax.commands import verify
+from longsum_jax.errors import InputError
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A directory with sums, and a file beside them that has none."""
+    directory = tmp_path / "run" / "model"
+    directory.mkdir(parents=True)
+    (directory / "a.bin").write_bytes(bytes(100))
+    (directory / "b.json").write_text("{}")
+    checksums.write(directory)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    return directory
+
+
+def verified(capsys, *paths):
+    """Exit code and lines of output."""
+    code = verify.main([str(path) for path in paths])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_what_was_written_is_compared_and_the_rest_is_read(written, capsys):
+    code, lines = verified(capsys, written.parent)
+    assert code == 0
+    assert lines == [
+        f"{written}: 2 files as written, by SHA-256",
+        f"{written.parent}: 1 file whole as JSON; nothing proves the values",
+    ]
+
+
+def test_every_damaged_file_is_named(written, capsys):
+    (written / "a.bin").write_bytes(bytes(99))
+    (written / "b.json").unlink()
+    (written.parent / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    code, lines = verified(capsys, written.parent)
+    assert code == 1
+    assert lines[:2] == [
+        f"DAMAGED {written / 'a.bin'}: its SHA-256 is another",
+        f"DAMAGED {written / 'b.json'}: No such file or directory",
+    ]
+    assert lines[2].startswith(f"DAMAGED {written.parent / 'metrics.jsonl'}: line 2 is no JSON")
+
+
+def test_damaged_sums_are_named(written, capsys):
+    (written / checksums.SUMS).write_text("# 1 sums\n")
+    code, lines = verified(capsys, written)
+    assert code == 1
+    assert lines[0].startswith(f"DAMAGED {written / checksums.SUMS}: not what was written there")
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def hub_blob(directory):
+    content = b"weights"
+    blob = directory / "blobs" / hashlib.sha256(content).hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(content)
+    snapshot = directory / "snapshots" / "main"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(blob)
+    return snapshot, blob, 5
+
+
+def tensors(directory):
+    path = directory / "model.safetensors"
+    write_safetensors(path, {"w": np.zeros(4, np.float32)})
+    return directory, path, 8 * 20
+
+
+def archive(directory):
+    path = directory / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", "some numbers")
+    return directory, path, 8 * path.read_bytes().index(b"numbers")
+
+
+@pytest.mark.parametrize(
+    ("make", "proof", "problem"),
+    [
+        (hub_blob, "as published on the Hub, by SHA-256", "its SHA-256 is not the one of its name"),
+        (tensors, "with every tensor in its place", "damaged or truncated safetensors file"),
+        (archive, "with the checksums of their parts", "the checksum of its part data is another"),
+    ],
+)
+def test_files_of_others_prove_what_they_can(tmp_path, capsys, make, proof, problem):
+    directory, path, bit = make(tmp_path)
+    code, [line] = verified(capsys, directory)
+    assert (code, f"{directory}: 1 file {proof}" in line) == (0, True)
+    flip(path, bit)
+    code, [line] = verified(capsys, directory)
+    assert code == 1
+    assert line.startswith("DAMAGED ")
+    assert problem in line
+
+
+def test_what_proves_nothing_is_said(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("a")
+    code, lines = verified(capsys, tmp_path / "vocab.txt")
+    assert (code, lines) == (
+        0,
+        [f"{tmp_path / 'vocab.txt'}: 1 file not read: nothing proves their content"],
+    )
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="nowhere: no such file or directory"):
+        verify.main([str(tmp_path / "nowhere")])
+
+
+def test_a_saved_model_is_proved_whole(small_model, capsys):
+    code, [line] = verified(capsys, small_model)
+    assert code == 0
+    count = sum(path.is_file() for path in small_model.rglob("*"))
+    assert line == f"{small_model}: {count - 1} files as written, by SHA-256"
