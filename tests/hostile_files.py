@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import longsum_jax
+from longsum_jax import checksums
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import read_predictions
@@ -96,7 +97,9 @@ class Files:
     """Contents that cases share, made once."""
 
     def __init__(self, base: Path) -> None:
-        self.base = {path.name: path.read_bytes() for path in base.iterdir()}
+        # Directories of others have no sums, which would refuse every change.
+        paths = [path for path in base.iterdir() if path.name != checksums.SUMS]
+        self.base = {path.name: path.read_bytes() for path in paths}
         self.config = json.loads(self.base["config.json"])
         self.weights = self.base["model.safetensors"]
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a"]
@@ -289,6 +292,18 @@ def weight_cases(files: Files) -> list[Case]:
         "that is a device": link_to("/dev/zero"),
     }
     cases += [(f"pickle: a file {name}", {"pytorch_model.bin": x}) for name, x in pickles.items()]
+    line = f"# 1 sums\n{'0' * 64}  {{}}\n"
+    whole = {"model.safetensors": files.weights}
+    sums = {
+        "of a file above": line.format(f"../{SECRET}"),
+        "of a file at the root": line.format("/etc/passwd"),
+        "of a device": line.format("/dev/zero"),
+        "that are no text": b"\xff\xfe",
+    }
+    cases += [(f"sums: {name}", whole | {checksums.SUMS: x}) for name, x in sums.items()]
+    cases.append(("sums: a pipe", whole | {checksums.SUMS: fifo}))
+    pipe = {"model.safetensors": fifo, checksums.SUMS: line.format("model.safetensors")}
+    cases.append(("sums: of a pipe", pipe))
     cases.append(("pickle: msgpack of Flax", {"flax_model.msgpack": pickle.dumps(Payload())}))
     return [Case(name, folder_of(base | changed), longsum_jax.load) for name, changed in cases]
 
