@@ -5,6 +5,7 @@ file (an older one, or one of others) proves nothing and is read as it is.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import open_regular, read_bytes
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
@@ -119,8 +121,11 @@ def digest_of(path: Path) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except InputError as error:  # a pipe or a device, which is not waited for
+        raise OSError(errno.EINVAL, str(error)) from None
 
 
 def _digests(directory: Path, names: Iterable[str]) -> Iterator[str | OSError]:
@@ -152,7 +157,7 @@ def _read(directory: Path) -> _Sums:
     """Returns the sums in a directory."""
     path = directory / SUMS
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_bytes(path).decode().split("\n")
     except (OSError, ValueError) as error:
         raise InputError(_changed(directory, SUMS, str(error))) from error
     if lines.pop() or not lines or lines[0] != _HEADER.format(len(lines) - 1):

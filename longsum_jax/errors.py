@@ -3,10 +3,27 @@
 import difflib
 from collections.abc import Iterable
 
+_LONGEST = 4000  # characters of a message; values of files may have any length
+
 
 class InputError(ValueError):
-    """Something the user gave does not fit; commands print its one sentence and exit with code
-    2."""
+    """Something the user gave does not fit; commands print its one sentence and exit with code 2.
+
+    The message is one line that any terminal shows, whatever the values in it hold.
+    """
+
+    def __init__(self, message: str) -> None:
+        message = in_one_line(message)
+        if len(message) > _LONGEST:
+            half = _LONGEST // 2
+            message = f"{message[:half]} ... {message[-half:]}"
+        super().__init__(message)
+
+
+def in_one_line(text: str) -> str:
+    """Returns a text that any terminal shows as one line; names of files may hold anything."""
+    shown = text.encode(errors="backslashreplace").decode()
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -91,8 +92,25 @@ FAST_COMPILATION = {
 XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
+# Hosts that tests may reach: processes of theirs on this machine.
+LOCAL_HOSTS = (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
+
+
+def refuse_network(event, arguments):
+    """Nothing may be downloaded: an audit hook that refuses connections to other machines."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+    else:
+        return
+    if host not in (*LOCAL_HOSTS, socket.gethostname()):
+        raise RuntimeError(f"a test reaches for {host}; tests need no network")
+
+
 def pytest_configure(config):
     jax.config.update("jax_enable_compilation_cache", False)
+    sys.addaudithook(refuse_network)
     if hasattr(config, "workerinput"):
         return  # the environment is that of the process that started this one
     installed = next(filter(None, map(shutil.which, BROWSERS)), None)

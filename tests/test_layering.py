@@ -19,7 +19,7 @@ PACKAGE = ROOT / "longsum_jax"
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "checksums", "locks"},
+    {"schema", "files", "checksums", "locks"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
     {"models", "data", "ranking", "readers"},

@@ -1,7 +1,6 @@
 """Figures of runs and models: arrays of numbers, and drawings of them, which need matplotlib."""
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization, ssm_kernel
 from longsum_jax.typing import Array
 
@@ -98,7 +98,7 @@ def read_run(workdir: str | Path) -> Run:
 
 def _row(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({error}); delete the line") from None
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
@@ -371,7 +371,7 @@ def read_sweep(path: str | Path) -> list[dict[str, Any]]:
     finished_lines = text[: text.rfind("\n") + 1]
     for number, line in enumerate(finished_lines.splitlines(), 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             _ = [row[key] for key in ("encoder", "cross", "seed", *SWEEP_PANELS)]
             rows.append(row)
         except (ValueError, KeyError, TypeError):
@@ -417,7 +417,7 @@ def read_plan(path: str | Path) -> dict[str, Any]:
         InputError: no such file, or one that is no plan.
     """
     try:
-        plan = json.loads(Path(path).read_text(encoding="utf-8"))
+        plan = parse_json(read_bytes(path))
         names = [row["program"] for row in plan["programs"] if row["memory_bytes"]["total"] >= 0]
     except OSError as error:
         raise InputError(

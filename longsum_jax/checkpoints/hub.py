@@ -1,11 +1,12 @@
 """Model directories from the Hugging Face Hub, through the local cache of huggingface_hub."""
 
-import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -29,7 +30,7 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     Raises:
         InputError: no such directory or repository, or it cannot be reached or read.
     """
-    if Path(path).is_dir():
+    if os.path.isdir(path):  # False for what can be no path, too
         if revision is not None:
             raise InputError(
                 f"revision={revision!r} is for repositories of the hub; {path} is a directory"
@@ -61,10 +62,10 @@ def _download(name: str, revision: str | None) -> Path:
 def _auxiliary_models(directory: Path) -> list[str]:
     """Returns the subdirectories of models that config.json names for reading in segments."""
     try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        config = read_json(directory / "config.json")
         segments = config["task_specific_params"]["summarization"]["segments"]
         names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (InputError, KeyError, TypeError, AttributeError):
         return []  # none, or a file that is refused when the model is made
     return [name for name in names if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)]
 

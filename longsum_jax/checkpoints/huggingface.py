@@ -16,8 +16,9 @@ import numpy as np
 
 from longsum_jax import atomic, checksums
 from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
-from longsum_jax.checkpoints.weights import read_json, read_weights, write_weights
+from longsum_jax.checkpoints.weights import read_weights, write_weights
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import plain_architecture

@@ -7,6 +7,7 @@ types and offsets are checked first.
 
 import json
 import math
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -18,6 +19,7 @@ import numpy as np
 
 from longsum_jax.checkpoints.state_dict import LazyArray, aligned_empty
 from longsum_jax.errors import InputError
+from longsum_jax.files import open_regular, parse_json
 
 Tensors = dict[str, LazyArray]
 
@@ -49,13 +51,15 @@ def read_safetensors(path: Path) -> Tensors:
         InputError: a missing, truncated or malformed file; also later, if a tensor cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(0)
             length = _header_length(file.read(8), size)
-            header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+            header = parse_json(file.read(length), object_pairs_hook=_without_repeats)
         return _tensors_of_header(path, header, 8 + length, size)
-    except (OSError, ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
 
 
@@ -107,9 +111,8 @@ def read_torch(path: Path) -> Tensors:
             "model.safetensors elsewhere"
         ) from None
     try:
-        state = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        is_zip = _check_torch_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # a damaged or hostile pickle can make torch raise anything
         first_line = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
@@ -117,11 +120,35 @@ def read_torch(path: Path) -> Tensors:
         ) from error
 
     def is_dense(x: Any) -> bool:
-        return isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+        is_plain = isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+        # A view may repeat a few bytes without end.
+        return is_plain and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
 
     if not isinstance(state, dict) or not all(map(is_dense, state.values())):
         raise InputError(f"{path}: expected a dictionary of tensors")
     return {str(key): _of_torch(value) for key, value in state.items()}
+
+
+def _check_torch_file(path: Path) -> bool:
+    """Returns whether a file has torch's zip format, and not that of before 2020.
+
+    Raises:
+        ValueError: a zip archive that torch does not write: compressed, so that a few megabytes may
+            grow to any size, or with a pickle that is more than names.
+    """
+    with open_regular(path) as file:
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            if tarfile.is_tarfile(file):
+                raise ValueError("a tar archive, of before 2017")
+            return False
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{member.filename} is compressed, which torch never does")
+                if member.filename.endswith("data.pkl") and member.file_size > _MAX_HEADER:
+                    raise ValueError(f"{member.filename} has {member.file_size} bytes")
+    return True
 
 
 def _of_torch(tensor: Any) -> LazyArray:
@@ -206,7 +233,7 @@ def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndar
     """Reads one tensor from byte ``offset`` of a file."""
     data = aligned_empty(shape, dtype)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(offset)
             count = file.readinto(data.reshape(-1).view(np.uint8))
     except OSError as error:

@@ -17,6 +17,7 @@ from longsum_jax.checkpoints.tensor_files import (
     write_safetensors,
 )
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 from longsum_jax.schema import first_names
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
@@ -69,17 +70,6 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
     (directory / (SAFETENSORS + INDEX)).write_text(
         json.dumps(index, indent=2, sort_keys=True) + "\n", "utf-8"
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file; an unreadable or malformed one is an InputError."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
@@ -158,7 +148,7 @@ def _lies_inside(directory: Path, path: Path) -> bool:
     root = directory.resolve()
     try:
         path = path.resolve()
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file has
         return False
     roots = [root]
     if root.parent.name == "snapshots":
@@ -169,5 +159,5 @@ def _lies_inside(directory: Path, path: Path) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that no file can have
+    except (OSError, ValueError):  # a name that no file can have
         return False

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -12,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.schema import LARGEST, Range, check_number, shortened
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -32,6 +34,8 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
+    for stream in (sys.stdout, sys.stderr):  # names of files may be no text
+        stream.reconfigure(errors="backslashreplace")
     try:
         code = main(sys.argv[1:]) or 0
     except InputError as error:
@@ -43,6 +47,12 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        if error.filename is None or error.errno not in _PROBLEMS_OF_PATHS:
+            raise
+        path = in_one_line(os.fsdecode(error.filename))
+        print(f"error: {path[:200]}: {error.strerror}; give another path", file=sys.stderr)
+        code = 2
     sys.exit(code)
 
 
@@ -60,6 +70,19 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+# Errors of the system that are a matter of a path that was given.
+_PROBLEMS_OF_PATHS = (
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+)
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
@@ -141,9 +164,70 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# Ranges of flags whose values no dataclass of options checks. Other numbers are finite, and whole
+# ones fit 32 bits.
+_RANGES: Mapping[str, Range] = {
+    "batch_size": Range(1, 2**20),
+    "documents": Range(1, LARGEST),
+    "dpi": Range(1, 2400),
+    "examples": Range(1, LARGEST),
+    "height": Range(0, 200, above=True),
+    "judges": Range(1, 1000),
+    "level": Range(0, 1, above=True, below=True),
+    "max_bytes": Range(1, 2**50),
+    "ngram": Range(1, 1000),
+    "max_source_length": Range(2, 2**22),
+    "num_processes": Range(1, LARGEST),
+    "num_shards": Range(1, 2**14),
+    "process_id": Range(0, LARGEST),
+    "rounds": Range(1, 10**7),
+    "seed": Range(0, LARGEST),
+    "temperature": Range(0, 1000),
+    "threshold": Range(0, 1),
+    "top_k": Range(0, LARGEST),
+    "tries": Range(0, 1000),
+    "vocab_size": Range(1, LARGEST),
+    "width": Range(0, 200, above=True),
+    "workers": Range(1, 1024),
+}
+
+
+_PATHS = ("DIR", "FILE", "PATH")  # names for the values of flags
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, and which checks the values of all flags."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; {self.prog} --help lists what there is")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See ``argparse``.
+
+        Raises:
+            InputError: values that do not fit.
+        """
+        found, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            if action.dest in vars(found):
+                _check_value(action, getattr(found, action.dest))
+        return found, rest
+
+
+def _check_value(action: argparse.Action, value: Any) -> None:
+    name = f"--{action.dest}" if action.option_strings else action.dest
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, str) and "\0" in item:
+            raise InputError(f"{name}={shortened(item)} holds a zero character; remove it")
+        if item == "" and (action.required or action.metavar in _PATHS):
+            raise InputError(f"{name} is empty; give {action.metavar or 'a value'}")
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            check_number(name, item, _RANGES.get(action.dest))
+
+
 def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
     """Returns the parser of ``longsum COMMAND``; its help ends with worked examples."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"longsum {command}",
         description=description,
         epilog=f"examples:\n{examples}",
@@ -562,14 +646,6 @@ def _batch_size(text: str) -> int | str:
     if text == "auto" or text.removeprefix("-").isdecimal():
         return text if text == "auto" else int(text)
     raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor auto')
-
-
-def check_positive(args: argparse.Namespace, *names: str) -> None:
-    """Raises InputError unless these flags are at least 1, "auto" or not given."""
-    for name in names:
-        value = getattr(args, name)
-        if value not in (None, "auto") and value < 1:
-            raise InputError(f"--{name}={value} must be at least 1")
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:

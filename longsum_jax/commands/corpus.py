@@ -99,7 +99,6 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
     """Yields document and summary of the rows of one data set that the flags ask for."""
     from longsum_jax.text.documents import read_json_lines
 
-    console.check_positive(args, "examples")
     rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
     return ((row.document, row.summary) for row in itertools.islice(rows, args.examples))
 
@@ -129,7 +128,6 @@ def _cells(found: "Extractiveness") -> list[str]:
 
 
 def _export(args: argparse.Namespace) -> None:
-    console.check_positive(args, "examples")
     if args.task is None:
         raise InputError("give --task=NAME; longsum prepare --help lists the names")
     task = console.task_of(args)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic, checksums
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 from longsum_jax.locks import locked
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def main(argv: Sequence[str]) -> None:
     console.add_generation_flags(parser)
     console.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
-    console.check_positive(args, "examples", "batch_size")
     with console.memory_errors(console.SUMMARY_ADVICE):
         _evaluate(args)
 
@@ -342,7 +342,7 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     checksums.check(out)
     path = out / SETTINGS
     try:
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else settings
+        before = read_json(path) if path.exists() and _holds_predictions(out) else settings
         differing = [key for key in settings if before.get(key) != settings[key]]
         if differing:
             raise InputError(
@@ -350,10 +350,14 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
                 "--out"
             )
         (out / checksums.SUMS).unlink(missing_ok=True)  # until all is written again
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
+    except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
+
+
+def _holds_predictions(out: Path) -> bool:
+    """Tells whether a command that was not refused wrote into a directory."""
+    path = out / "predictions.jsonl"
+    return path.exists() and path.stat().st_size > 0
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

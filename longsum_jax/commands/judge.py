@@ -150,7 +150,6 @@ def _sample(
     from longsum_jax.evaluation.judging import make_key
     from longsum_jax.evaluation.predictions import read_pairs
 
-    console.check_positive(args, "documents", "judges")
     if len({str(Path(path).resolve()) for path in args.predictions}) < len(args.predictions):
         raise InputError(f"{' '.join(args.predictions)}: a file is named twice; give each once")
     names = console.short_names(args.predictions)
@@ -209,7 +208,6 @@ def _report(
     from longsum_jax.evaluation.judgements import aggregate_answers, correlations, read_scores
     from longsum_jax.evaluation.tables import score_table
 
-    console.check_positive(args, "rounds")
     sampling = Sampling(rounds=args.rounds, level=args.level, seed=args.seed)
     judgements = aggregate_answers(key, answers, sampling)
     followed = {}

@@ -132,8 +132,6 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     if (args.config is None) == (args.model is None):
         given = "both are" if args.config else "neither is"
         raise InputError(f"give --config=FILE or --model=DIR, one of the two; {given} given")
-    if args.tries < 0:
-        raise InputError(f"--tries={args.tries} must be at least 0")
     return args, overrides
 
 

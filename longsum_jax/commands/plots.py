@@ -127,10 +127,6 @@ def _check_output(args: argparse.Namespace) -> None:
         raise InputError(f'--out={out}: the ending "{out.suffix}" is none of {", ".join(FORMATS)}')
     if not out.parent.is_dir():
         raise InputError(f"--out={out}: there is no directory {out.parent}; make it first")
-    for name in ("width", "height", "dpi"):
-        value = getattr(args, name)
-        if value is not None and value <= 0:
-            raise InputError(f"--{name}={value} must be positive")
 
 
 def _curves(args: argparse.Namespace) -> Any:
@@ -182,7 +178,6 @@ def _bigrams(args: argparse.Namespace) -> Any:
     from longsum_jax.analysis import figures
     from longsum_jax.text.extractive import mean_salient_ngrams
 
-    console.check_positive(args, "ngram")
     curves = {}
     for path in args.data:
         with console.spinner(f"reading {path}"):

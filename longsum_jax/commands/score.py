@@ -60,7 +60,6 @@ def main(argv: Sequence[str]) -> None:
         InputError: files or settings that do not fit.
     """
     args = _parser().parse_args(argv)
-    console.check_positive(args, "rounds")
     suite = _suite(args)
     is_all = suite is not None and suite.task == "all"
     if args.submission is not None and not is_all:

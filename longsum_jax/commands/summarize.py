@@ -220,7 +220,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
     console.generation_options(args)  # refuses what it cannot read
-    console.check_positive(args, "batch_size")
     if args.length is not None:
         from longsum_jax.ranking.selection import parse_length
 

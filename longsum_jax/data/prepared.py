@@ -31,6 +31,8 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
 from longsum_jax.tokenizers.base import Tokenizer
@@ -115,6 +117,23 @@ def write_prepared(
             "directory"
         ) from error
     return metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entries:
+    """The entries of metadata.json without which nothing is read."""
+
+    split: str
+    num_shards: Positive
+    examples: Count
+    counts: Counts
+    tokenizer: Mapping[str, Any]
+    checksums: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if not isinstance(self.tokenizer.get("fingerprint"), str):
+            raise InputError("tokenizer.fingerprint is missing; prepare the data again")
 
 
 class PreparedExamples(Sequence[Example]):
@@ -330,7 +349,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 def _read_metadata(directory: Path) -> dict[str, Any]:
     path = directory / METADATA
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
+        metadata = parse_json(read_bytes(path))
     except FileNotFoundError:
         raise InputError(
             f"{directory} is not a prepared directory (no {METADATA}); make one with longsum "
@@ -344,6 +363,11 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
             f"{path}: format_version is {version}, this version of longsum_jax reads "
             f"{FORMAT_VERSION}; prepare the data again"
         )
+    entries = [field.name for field in dataclasses.fields(_Entries)]
+    from_dict(_Entries, {name: metadata[name] for name in entries if name in metadata}, str(path))
+    for name in (metadata["split"], *(metadata.get("checksums") or {})):
+        if Path(name).name != name:
+            raise InputError(f"{path}: {name!r} is no name of a file there; prepare the data again")
     return metadata
 
 
@@ -360,7 +384,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
     path = directory / LENGTHS
     try:
         lengths = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged header can make NumPy raise anything
         raise InputError(
             f"{path} is missing or damaged ({error}); prepare the data again"
         ) from error

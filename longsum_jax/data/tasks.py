@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import from_dict
+from longsum_jax.schema import Positive, Range, Rate, Size, check_ranges, from_dict
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.gap_sentences import GapSentenceOptions
@@ -13,6 +13,7 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
+_Tokens = Annotated[int, Range(2, 2**22)]
 _FILES = ("parquet", "json")  # schemes of sources that are files of the user
 # Fields of Task for which an override "" means the named task's value, as in config files.
 _BLANK_MEANS_DEFAULT = (
@@ -115,18 +116,18 @@ class Task:
         "choose",
         "cloze",
     ] = "summarize"
-    max_source_length: int = 4096
-    max_target_length: int = 512
-    max_parts: int = 512
+    max_source_length: _Tokens = 4096
+    max_target_length: _Tokens = 512
+    max_parts: Size = 512
     prefix: str = ""
     labels: tuple[str, ...] = ()
     multi_label: bool = False
-    held_out: float = 0.0
+    held_out: Rate = 0.0
     segments: SegmentInputOptions = dataclasses.field(default_factory=SegmentInputOptions)
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
     claims: ClaimOptions | None = None
     cloze: ClozeOptions | None = None
-    piece_words: int | None = None
+    piece_words: Positive | None = None
     data_dir: str | None = None
     cache_dir: str | None = None
 
@@ -137,21 +138,15 @@ class Task:
                 f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, '
                 "parquet:GLOB, json:GLOB"
             )
-        for key in ("max_source_length", "max_target_length"):
-            length = getattr(self, key)
-            if length < 2:
-                raise InputError(f'task "{self.name}": {key}={length} must be at least 2')
-        if self.max_parts < 1:
-            raise InputError(f'task "{self.name}": max_parts={self.max_parts} must be at least 1')
+        try:
+            check_ranges(self)
+        except InputError as error:
+            raise InputError(f'task "{self.name}": {error}') from None
         self._check_piece_words()
         if self.needs_label and self.cache_dir is not None:
             raise InputError(
                 f'task "{self.name}": a seqio cache holds no labels; leave out '
                 f"cache_dir={self.cache_dir}"
-            )
-        if not 0 <= self.held_out < 1:
-            raise InputError(
-                f'task "{self.name}": held_out={self.held_out} must be at least 0 and below 1'
             )
 
     def _check_piece_words(self) -> None:

@@ -1,14 +1,24 @@
 """Options of decoding under their generation_config names, and reading generation_config.json."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import from_dict
+from longsum_jax.schema import (
+    Count,
+    Positive,
+    PositiveFloat,
+    Range,
+    SizeOrNone,
+    check_ranges,
+    from_dict,
+)
 
 _CONFIG = "generation_config"
+MAX_NEW_TOKENS = 2**16  # far more than any decoder was trained to write
+_Beams = Annotated[int, Range(1, 1024)]
+_TopP = Annotated[float, Range(0, 1, above=True)]
 
 # Options of transformers that are not implemented here, with the values (beside None) that change
 # nothing.
@@ -96,25 +106,25 @@ class GenerationOptions:
         InputError: a value out of its range, or options that exclude each other.
     """
 
-    max_new_tokens: int
-    decoder_start_token_id: int
-    eos_token_id: int | tuple[int, ...] | None = None
-    pad_token_id: int | None = None
-    min_new_tokens: int = 0
-    num_beams: int = 1
+    max_new_tokens: Annotated[int, Range(1, MAX_NEW_TOKENS)]
+    decoder_start_token_id: Count
+    eos_token_id: Count | tuple[Count, ...] | None = None
+    pad_token_id: Count | None = None
+    min_new_tokens: SizeOrNone = 0
+    num_beams: _Beams = 1
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
-    no_repeat_ngram_size: int = 0
-    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: SizeOrNone = 0
+    repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 50  # 0: off
-    top_p: float = 1.0
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | tuple[int, ...] | None = None
+    temperature: PositiveFloat = 1.0
+    top_k: Count = 50  # 0: off
+    top_p: _TopP = 1.0
+    forced_bos_token_id: Count | None = None
+    forced_eos_token_id: Count | tuple[Count, ...] | None = None
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
-    suppress_tokens: tuple[int, ...] = ()
-    num_return_sequences: int = 1
+    suppress_tokens: tuple[Count, ...] = ()
+    num_return_sequences: Positive = 1
 
     def __post_init__(self) -> None:
         for name in ("eos_token_id", "forced_eos_token_id"):
@@ -122,7 +132,8 @@ class GenerationOptions:
         if self.pad_token_id is None:
             first_eos = self.eos_token_id[0] if self.eos_token_id else self.decoder_start_token_id
             object.__setattr__(self, "pad_token_id", first_eos)
-        _check_ranges(self)
+        check_ranges(self)
+        _check_values(self)
         _check_combinations(self)
 
     @classmethod
@@ -219,34 +230,14 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
             )
 
 
-def _check_ranges(o: GenerationOptions) -> None:
-    ids = (o.decoder_start_token_id, o.pad_token_id, *o.eos_token_id, *o.forced_eos_token_id)
-    ids += () if o.forced_bos_token_id is None else (o.forced_bos_token_id,)
+def _check_values(o: GenerationOptions) -> None:
     checks = {
-        "max_new_tokens": (o.max_new_tokens >= 1, "at least 1"),
-        "min_new_tokens": (o.min_new_tokens >= 0, "at least 0"),
-        "num_beams": (o.num_beams >= 1, "at least 1"),
-        "num_return_sequences": (o.num_return_sequences >= 1, "at least 1"),
-        "length_penalty": (math.isfinite(o.length_penalty), "a finite number"),
         "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
-        "no_repeat_ngram_size": (o.no_repeat_ngram_size >= 0, "at least 0 (0 is off)"),
-        "repetition_penalty": (0 < o.repetition_penalty < math.inf, "above 0 (1 is off)"),
-        "temperature": (
-            0 < o.temperature < math.inf,
-            "above 0; for the likeliest token set do_sample=False",
-        ),
-        "top_k": (o.top_k >= 0, "at least 0 (0 is off)"),
-        "top_p": (0 < o.top_p <= 1, "above 0 and at most 1 (1 is off)"),
         "bad_words_ids": (all(o.bad_words_ids), "lists of at least one token id"),
     }
     for name, (fits, wanted) in checks.items():
         if not fits:
             raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
-    if min(ids) < 0:
-        raise InputError(
-            "token ids for start, end, padding and forced tokens must be at least 0, got "
-            f"{min(ids)}"
-        )
 
 
 def _check_combinations(o: GenerationOptions) -> None:

@@ -4,7 +4,6 @@ LOCOST asks GPT-3.5 for four axes from 1 to 5 (Le Bronnec et al., 2024, appendix
 asks for the same axes in words of our own.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.judging import Key, Question
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.sheets import Answers
+from longsum_jax.files import parse_json
 from longsum_jax.text.documents import read_json_objects
 
 INSTRUCTION = (
@@ -150,7 +150,7 @@ def _json_values(text: str) -> dict[str, Any] | None:
     """Returns the last JSON object in a text, which may stand behind reasoning."""
     for content in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
-            values = json.loads(content)
+            values = parse_json(content)
         except ValueError:
             continue
         return {str(name).strip().lower(): value for name, value in values.items()}

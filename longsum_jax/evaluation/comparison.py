@@ -1,6 +1,5 @@
 """Files of predictions by any systems, scored on the same documents and compared."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from longsum_jax.evaluation.significance import (
     resampled_differences,
     smallest_difference,
 )
+from longsum_jax.files import parse_json
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import (
     read_json_objects,
@@ -136,7 +136,7 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
         return found
 
     try:
-        values = json.loads(read_text_file(path), object_pairs_hook=once)
+        values = parse_json(read_text_file(path), object_pairs_hook=once)
     except InputError:
         raise
     except ValueError as error:

@@ -17,6 +17,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.agreement import Scale
 from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.files import parse_json
 from longsum_jax.text.documents import read_text_file
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the summaries of a document, so 26 systems at most
@@ -260,14 +261,14 @@ def read_key(path: str | Path) -> Key:
     """
     text = read_text_file(path)
     try:
-        values: dict[str, Any] = json.loads(text)
+        values: dict[str, Any] = parse_json(text)
         values["items"] = {name: Item(**item) for name, item in values["items"].items()}
         for name in ("systems", "documents"):
             values[name] = tuple(values[name])
         key = Key(**values)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a key; give the key.json that longsum judge wrote") from None
-    if key.protocol not in PROTOCOLS:
+    if not isinstance(key.protocol, str) or key.protocol not in PROTOCOLS:
         raise InputError(
             f'{path}: protocol "{key.protocol}"; {did_you_mean(key.protocol, PROTOCOLS)}'
         )

@@ -14,6 +14,7 @@ from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
+from longsum_jax.files import parse_json
 from longsum_jax.text.documents import Document, read_json_lines
 
 Row = dict[str, Any]  # one line of predictions.jsonl
@@ -404,7 +405,7 @@ def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -
 
 def _parsed(line: bytes, where: str) -> Row:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         row["id"], row["scores"]
     except (ValueError, KeyError, TypeError):
         raise InputError(

@@ -7,7 +7,6 @@ several right outputs. A submission is one CSV of predictions for all tasks.
 
 import csv
 import io
-import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,8 +23,9 @@ from longsum_jax.evaluation.comparison import (
 from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
+from longsum_jax.files import DAMAGED, bounded_lines, parse_json
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import read_json_objects, replace_half_characters
+from longsum_jax.text.documents import MAX_BYTES, read_json_objects, replace_half_characters
 
 Row = dict[str, Any]
 
@@ -275,19 +275,22 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
                     f"{path}: no {split}.jsonl inside, only {', '.join(names) or 'other files'}; "
                     "give another --split"
                 )
-            with archive.open(chosen[0]) as lines:
-                for number, line in enumerate(lines, 1):
-                    where = f"{path}/{chosen[0]}:{number}"
-                    yield where, _parsed(line, where)
+            name, packed = f"{path}/{chosen[0]}", path.stat().st_size
+            with archive.open(chosen[0]) as file:
+                lines = bounded_lines(
+                    io.BufferedReader(file), name, max_bytes=MAX_BYTES, packed=packed
+                )
+                for number, line in lines:
+                    yield f"{name}:{number}", _parsed(line, f"{name}:{number}")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, RuntimeError, *DAMAGED) as error:
         raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
 
 
 def _parsed(line: bytes, where: str) -> Row:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({error}); fetch the file again") from None
     if not isinstance(row, dict):

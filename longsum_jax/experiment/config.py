@@ -1,21 +1,34 @@
 """The config of a run: one typed tree with every section that a config file can have."""
 
 import dataclasses
-import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from longsum_jax.data.tasks import Task, get_task
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import model_config
-from longsum_jax.schema import from_dict
+from longsum_jax.schema import (
+    Count,
+    Length,
+    LengthOrNone,
+    Positive,
+    Range,
+    Rate,
+    Share,
+    Size,
+    SizeOrNone,
+    check_ranges,
+    from_dict,
+)
 from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.mesh import MeshOptions
 from longsum_jax.training.optimizers import OptimizerOptions
+
+_BatchSize = Annotated[int, Range(1, 2**20)]
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,10 @@ class TokenizerOptions:
     """
 
     path: str = ""
-    extra_ids: int = 0
+    extra_ids: SizeOrNone = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -53,12 +69,15 @@ class DataOptions:
     reader: Literal["memory", "stream", "prepared"] = "memory"
     prepared: str = ""
     split: str = "train"
-    batch_size: int = 8
-    source_lengths: tuple[int, ...] = ()
+    batch_size: _BatchSize = 8
+    source_lengths: tuple[Length, ...] = ()
     shuffle: Literal["all", "block", "none"] = "all"
-    shuffle_block: int = 4096
-    epochs: int | None = None
-    prefetch: int = 2
+    shuffle_block: Positive = 4096
+    epochs: Positive | None = None
+    prefetch: Size = 2
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "data")
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,10 @@ class LossOptions:
         label_smoothing: probability mass spread over the vocabulary, for summaries alone.
     """
 
-    label_smoothing: float = 0.0
+    label_smoothing: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "loss")
 
 
 @dataclass(frozen=True)
@@ -82,17 +104,16 @@ class MaskingOptions:
             stays.
     """
 
-    probability: float = 0.15
-    masked: float = 0.8
-    random: float = 0.1
+    probability: Annotated[float, Range(0, 1, above=True)] = 0.15
+    masked: Share = 0.8
+    random: Share = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise InputError(f"mlm.probability: {self.probability} must be above 0 and at most 1")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
+        check_ranges(self, "mlm")
+        if self.masked + self.random > 1:
             raise InputError(
                 f"mlm.masked={self.masked} and mlm.random={self.random} are shares of the chosen "
-                "tokens; give at least 0 each and at most 1 together"
+                "tokens; give at most 1 together"
             )
 
 
@@ -116,12 +137,12 @@ class EvaluationOptions:
     """
 
     split: str = "validation"
-    examples: int = 0
-    batch_size: int = 8
-    max_source_length: int | None = None
+    examples: Count = 0
+    batch_size: _BatchSize = 8
+    max_source_length: LengthOrNone | None = None
     stemmer: bool = False
     metrics: tuple[str, ...] = ("rouge",)
-    seed: int = 0
+    seed: Count = 0
     max_new_tokens: int | None = 512
     min_new_tokens: int | None = None
     num_beams: int | None = 1
@@ -136,18 +157,10 @@ class EvaluationOptions:
     forced_bos_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        if self.examples < 0 or self.batch_size < 1:
-            raise InputError(
-                f"config.evaluation: examples={self.examples} must be at least 0 and "
-                f"batch_size={self.batch_size} at least 1"
-            )
-        if self.max_source_length is not None and self.max_source_length < 0:
-            raise InputError(
-                f"config.evaluation.max_source_length: {self.max_source_length} is below 0; give "
-                "a number of tokens, or 0 for whole documents"
-            )
+        check_ranges(self, "evaluation")
         # The start model's values of the others are not known here; its ids do not matter.
-        options = {"max_new_tokens": sys.maxsize, "decoder_start_token_id": 0} | self.generation()
+        options = {"max_new_tokens": MAX_NEW_TOKENS, "decoder_start_token_id": 0}
+        options |= self.generation()
         try:
             GenerationOptions(**options)
         except InputError as error:

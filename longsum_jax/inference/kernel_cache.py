@@ -1,5 +1,6 @@
 """A cache of state-space kernels, which a loaded model computes once for every length."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ class KernelCache:
         self._make = jax.jit(self._kernels, static_argnums=1)
         attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
         self._has_kernels = "s4d" in attentions
+        self._lock = threading.Lock()
         self._leaves: list[Any] = []  # of the parameters that the entries belong to
         self._entries: OrderedDict[int, _Entry] = OrderedDict()  # by length
 
@@ -46,11 +48,12 @@ class KernelCache:
         """
         if not self._is_used:
             return {}
-        self._forget_other_params(params)
-        if length not in self._entries:
-            self._add(params, length)
-        self._entries.move_to_end(length)
-        return self._entries[length].variables
+        with self._lock:  # threads may share a model
+            self._forget_other_params(params)
+            if length not in self._entries:
+                self._add(params, length)
+            self._entries.move_to_end(length)
+            return self._entries[length].variables
 
     def shapes(self, params: Params, length: int) -> Mapping[str, Any]:
         """Returns the shapes of what a call gives; shapes of the parameters suffice."""

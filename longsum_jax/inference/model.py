@@ -1,6 +1,7 @@
 """A loaded model: encode, logits, generate, summarize, save."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -65,7 +66,8 @@ class Model:
     """A model family's module with parameters and a tokenizer.
 
     Arrays of ids may have any length: they are padded to one of a few lengths (``bucket_length``),
-    one compilation each, and neither padding nor other rows change the result of a row.
+    one compilation each, and neither padding nor other rows change the result of a row. Threads may
+    share a model; a process that is forked after it was loaded cannot use it, and says so.
 
     Attributes:
         config: the family's config dataclass.
@@ -97,6 +99,7 @@ class Model:
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self._host_params: Params | None = None
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
@@ -781,8 +784,18 @@ class Model:
             **sizes,
         )
 
-    @cached_property
+    @property
     def _programs(self) -> Programs:
+        if os.getpid() != self._process:
+            raise InputError(
+                "this process was forked after the model was loaded, and the threads that compute "
+                "are not in it; load the model here, or start processes by spawn "
+                '(multiprocessing.get_context("spawn"))'
+            )
+        return self._own_programs
+
+    @cached_property
+    def _own_programs(self) -> Programs:
         return Programs(self.module)
 
 

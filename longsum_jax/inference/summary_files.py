@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.inference.summary import REPORTED, Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document
@@ -140,7 +141,7 @@ class SummaryDirectory:
         """Returns what lies at a place; {} for a file that is not from here."""
         path = self._path / f"{place.stem}{_ENDING}.json"
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(read_bytes(path))
             _entry_of(found)
         except FileNotFoundError:
             return None

@@ -144,19 +144,9 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
         encoder_layers, decoder_layers: number of layers.
 
     Raises:
-        InputError: sizes out of range, layers that do not exist, or an encoder attention that
-            cannot read extra keys where it has to.
+        InputError: sizes that do not fit together, layers that do not exist, or an encoder
+            attention that cannot read extra keys where it has to.
     """
-    minima = {
-        "memory_size": 1,
-        "memory_compression": 1,
-        "memory_backprop": 0,
-        "memory_reconstruction": 0,
-        "salient_vectors": 0,
-    }
-    for key, minimum in minima.items():
-        if getattr(config, key) < minimum:
-            raise InputError(f"{key} is {getattr(config, key)}; it must be at least {minimum}")
     layers_with_memory = memory_layers(config, encoder_layers)
     if config.memory_decoder:
         memory_layers(config, decoder_layers)

@@ -22,6 +22,8 @@ import jax.numpy as jnp
 from longsum_jax.errors import InputError
 
 SHARED = "layer"  # name of a group whose layers share their parameters
+_MOST_LAYERS = 1000
+_COUNT = re.compile(r"[1-9]\d{0,3}", re.ASCII)  # layers in a row
 # Name of a group: first and last layer, or neither for a stack of equal layers.
 _GROUP = re.compile(r"layers(?:_(\d+)_(\d+))?")
 # A flat path: path of the stack, first and last layer, path inside the layer.
@@ -92,9 +94,12 @@ def parse_hybrid(name: str) -> Iterator[tuple[str, int]]:
     Raises:
         InputError: a number of layers that is not a positive number.
     """
-    for item in name.split(","):
+    items = name.split(",", _MOST_LAYERS)
+    if len(items) > _MOST_LAYERS:
+        raise InputError(f"encoder_attention names more than {_MOST_LAYERS} layers; give fewer")
+    for item in items:
         attention, star, count = item.strip().partition("*")
-        if star and not (count.isdecimal() and int(count)):
+        if star and not _COUNT.fullmatch(count):
             raise InputError(
                 f'encoder_attention "{name}": "{item}" gives no number of layers; write KIND or '
                 'KIND*NUMBER, "window*3,full"'
@@ -114,15 +119,14 @@ def layer_attentions(name: str, num_layers: int) -> tuple[str, ...]:
     """
     if not is_hybrid(name):
         return (name,) * num_layers
-    attentions: list[str] = []
-    for attention, count in parse_hybrid(name):
-        attentions += [attention] * count
-    if len(attentions) != num_layers:
+    groups = list(parse_hybrid(name))
+    named = sum(count for _, count in groups)
+    if named != num_layers:
         raise InputError(
-            f'encoder_attention "{name}" says what {len(attentions)} layers have, but the encoder '
+            f'encoder_attention "{name}" says what {named} layers have, but the encoder '
             f"has {num_layers}; name every layer once, KIND*NUMBER for several in a row"
         )
-    return tuple(attentions)
+    return tuple(attention for attention, count in groups for _ in range(count))
 
 
 def num_layers(params: Mapping[str, Any]) -> int:

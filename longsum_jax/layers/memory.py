@@ -76,7 +76,7 @@ def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
 
 def _named_layers(name: str, num_layers: int) -> frozenset[int]:
     """Returns the layers of "first3", "last3" or "all"."""
-    match = re.fullmatch(r"(first|last)([1-9]\d*)|all", name)
+    match = re.fullmatch(r"(first|last)([1-9]\d{0,8})|all", name)
     if match is None:
         raise InputError(
             f'memory_layers is "{name}"; give "firstN", "lastN", "all" or the indices of layers'

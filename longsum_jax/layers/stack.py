@@ -13,6 +13,7 @@ from longsum_jax.layers.dense import NORMS, FeedForward, normal, torch_uniform
 from longsum_jax.layers.partitioning import Initializer
 from longsum_jax.ops.memory import Overflow
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
+from longsum_jax.schema import LengthOrNone, Size, SizeOrNone, Weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class PageOptions:
             learned weights (PageSum); otherwise it reads the states of all pages side by side.
     """
 
-    page_length: int = 0
-    page_context: int = 0
+    page_length: LengthOrNone = 0
+    page_context: LengthOrNone = 0
     page_decoding: bool = False
 
     @property
@@ -70,13 +71,13 @@ class MemoryOptions:
     memory: Literal["none", "compressive", "attentive"] = "none"
     memory_layers: str | tuple[int, ...] | None = None
     memory_decoder: bool = True
-    memory_size: int = 1024
-    memory_compression: int = 5
+    memory_size: Size = 1024
+    memory_compression: Size = 5
     memory_overflow: Overflow = "left_pad"
-    memory_reconstruction: float = 0.0
+    memory_reconstruction: Weight = 0.0
     memory_hidden: Literal["normalised", "raw"] = "normalised"
-    memory_backprop: int = 1
-    salient_vectors: int = 0
+    memory_backprop: SizeOrNone = 1
+    salient_vectors: SizeOrNone = 0
     salient_projection: Literal["shared", "separate"] = "shared"
 
 

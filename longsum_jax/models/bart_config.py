@@ -19,10 +19,10 @@ from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
-    check_at_least_one,
     check_divisible,
     check_known,
     check_pages,
+    check_token_ids,
     check_windows,
     read_bigbird_attention,
     read_fields,
@@ -38,6 +38,7 @@ from longsum_jax.models.heads import (
     write_labels,
 )
 from longsum_jax.ops.positions import pegasus_frequencies
+from longsum_jax.schema import Count, Layers, Length, Positive, Rate, Size, Weight
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "head")
@@ -83,26 +84,26 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
     stored_positions: ClassVar[tuple[Side, ...]] = ()
     wraps_source: ClassVar[bool] = False
 
-    vocab_size: int = 50265
-    max_position_embeddings: int = 1024
-    d_model: int = 1024
-    encoder_layers: int = 12
-    encoder_ffn_dim: int = 4096
-    encoder_attention_heads: int = 16
-    decoder_layers: int = 12
-    decoder_ffn_dim: int = 4096
-    decoder_attention_heads: int = 16
+    vocab_size: Positive = 50265
+    max_position_embeddings: Length = 1024
+    d_model: Size = 1024
+    encoder_layers: Layers = 12
+    encoder_ffn_dim: Size = 4096
+    encoder_attention_heads: Size = 16
+    decoder_layers: Layers = 12
+    decoder_ffn_dim: Size = 4096
+    decoder_attention_heads: Size = 16
     activation_function: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    init_std: float = 0.02
+    dropout: Rate = 0.1
+    attention_dropout: Rate = 0.0
+    activation_dropout: Rate = 0.0
+    init_std: Weight = 0.02
     scale_embedding: bool = False
     pad_token_id: int = 1
-    bos_token_id: int = 0
+    bos_token_id: Count = 0
     eos_token_id: int = 2
     decoder_start_token_id: int = 2
-    classifier_dropout: float = 0.0
+    classifier_dropout: Rate = 0.0
 
     head: Head = "language_model"
 
@@ -110,11 +111,8 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
         super().__post_init__()
         check_known(self, "head", self.heads)
         check_labels(self)
-        sizes = ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
-        widths = ("encoder_ffn_dim", "decoder_ffn_dim")
-        heads = ("encoder_attention_heads", "decoder_attention_heads")
-        check_at_least_one(self, (*sizes, *widths, *heads, "max_position_embeddings"))
-        for name in heads:
+        check_token_ids(self)
+        for name in ("encoder_attention_heads", "decoder_attention_heads"):
             check_divisible(self, "d_model", name)
         check_known(self, "activation_function", ACTIVATIONS)
         get_encoder_attention(self)
@@ -212,7 +210,7 @@ class MbartConfig(BartConfig):
     normalize_before: ClassVar[bool] = True
     wraps_source: ClassVar[bool] = True
 
-    vocab_size: int = 250027
+    vocab_size: Positive = 250027
     scale_embedding: bool = True
     decoder_start_token_id: int = 0
 
@@ -233,9 +231,9 @@ class PegasusConfig(BartConfig):
     positions: ClassVar[Positions] = "pegasus"
     position_offset: ClassVar[int] = 0
 
-    vocab_size: int = 96103
-    encoder_layers: int = 16
-    decoder_layers: int = 16
+    vocab_size: Positive = 96103
+    encoder_layers: Layers = 16
+    decoder_layers: Layers = 16
     activation_function: str = "relu"
     scale_embedding: bool = True
     pad_token_id: int = 0
@@ -267,7 +265,7 @@ class PegasusXConfig(PegasusConfig):
     has_logits_bias: ClassVar[bool] = False
 
     encoder_attention: str = "block_staggered"
-    max_position_embeddings: int = 16384
+    max_position_embeddings: Length = 16384
     block_size: int = 512
     num_global_tokens: int = 32
 
@@ -289,8 +287,8 @@ class LedConfig(BartConfig):
     prefix: ClassVar[str] = "led"
 
     encoder_attention: str = "longformer"
-    max_encoder_position_embeddings: int = 16384
-    max_decoder_position_embeddings: int = 1024
+    max_encoder_position_embeddings: Length = 16384
+    max_decoder_position_embeddings: Length = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -328,10 +326,10 @@ class BigBirdPegasusConfig(PegasusConfig):
     final_norm_name: ClassVar[str] = "layernorm_embedding"
 
     encoder_attention: str = "bigbird"
-    max_position_embeddings: int = 4096
+    max_position_embeddings: Length = 4096
     activation_function: str = "gelu_new"
     use_bias: bool = False
-    bos_token_id: int = 2
+    bos_token_id: Count = 2
     decoder_start_token_id: int = 2
 
     @property

@@ -16,9 +16,9 @@ from longsum_jax.layers.layer_groups import is_hybrid
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     ModelConfig,
-    check_at_least_one,
     check_divisible,
     check_known,
+    check_token_ids,
     check_windows,
     read_bigbird_attention,
     read_fields,
@@ -34,6 +34,17 @@ from longsum_jax.models.heads import (
     write_labels,
 )
 from longsum_jax.models.lsg_layout import plain_architecture
+from longsum_jax.schema import (
+    Count,
+    Layers,
+    Length,
+    LengthOrNone,
+    Positive,
+    PositiveFloat,
+    Rate,
+    Size,
+    Weight,
+)
 
 # Config fields that say how to compute; no checkpoint depends on them.
 RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
@@ -90,31 +101,29 @@ class BertConfig(ModelConfig, LabelOptions):
     head_activation: ClassVar[str] = "tanh"
     drops_head_input: ClassVar[bool] = False
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    vocab_size: Positive = 30522
+    hidden_size: Size = 768
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
     hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+    max_position_embeddings: Length = 512
+    type_vocab_size: Size = 2
+    initializer_range: Weight = 0.02
+    layer_norm_eps: PositiveFloat = 1e-12
     is_decoder: bool = False
-    extraction_heads: int = 8
+    extraction_heads: Size = 8
     sentence_positions: bool = False
-    max_sentence_length: int = 128
+    max_sentence_length: Length = 128
 
     head: Head = "masked_lm"
-    sentence_chunk: int = 0
+    sentence_chunk: LengthOrNone = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        layers = ("num_hidden_layers", "num_attention_heads", "intermediate_size")
-        sizes = ("vocab_size", "hidden_size", "max_position_embeddings")
-        check_at_least_one(self, (*sizes, *layers))
+        check_token_ids(self)
         check_divisible(self, "hidden_size", "num_attention_heads")
         if self.head == "extraction":
             check_divisible(self, "hidden_size", "extraction_heads")
@@ -224,13 +233,13 @@ class RobertaConfig(BertConfig):
     vocabulary_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
 
-    vocab_size: int = 50265
-    max_position_embeddings: int = 514
-    type_vocab_size: int = 1
-    layer_norm_eps: float = 1e-5
+    vocab_size: Positive = 50265
+    max_position_embeddings: Length = 514
+    type_vocab_size: Size = 1
+    layer_norm_eps: PositiveFloat = 1e-5
     pad_token_id: int = 1
-    bos_token_id: int = 0
-    eos_token_id: int = 2
+    bos_token_id: Count = 0
+    eos_token_id: Count = 2
 
     @property
     def head_dropout(self) -> float:
@@ -244,7 +253,7 @@ class XlmRobertaConfig(RobertaConfig):
 
     class_name: ClassVar[str] = "XLMRoberta"
 
-    vocab_size: int = 250002
+    vocab_size: Positive = 250002
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +262,9 @@ class CamembertConfig(RobertaConfig):
 
     class_name: ClassVar[str] = "Camembert"
 
-    vocab_size: int = 32005
-    bos_token_id: int = 5
-    eos_token_id: int = 6
+    vocab_size: Positive = 32005
+    bos_token_id: Count = 5
+    eos_token_id: Count = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,9 +283,9 @@ class DistilBertConfig(BertConfig):
     heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
     head_activation: ClassVar[str] = "relu"
 
-    num_hidden_layers: int = 6
+    num_hidden_layers: Layers = 6
     classifier_dropout: float | None = 0.2
-    qa_dropout: float = 0.1
+    qa_dropout: Rate = 0.1
 
     @property
     def head_dropout(self) -> float:
@@ -304,12 +313,8 @@ class ElectraConfig(BertConfig):
     head_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
 
-    embedding_size: int = 768
-    summary_last_dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least_one(self, ("embedding_size",))
+    embedding_size: Size = 768
+    summary_last_dropout: Rate = 0.1
 
     @property
     def dropout_rate(self) -> float:
@@ -342,18 +347,17 @@ class AlbertConfig(BertConfig):
     shares_layers: ClassVar[bool] = True
     always_maps_embeddings: ClassVar[bool] = True
 
-    vocab_size: int = 30000
-    embedding_size: int = 128
+    vocab_size: Positive = 30000
+    embedding_size: Size = 128
     hidden_act: str = "gelu_new"
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
+    hidden_dropout_prob: Rate = 0.0
+    attention_probs_dropout_prob: Rate = 0.0
     classifier_dropout: float | None = 0.1
-    bos_token_id: int = 2
-    eos_token_id: int = 3
+    bos_token_id: Count = 2
+    eos_token_id: Count = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least_one(self, ("embedding_size",))
         if is_hybrid(self.encoder_attention) or len(self.attention_window) > 1:
             raise InputError(
                 f'encoder_attention "{self.encoder_attention}" with windows '
@@ -378,7 +382,7 @@ class LongformerConfig(RobertaConfig):
     )
 
     encoder_attention: str = "longformer"
-    max_position_embeddings: int = 4098
+    max_position_embeddings: Length = 4098
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -405,13 +409,13 @@ class BigBirdConfig(BertConfig):
     heads: ClassVar[tuple[str, ...]] = heads_without("question_answering")
     drops_head_input: ClassVar[bool] = True
 
-    vocab_size: int = 50358
+    vocab_size: Positive = 50358
     hidden_act: str = "gelu_new"
-    max_position_embeddings: int = 4096
+    max_position_embeddings: Length = 4096
     encoder_attention: str = "bigbird"
     rescale_embeddings: bool = False
-    bos_token_id: int = 1
-    eos_token_id: int = 2
+    bos_token_id: Count = 1
+    eos_token_id: Count = 2
 
     @property
     def scale_embedding(self) -> bool:

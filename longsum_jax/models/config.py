@@ -16,6 +16,7 @@ import numpy as np
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
+from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +53,12 @@ class ModelConfig(EncoderAttentionOptions):
     bos_token_id: ClassVar[int | None] = None
     eos_token_id: ClassVar[int | None] = None
 
-    vocab_size: int
-    pad_token_id: int = 0
+    vocab_size: Positive
+    pad_token_id: Count = 0
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     remat: bool = False
-    length_chunk: int = 0
+    length_chunk: LengthOrNone = 0
 
     @property
     def d_model(self) -> int:
@@ -117,8 +118,8 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
     head: ClassVar[str] = "language_model"
     heads: ClassVar[tuple[str, ...]] = ("language_model",)
 
-    eos_token_id: int = 1
-    decoder_start_token_id: int = 0
+    eos_token_id: Count = 1
+    decoder_start_token_id: Count = 0
 
     @property
     def max_target_length(self) -> int | None:
@@ -136,12 +137,49 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
         return self.memory != "none" or self.salient_vectors > 0
 
 
-def check_at_least_one(config: ModelConfig, names: Iterable[str]) -> None:
-    """Raises an InputError if one of the sizes ``names`` is below 1."""
-    for name in names:
-        value = getattr(config, name)
-        if value < 1:
-            raise InputError(f"{name} is {value}; it must be at least 1")
+@dataclass(frozen=True)
+class PublishedEntries:
+    """The types of entries of a config.json that are no fields of a config, or have other types
+    there."""
+
+    model_type: str | None = None
+    architectures: tuple[str, ...] | None = None
+    base_model_prefix: str | None = None
+    attention_type: str | None = None
+    encoder_attention_type: str | None = None
+    attention_window: int | tuple[int, ...] | None = None
+    id2label: Mapping[str, Any] | None = None
+    num_global_tokens: int | None = None
+    num_ssm_heads: int | None = None
+    problem_type: str | None = None
+    sparsity_type: str | None = None
+    tie_word_embeddings: bool | None = None
+
+    def __post_init__(self) -> None:
+        labels = self.id2label or {}
+        wrong = next((key for key in labels if not key.isdecimal()), None)
+        if wrong is not None:
+            raise InputError(f'id2label has the key "{wrong}"; keys are the numbers of labels')
+
+
+def check_entries(raw: Mapping[str, Any], where: str) -> None:
+    """Checks the types of entries of a config.json; those of fields are checked with the fields.
+
+    Raises:
+        InputError: an entry of another type.
+    """
+    names = {field.name for field in dataclasses.fields(PublishedEntries)}
+    from_dict(PublishedEntries, {name: raw[name] for name in names if name in raw}, where)
+
+
+def check_token_ids(config: ModelConfig) -> None:
+    """Raises an InputError for the id of a special token that the vocabulary does not have."""
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        index = getattr(config, name, None)
+        if index is not None and not 0 <= index < config.vocab_size:
+            raise InputError(
+                f"{name} is {index}, but vocab_size is {config.vocab_size}; give an id below it"
+            )
 
 
 def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.dense import ACTIVATIONS, Linear, normal
+from longsum_jax.schema import Rate, Size
 from longsum_jax.typing import AnyArray
 
 ProblemType = Literal["single_label_classification", "multi_label_classification"]
@@ -34,10 +35,10 @@ class LabelOptions:
         classifier_dropout: before the last map of the head; None for the dropout of the layers.
     """
 
-    num_labels: int = 2
+    num_labels: Size = 2
     problem_type: ProblemType = "single_label_classification"
     id2label: tuple[str, ...] = ()
-    classifier_dropout: float | None = None
+    classifier_dropout: Rate | None = None
 
 
 def check_labels(config: Any) -> None:
@@ -46,8 +47,6 @@ def check_labels(config: Any) -> None:
     Raises:
         InputError: no label, another number of names than labels, or labels of spans.
     """
-    if config.num_labels < 1:
-        raise InputError(f"num_labels is {config.num_labels}; it must be at least 1")
     if config.id2label and len(config.id2label) != config.num_labels:
         raise InputError(
             f"id2label names {len(config.id2label)} labels, num_labels is {config.num_labels}; "

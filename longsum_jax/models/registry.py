@@ -7,7 +7,7 @@ from typing import Any
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
 from longsum_jax.models import bart, bert, locost, lsg_layout, t5
-from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
+from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
 _ALL = (locost.FAMILY, *t5.FAMILIES, *bart.FAMILIES, *bert.FAMILIES)
@@ -38,6 +38,7 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     Raises:
         InputError: no known family; names the closest one.
     """
+    check_entries(raw, where)
     model_type = (raw.get("model_type") or "").removeprefix(LIBRARY_PREFIX)
     if model_type in FAMILIES:
         return FAMILIES[model_type]

@@ -25,14 +25,15 @@ from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
-    check_at_least_one,
     check_known,
     check_pages,
+    check_token_ids,
     read_fields,
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
 from longsum_jax.models.family import Family
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
+from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Size
 from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
@@ -51,17 +52,17 @@ class T5Config(EncoderDecoderConfig):
         attention_init: "t5", or "torch" for PyTorch's default of linear maps.
     """
 
-    vocab_size: int = 32128
-    d_model: int = 512
-    d_kv: int = 64
-    d_ff: int = 2048
-    num_layers: int = 6
-    num_decoder_layers: int = 6
-    num_heads: int = 8
-    relative_attention_num_buckets: int = 32
-    relative_attention_max_distance: int = 128
-    dropout_rate: float = 0.1
-    layer_norm_epsilon: float = 1e-6
+    vocab_size: Positive = 32128
+    d_model: Size = 512
+    d_kv: Size = 64
+    d_ff: Size = 2048
+    num_layers: Layers = 6
+    num_decoder_layers: Layers = 6
+    num_heads: Size = 8
+    relative_attention_num_buckets: Size = 32
+    relative_attention_max_distance: Length = 128
+    dropout_rate: Rate = 0.1
+    layer_norm_epsilon: PositiveFloat = 1e-6
     feed_forward_proj: str = "relu"
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
@@ -70,14 +71,8 @@ class T5Config(EncoderDecoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("vocab_size", "d_model", "d_kv", "d_ff")
-        layers = ("num_layers", "num_decoder_layers", "num_heads")
-        check_at_least_one(self, sizes + layers)
+        check_token_ids(self)
         check_known(self, "feed_forward_proj", FEED_FORWARD_KINDS)
-        if not 0 <= self.dropout_rate < 1:
-            raise InputError(
-                f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1"
-            )
         get_encoder_attention(self)
         get_cross_attention(self, self.num_heads)
         check_memory(self, self.num_layers, self.num_decoder_layers)

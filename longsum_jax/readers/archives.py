@@ -7,31 +7,18 @@ import lzma
 import sys
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from longsum_jax.errors import InputError
-from longsum_jax.readers.document import Failure, in_one_line
+from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.files import DAMAGED, MAX_RATIO, RATIO_FROM, beyond, damaged, expands
+from longsum_jax.readers.document import Failure
 from longsum_jax.readers.extra import import_extra
-from longsum_jax.readers.source import Source, beyond
+from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
 MAX_MEMBERS = 100_000
-# Real documents are packed to a hundredth at best; beyond that and this size it is a bomb.
-_MAX_RATIO = 200
-_RATIO_FROM = 2**24
-_DAMAGED = (
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    NotImplementedError,
-    ValueError,
-    RuntimeError,
-)
+_DAMAGED = (*DAMAGED, OSError, tarfile.TarError, NotImplementedError, ValueError, RuntimeError)
 
 Opener = Callable[[IO[bytes]], IO[bytes]]
 
@@ -156,9 +143,7 @@ def _decompressed(
     except InputError:
         raise
     except (*_DAMAGED, *errors) as error:
-        raise InputError(
-            f"{source.name}: the compressed file is damaged or cut short ({error}); copy it again"
-        ) from None
+        raise InputError(damaged(source.name, error)) from None
     return source.inner(source.name, content, source.file_name.removesuffix(f".{suffix}"))
 
 
@@ -170,11 +155,8 @@ def _read_limited(file: Any, name: str, packed: int, limit: int, source: Source)
         size += len(chunk)
         if size > limit:
             raise InputError(beyond(source.name, source.options.max_bytes))
-        if size > max(_RATIO_FROM, _MAX_RATIO * packed):
-            raise InputError(
-                f"{name}: expands to more than {_MAX_RATIO} times its size; not read, for it may "
-                "be made to fill the memory"
-            )
+        if size > max(RATIO_FROM, MAX_RATIO * packed):
+            raise InputError(expands(name))
         source.check_time()
     return b"".join(chunks)
 

@@ -3,16 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from longsum_jax.errors import in_one_line
 from longsum_jax.text.joining import join_documents
 from longsum_jax.text.statements import Outline
 
 PARAGRAPH = "\n\n"  # between two blocks
-
-
-def in_one_line(text: str) -> str:
-    """Returns a text that any terminal shows as one line; names of files may hold anything."""
-    shown = text.encode(errors="backslashreplace").decode()
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
 class Heading(NamedTuple):

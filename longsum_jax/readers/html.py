@@ -208,6 +208,8 @@ def _blocks(root: Any) -> Iterator[Block]:
     in_pre = 0
     for node, is_start in _walk(root):
         tag = node.tag
+        if tag is None:  # comments and instructions to a program
+            continue
         if tag == "-text":
             parts.append(node.text_content or "")
         elif tag == "br":

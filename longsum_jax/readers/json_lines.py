@@ -1,10 +1,10 @@
 """JSON lines, a document a line, and JSON files with one object or a list of them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.rows import parsed_object, row_documents
 from longsum_jax.readers.source import Source
@@ -24,8 +24,8 @@ def read_json(source: Source) -> Iterator[Document | Failure]:
     """
     text, _ = source.decoded()
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         if "\n{" in text.strip():  # lines under the wrong name
             return read(source)
         raise InputError(f"{source.name}: not valid JSON ({error})") from None

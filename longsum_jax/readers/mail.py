@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from email.message import EmailMessage
 
-from longsum_jax.errors import InputError
-from longsum_jax.readers.document import Block, Document, Failure, in_one_line
+from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.readers.document import Block, Document, Failure
 from longsum_jax.readers.encodings import decode
 from longsum_jax.readers.html import Page
 from longsum_jax.readers.plain_text import text_blocks

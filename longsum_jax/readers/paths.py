@@ -6,7 +6,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 
-from longsum_jax.readers.document import Failure, in_one_line
+from longsum_jax.errors import in_one_line
+from longsum_jax.readers.document import Failure
 
 STDIN = "-"
 

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import beyond
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import STDIN, expand, printable
 from longsum_jax.readers.registry import kind_of
-from longsum_jax.readers.source import ReadOptions, Source, beyond
+from longsum_jax.readers.source import ReadOptions, Source
 
 
 def read_documents(

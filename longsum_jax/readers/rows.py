@@ -1,10 +1,10 @@
 """Rows of tables, each a document: which column holds the text, and what the row is called."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
@@ -65,8 +65,8 @@ def _document_key(row: Mapping[str, Any], keys: str, name: str) -> str:
 def parsed_object(text: str, name: str) -> Mapping[str, Any] | InputError:
     """Returns a JSON object, or the error that a text is none."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         return InputError(f"{name}: not valid JSON ({error}); give one JSON object a line")
     if not isinstance(value, dict):
         return InputError(

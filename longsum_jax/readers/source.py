@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import beyond
 from longsum_jax.readers.cleaning import clean
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
@@ -145,14 +146,6 @@ class Source:
             notes=(*notes, *dropped),
             query=query,
         )
-
-
-def beyond(name: str, max_bytes: int) -> str:
-    """Returns the sentence about what is too large."""
-    return (
-        f"{name}: the file holds or expands to more than {max_bytes} bytes; "
-        "raise max_bytes (--max_bytes) if it is genuine"
-    )
 
 
 def _nothing_left(notes: list[str]) -> str:

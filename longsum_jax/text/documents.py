@@ -8,15 +8,21 @@ import lzma
 import os
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.files import (
+    DAMAGED,
+    MAX_LINE_BYTES,
+    beyond,
+    bounded_lines,
+    damaged,
+    parse_json,
+)
 
 MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
-MAX_LINE_BYTES = 2**30  # largest size of a line, which must fit in memory
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
@@ -126,10 +132,10 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
     else:
-        with _opened(path, lambda: str(path)) as stream:
+        with _opened(path) as stream:
             content = stream.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise InputError(_beyond(path, max_bytes))
+        raise InputError(beyond(str(path), max_bytes))
     text = _decode(content.removeprefix(_BYTE_ORDER_MARK), str(path))
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a text")
@@ -173,36 +179,26 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line) for the lines that are not blank."""
-    left = max_bytes
-    number = 0
-    with _opened(path, lambda: f"{path}:{number + 1}") as stream:
-        while line := stream.readline(min(left, MAX_LINE_BYTES) + 1):
-            number += 1
-            left -= len(line)
-            if left < 0:
-                raise InputError(_beyond(path, max_bytes))
-            if len(line) > MAX_LINE_BYTES:
-                raise InputError(
-                    f"{path}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document"
-                )
-            if number == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+    is_packed = Path(path).suffix in _OPENERS
+    with _opened(path) as stream:
+        packed = os.path.getsize(path) if is_packed else None
+        for number, line in bounded_lines(stream, str(path), max_bytes=max_bytes, packed=packed):
+            line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if line.strip():
                 yield number, line
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes; errors of reading become InputErrors at ``where()``."""
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file for reading bytes; errors of reading become InputErrors."""
     opener = _OPENERS.get(Path(path).suffix, open)
     try:
         with opener(path, "rb") as stream:
             yield stream
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        problem = f"the compressed file is damaged or cut short ({error})"
-        raise InputError(f"{where()}: {problem}; copy it again") from None
+    except DAMAGED as error:
+        raise InputError(damaged(str(path), error)) from None
     except OSError as error:
         raise InputError(
             f"{path}: cannot read the file ({error.strerror or error}); check it"
@@ -211,10 +207,10 @@ def _opened(path: str | Path, where: Callable[[], str]) -> Iterator[BinaryIO]:
 
 def _parse_row(line: bytes, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(_decode(line, where))
+        row = parse_json(_decode(line, where))
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(
             f"{where}: not valid JSON ({error}); give one JSON object a line"
         ) from None
@@ -341,13 +337,6 @@ def _decode(content: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         byte = f"0x{content[error.start]:02x} at position {error.start}"
         raise InputError(f"{where}: byte {byte} is not UTF-8; convert the file to UTF-8") from None
-
-
-def _beyond(path: str | Path, max_bytes: int) -> str:
-    return (
-        f"{path}: the file holds or expands to more than {max_bytes} bytes; "
-        "raise max_bytes if it is genuine"
-    )
 
 
 def _stem(path: str | Path) -> str:

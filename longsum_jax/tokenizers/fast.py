@@ -9,6 +9,7 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import (
     CONFIG,
+    MAX_ROWS,
     SPECIAL_MAP,
     SPECIAL_NAMES,
     checked_ids,
@@ -18,6 +19,7 @@ from longsum_jax.tokenizers.files import (
     whole_number,
     write_json,
 )
+from longsum_jax.tokenizers.json_checks import check_tokenizer_json
 from longsum_jax.tokenizers.legacy_vocabulary import make_token, tokenizers_library
 from longsum_jax.tokenizers.sentencepiece import break_lines
 from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
@@ -32,6 +34,7 @@ _DEFAULT_TOKENS = {
     "unk_token": ("<unk>", "[UNK]"),
     "mask_token": ("<mask>", "[MASK]"),
 }
+_UNKNOWN = "☃ qZ"  # characters that a vocabulary may lack
 # Entries that are not saved: paths of another machine, and code to run.
 _NOT_SAVED = (
     "name_or_path",
@@ -83,6 +86,7 @@ class JsonTokenizer(SpecialTokenTemplate):
                     f'{where}: no {name} in the vocabulary; name it as "{name}" in {CONFIG}'
                 )
         self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
+        self._check_unknown(where)
         self._read_template()
         self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.vocab_size = self._rows(vocab_size, where)
@@ -131,6 +135,15 @@ class JsonTokenizer(SpecialTokenTemplate):
         special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
         write_json(directory / SPECIAL_MAP, special)
 
+    def _check_unknown(self, where: str | Path) -> None:
+        """Raises an InputError for a model that has no id for what it does not know."""
+        try:
+            self._tokenizer.encode(_UNKNOWN)
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(
+                f"{where}: not a readable tokenizer.json ({error}); copy the file again"
+            ) from None
+
     def _read_template(self) -> None:
         """Reads the special tokens around texts off a pair of texts, a single known token each."""
         text = self._tokenizer.id_to_token(self.eos_id)
@@ -147,12 +160,16 @@ class JsonTokenizer(SpecialTokenTemplate):
 
     def _rows(self, vocab_size: int | None, where: str | Path) -> int:
         if vocab_size is None:
-            vocab_size = whole_number(self._config, EMBEDDING_ROWS, self._num_ids, Path(CONFIG))
+            vocab_size = whole_number(
+                self._config, EMBEDDING_ROWS, self._num_ids, Path(CONFIG), MAX_ROWS
+            )
         around = {*self.prefix_ids, *self.middle_ids, *self.suffix_ids}
         needed = {self.pad_id, self.eos_id, self.unk_id, *around}
         added = self._tokenizer.get_added_tokens_decoder().items()
         optional = {index for index, token in added if token.special} - needed
-        if not optional.issuperset(range(vocab_size, self._num_ids)):
+        lacking = self._num_ids - vocab_size
+        # Counted first: an id may be any number.
+        if lacking > len(optional) or not optional.issuperset(range(vocab_size, self._num_ids)):
             unused_rows(self._num_ids, vocab_size, where)
         return vocab_size
 
@@ -165,6 +182,7 @@ class JsonTokenizer(SpecialTokenTemplate):
 def _open(content: str, where: str | Path) -> Any:
     """Returns a tokenizer of the library, with truncation and padding switched off."""
     library = tokenizers_library(where)
+    check_tokenizer_json(content, where)
     try:
         tokenizer = library.Tokenizer.from_str(content)
     except Exception as error:  # the library raises nothing narrower

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from longsum_jax import files
 from longsum_jax.errors import InputError
+from longsum_jax.schema import shortened
+
+MAX_BYTES = 2**26  # of a file; the largest vocabularies have a million pieces
+MAX_ADDED = 2**16  # ids that a number in a file adds to the pieces
+MAX_ROWS = 2**22  # rows of an embedding
 
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # In this order transformers adds special tokens that a vocabulary lacks.
@@ -25,7 +31,7 @@ ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")  # th
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file; an InputError names one that cannot be read."""
     try:
-        return path.read_bytes()
+        return files.read_bytes(path, MAX_BYTES)
     except OSError as error:
         raise InputError(
             f"{path}: cannot read the tokenizer file ({error.strerror}); check the path"
@@ -42,24 +48,22 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file, empty for a file that does not exist."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(read_bytes(path))
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
+    return files.read_json(path, MAX_BYTES) if path.exists() else {}
 
 
-def whole_number(config: Mapping[str, Any], name: str, default: int, where: Path) -> int:
-    """Returns ``config[name]`` or ``default``; other than whole numbers are InputErrors."""
+def whole_number(
+    config: Mapping[str, Any], name: str, default: int, where: Path, limit: int = MAX_ADDED
+) -> int:
+    """Returns ``config[name]`` or ``default``.
+
+    Raises:
+        InputError: no whole number from 0 to ``limit``.
+    """
     value = config.get(name, default)
-    if type(value) is not int or value < 0:
-        raise InputError(f"{where}: {name} must be a whole number, got {value!r}")
+    if type(value) is not int or not 0 <= value <= limit:
+        raise InputError(
+            f"{where}: {name} must be a whole number up to {limit}, got {shortened(value)}"
+        )
     return value
 
 

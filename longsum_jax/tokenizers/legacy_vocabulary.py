@@ -14,6 +14,7 @@ from longsum_jax.tokenizers.files import (
     read_text,
     token_text,
 )
+from longsum_jax.tokenizers.json_checks import check_ids
 
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
@@ -37,12 +38,8 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     library = tokenizers_library(where)
     config = with_default_tokens(config, _ROBERTA)
     vocabulary, merges = read_json(where), _read_merges(directory / MERGES)
-    wrong = next((piece for piece, index in vocabulary.items() if type(index) is not int), None)
-    if wrong is not None:
-        raise InputError(
-            f"{where}: piece {wrong!r} has the id {vocabulary[wrong]!r}; copy the file again"
-        )
     try:
+        check_ids(vocabulary)
         tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"{where}: {error}; copy it and {MERGES} again") from None

@@ -26,6 +26,7 @@ from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
     ADDED,
     CONFIG,
+    MAX_ROWS,
     SPECIAL_MAP,
     added_tokens,
     read_bytes,
@@ -128,6 +129,21 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
         InputError: nothing there, unsupported or corrupt files, or fewer rows than pieces.
     """
     path = Path(path)
+    try:
+        return _load(path, vocab_size)
+    except InputError:
+        raise
+    except BaseException as error:  # a hostile file can make the libraries raise anything
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{path}: not a usable tokenizer ({reason}); copy its files again"
+        ) from error
+
+
+def _load(path: Path, vocab_size: int | None) -> Tokenizer:
+    """Opens a tokenizer; what libraries raise goes through."""
     if str(path) == "bytes":
         return _bytes({}, BYT5_EXTRA_IDS if vocab_size else 0, vocab_size, path)
     if not path.is_dir():
@@ -176,7 +192,9 @@ def _open_sentencepiece_directory(
     if name == "PegasusTokenizer" or (name is None and is_pegasus):
         default = PEGASUS_OFFSET if offset is None else offset
         offset = whole_number(config, "offset", default, where)
-        tokenizer = _pegasus(path, offset, whole_number(config, "unused_ids", 0, where), vocab_size)
+        tokenizer = _pegasus(
+            path, offset, whole_number(config, "unused_ids", 0, where, MAX_ROWS), vocab_size
+        )
     else:
         tokenizer = _t5(
             read_bytes(path), *_id_counts(config, T5_EXTRA_IDS, where), vocab_size, path
@@ -208,7 +226,7 @@ def _open_json_tokenizer(
         t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
         if t5 is not None:
             model, extra_ids = t5
-            unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG)
+            unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG, MAX_ROWS)
             return _t5(model, extra_ids, unused_ids, vocab_size, where)
     elif name in CLASSES and pieces.exists():
         where = pieces
@@ -256,4 +274,4 @@ def _fit_rows(
 
 def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple[int, int]:
     extra_ids = whole_number(config, "extra_ids", default_extra, where)
-    return extra_ids, whole_number(config, "unused_ids", 0, where)
+    return extra_ids, whole_number(config, "unused_ids", 0, where, MAX_ROWS)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json
 
 _T5_PIECES = ["<pad>", "</s>", "<unk>"]
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
@@ -36,7 +37,7 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         InputError: the file is no tokenizer.json.
     """
     try:
-        tokenizer = json.loads(content)
+        tokenizer = parse_json(content)
         model = tokenizer["model"]
         if model.get("type") != "Unigram":
             return None

@@ -19,6 +19,7 @@ import jax
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.schema import Count, Positive, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
 from longsum_jax.training.preemption import Interrupts
@@ -50,34 +51,26 @@ class LoopOptions:
         progress: whether to show the progress line and the sharding table on standard error.
     """
 
-    steps: int
-    log_every: int = 10
-    eval_every: int | Literal["epoch"] = 0
-    checkpoint_every: int = 1000
-    keep_latest: int = 1
-    keep_best: int = 1
+    steps: Positive
+    log_every: Count = 10
+    eval_every: Count | Literal["epoch"] = 0
+    checkpoint_every: Count = 1000
+    keep_latest: Positive = 1
+    keep_best: Count = 1
     best_metric: str = "mean_rouge"
-    max_bad_steps: int = 20
-    seed: int = 0
-    accumulation: int = 1
+    max_bad_steps: Positive = 20
+    seed: Count = 0
+    accumulation: Positive = 1
     tensorboard: bool = False
     progress: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("steps", "keep_latest", "max_bad_steps", "accumulation"):
-            if getattr(self, name) < 1:
-                raise InputError(f"training.{name}: {getattr(self, name)} is below 1")
-        for name in ("log_every", "eval_every", "checkpoint_every", "keep_best"):
-            value = getattr(self, name)
-            if name == "eval_every" and isinstance(value, str):
-                if value != "epoch":
-                    raise InputError(
-                        f'training.eval_every: "{value}" is not allowed; give a number of steps or '
-                        '"epoch"'
-                    )
-                continue
-            if value < 0:
-                raise InputError(f"training.{name}: {value} is below 0")
+        check_ranges(self, "training")
+        if isinstance(self.eval_every, str) and self.eval_every != "epoch":
+            raise InputError(
+                f'training.eval_every: "{self.eval_every}" is not allowed; give a number of steps '
+                'or "epoch"'
+            )
 
 
 class FitResult(NamedTuple):

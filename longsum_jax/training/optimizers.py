@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import flax.traverse_util
 import jax
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.schema import Count, PositiveFloat, Range, Rate, Weight, check_ranges
 from longsum_jax.training.adafactor import (
     ParameterAxes,
     scale_by_adafactor,
@@ -59,19 +60,19 @@ class OptimizerOptions:
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, Range(0, MAX_LEARNING_RATE, above=True)] = 1e-3
     schedule: Literal["constant", "t5", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
+    warmup_steps: Count = 0
     total_steps: int | None = None
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip_norm: float | None = 1.0
-    clip_threshold: float = 1.0
+    b1: Rate = 0.9
+    b2: Rate = 0.999
+    eps: PositiveFloat = 1e-8
+    weight_decay: Weight = 0.0
+    clip_norm: Weight | None = 1.0
+    clip_threshold: PositiveFloat = 1.0
     scale_parameter: bool = False
-    decay_rate: float = 0.8
-    min_dim_size_to_factor: int = 128
+    decay_rate: PositiveFloat = 0.8
+    min_dim_size_to_factor: Count = 128
     trainable: str = ""
 
     def __post_init__(self) -> None:
@@ -81,13 +82,7 @@ class OptimizerOptions:
         if self.schedule not in SCHEDULES:
             guess = did_you_mean(self.schedule, SCHEDULES)
             raise InputError(f'optimizer.schedule: "{self.schedule}" is not allowed; {guess}')
-        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # refuses NaN, too
-            raise InputError(
-                f"optimizer.learning_rate: {self.learning_rate} is not above 0 and at most "
-                f"{MAX_LEARNING_RATE:g}"
-            )
-        if self.warmup_steps < 0:
-            raise InputError(f"optimizer.warmup_steps: {self.warmup_steps} is below 0")
+        check_ranges(self, "optimizer")
         if self.total_steps is not None and self.decays and self.total_steps <= self.warmup_steps:
             raise InputError(
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
@@ -232,7 +227,8 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
         _, state = plain.update(updates, state, params)
         count = state.count.astype(jnp.float32)
         # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 at the first steps.
-        factor = jnp.sqrt(-jnp.expm1(count * math.log(b2))) / -jnp.expm1(count * math.log(b1))
+        log_b1, log_b2 = (math.log(b) if b else -math.inf for b in (b1, b2))
+        factor = jnp.sqrt(-jnp.expm1(count * log_b2)) / -jnp.expm1(count * log_b1)
         updates = jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu)
         return updates, state
 

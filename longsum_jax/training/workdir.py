@@ -11,6 +11,7 @@ import jax
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import read_json
 from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
@@ -142,8 +143,8 @@ def _unwritable(workdir: Path, error: OSError) -> InputError:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(path)
+    except InputError as error:
         raise InputError(
             f"{path}: not the description of a run ({error}); give another workdir"
         ) from error

@@ -180,7 +180,7 @@ def test_weights_that_are_missing_or_a_directory(published):
     ):
         read(directory)
     (directory / "model.safetensors").mkdir()
-    with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+    with pytest.raises(InputError, match=r"model\.safetensors: a directory, pipe or device"):
         read(directory)
 
 
@@ -188,10 +188,10 @@ def test_weights_that_are_missing_or_a_directory(published):
     ("content", "problem"),
     [
         (None, r"config\.json: no such file; a model directory holds config\.json and weights"),
-        (b"", r"config\.json: not readable as JSON"),
-        (b'{"d_model": 32', r"config\.json: not readable as JSON"),
-        (b"\xff\xfe", r"config\.json: not readable as JSON"),
-        (b"[1]", r"config\.json: expected a JSON object, found list"),
+        (b"", r"config\.json: not valid JSON"),
+        (b'{"d_model": 32', r"config\.json: not valid JSON"),
+        (b"\xff\xfe", r"config\.json: not valid JSON"),
+        (b"[1]", r"config\.json: expected a JSON object, got list"),
         (b"{}", r'config\.json: model_type "" is not supported; known: .*locost'),
         (
             b'{"model_type": "locst"}',
@@ -222,7 +222,7 @@ def test_config_that_cannot_be_used(tmp_path, content, problem):
 
 def test_config_that_is_a_directory(tmp_path):
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(InputError, match=r"config\.json: not readable as JSON \(.*directory"):
+    with pytest.raises(InputError, match=r"config\.json: a directory, pipe or device, so not read"):
         huggingface.read_config(tmp_path)
 
 

@@ -70,7 +70,7 @@ MALFORMED = [
     (b"[1]", "its header is no JSON object"),
     (b"{", "Expecting property name"),
     (b"\xff", "codec can't decode"),
-    (b"[" * 100_000, "recursion"),
+    (b"[" * 100_000, "nested too deeply"),
     (b'{"a":{},"a":{}}', "a name occurs twice in its header"),
     ({"a": 3}, 'tensor "a" is not described by dtype, shape and data_offsets'),
     ({"a": {"dtype": "F32", "shape": [2]}}, 'tensor "a" is not described'),

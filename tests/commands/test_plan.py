@@ -276,11 +276,11 @@ def test_bad_input_is_one_sentence(arguments, sentence):
         plan.main(arguments)
 
 
-def test_lengths_and_names_are_lists(small_model, capsys):
+def test_lengths_and_names_are_lists(small_model):
     for flag in ("--input_length=0", "--batch_size=a", "--programs=train,reed"):
-        with pytest.raises(SystemExit):
+        with pytest.raises(InputError) as caught:
             plan.main([f"--model={small_model}", flag])
-    assert "is none of train, loss, read, search" in capsys.readouterr().err
+    assert "is none of train, loss, read, search" in str(caught.value)
     with pytest.raises(InputError, match=r"--input_length has 2,000,000 tokens"):
         plan.main([f"--model={small_model}", "--device=cpu", "--input_length=2_000_000"])
 

@@ -266,7 +266,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
             "--against=./good.jsonl names a file twice; give each once",
         ),
         (("good.jsonl", "--references=test.jsonl", "--rounds=0"), "--rounds=0 must be at least 1"),
-        (("good.jsonl", "--references=test.jsonl", "--level=95"), "level=95.0 of intervals must"),
+        (("good.jsonl", "--references=test.jsonl", "--level=95"), "--level=95.0 must be above 0"),
         (
             ("good.jsonl", "--references=test.jsonl", "--prediction_key=summary"),
             'no text under "summary", only id, prediction; write rows',

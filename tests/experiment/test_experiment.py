@@ -411,11 +411,11 @@ def test_evaluation_may_read_more_than_training(config, tmp_path, wanted, tokens
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_source_length": -1}, "config.evaluation.max_source_length: -1 is below 0; give a"),
+        ({"max_source_length": -1}, "evaluation.max_source_length=-1 must be at least 0"),
         ({"num_beams": 0}, "config.evaluation: num_beams=0 must be at least 1"),
-        ({"batch_size": 0}, "config.evaluation: examples=2 must .* batch_size=0 at least 1"),
-        ({"examples": -4}, "config.evaluation: examples=-4 must be at least 0"),
-        ({"length_penalty": float("nan")}, "config.evaluation: length_penalty=nan must be a"),
+        ({"batch_size": 0}, "evaluation.batch_size=0 must be at least 1"),
+        ({"examples": -4}, "evaluation.examples=-4 must be at least 0"),
+        ({"length_penalty": float("nan")}, "evaluation.length_penalty=nan must be a finite"),
         ({"max_new_tokens": 4, "min_new_tokens": 5}, "min_new_tokens=5 must be at most"),
         ({"early_stopping": "ever"}, "early_stopping: expected bool, got .ever."),
     ],

@@ -24,7 +24,7 @@ def config_of(raw, family="bert"):
             "num_labels is 3, but a head for question answering has 2 outputs",
         ),
         ({"problem_type": "regression"}, 'problem_type is "regression"; only'),
-        ({"num_labels": 0}, "num_labels is 0; it must be at least 1"),
+        ({"num_labels": 0}, "num_labels=0 must be at least 1"),
     ],
 )
 def test_what_is_refused(changes, problem):

@@ -108,7 +108,7 @@ def test_convert_makes_hepos_models(directory, model, tmp_path, capsys):
         ),
         (
             ["--cross_attention=hepos", "--hepos_stride=0"],
-            "hepos_stride is 0; it must be at least 1",
+            "hepos_stride=0 must be at least 1",
         ),
         (
             ["--cross_attention=hepos", "--hepos_stride=5"],

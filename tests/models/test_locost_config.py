@@ -31,9 +31,9 @@ def test_presets_are_consistent(name):
         ({"d_state": 7}, "d_state is 7; it must be even"),
         ({"d_state": 0}, "d_state is 0"),
         ({"d_model": 100, "num_heads": 3}, "d_model 100 is not divisible by num_heads 3"),
-        ({"vocab_size": 0}, "vocab_size is 0; it must be at least 1"),
-        ({"num_layers": -1}, "num_layers is -1"),
-        ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
+        ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
+        ({"num_layers": -1}, "num_layers=-1 must be"),
+        ({"dropout_rate": 1.0}, "dropout_rate=1.0 must be"),
         (
             {"feed_forward_proj": "gated-gelo"},
             'feed_forward_proj "gated-gelo" is unknown; .*gated-gelu',

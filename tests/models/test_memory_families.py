@@ -151,9 +151,9 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see():
         ),
         (
             {"memory": "attentive", "memory_size": 0},
-            "model: memory_size is 0; it must be at least 1",
+            "model: memory_size=0 must be at least 1",
         ),
-        ({"memory_backprop": -1}, "model: memory_backprop is -1; it must be at least 0"),
+        ({"memory_backprop": -1}, "model: memory_backprop=-1 must be at least 0"),
         (
             {"memory": "compressive", "encoder_attention": "window", "attention_window": (4,)},
             'model: memory "compressive": encoder_attention "window" takes no keys beside those of '

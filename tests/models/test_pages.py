@@ -199,7 +199,7 @@ def test_nearest_positions_are_those_of_the_largest_scores():
         ),
         (
             {"cross_attention": "nearest", "cross_nearest": 0},
-            "model: cross_nearest is 0; it must be at least 1",
+            "model: cross_nearest=0 must be at least 1",
         ),
     ],
 )

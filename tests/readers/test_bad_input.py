@@ -233,6 +233,7 @@ CASES = [
     Case("an empty page", one("a.html", "<html><body></body></html>"), "the file is empty"),
     Case("a page of scripts", one("a.html", "<script>alert(1)</script>"), "the file is empty"),
     Case("a page of menus", one("a.html", "<nav>Home</nav>"), "no text remains .*boilerplate"),
+    Case("an instruction in a page", one("a.html", "<p>One<?x><p>Two"), text="One\n\nTwo"),
     Case("tags never closed", one("a.html", "<p>One<p>Two<b><i>"), text="One\n\nTwo"),
     Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),

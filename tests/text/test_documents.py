@@ -5,6 +5,7 @@ import lzma
 
 import pytest
 
+from longsum_jax import files
 from longsum_jax.errors import InputError
 from longsum_jax.text import documents
 from longsum_jax.text.documents import Document, read_json_lines, read_text_file
@@ -211,7 +212,7 @@ class TestCompressed:
 
 
 def test_a_line_beyond_memory(write, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1000)
     path = write(json_lines() + b'"' + b"x" * 2000)
     assert failure(path) == f"{path}:4: the line exceeds 1000 bytes; split the document"
 

@@ -482,7 +482,7 @@ def test_tokens_added_to_a_sentencepiece_model(pegasus_model, tmp_path):
             r"merges\.txt: not UTF-8 text \(invalid start byte\); copy the file again",
         ),
         ("vocab.json", "[1]", r"vocab\.json: expected a JSON object, got list"),
-        ("vocab.json", '{"a": "b"}', r"vocab\.json: piece 'a' has the id 'b'; copy the file again"),
+        ("vocab.json", '{"a": "b"}', r"vocab\.json: piece 'a' has the id 'b'; copy it and merges"),
         (
             "tokenizer_config.json",
             '{"mask_token": 3}',
@@ -502,7 +502,7 @@ def test_tokens_added_to_a_sentencepiece_model(pegasus_model, tmp_path):
         (
             "tokenizer_config.json",
             '{"embedding_rows": -1}',
-            "embedding_rows must be a whole number, got -1",
+            "embedding_rows must be a whole number up to 4194304, got -1",
         ),
     ],
 )

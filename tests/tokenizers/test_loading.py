@@ -282,8 +282,8 @@ def test_model_without_padding(tmp_path):
             '{"tokenizer_class": "T6Tokenizer"}',
             'tokenizer_class "T6Tokenizer" is supported with a tokenizer.json only',
         ),
-        ('{"extra_ids": -1}', "extra_ids must be a whole number, got -1"),
-        ('{"extra_ids": "many"}', "extra_ids must be a whole number, got 'many'"),
+        ('{"extra_ids": -1}', "extra_ids must be a whole number up to 65536, got -1"),
+        ('{"extra_ids": "many"}', "extra_ids must be a whole number up to 65536, got 'many'"),
     ],
 )
 def test_bad_tokenizer_config(model_file, tmp_path, config, problem):

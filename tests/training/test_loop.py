@@ -468,7 +468,7 @@ def test_missing_tensorboard_is_named(toy, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["steps", "accumulation", "max_bad_steps", "keep_latest"])
 def test_bad_loop_options_are_named(name):
-    with pytest.raises(InputError, match=f"training.{name}: 0 is below 1"):
+    with pytest.raises(InputError, match=f"training.{name}=0 must be at least 1"):
         LoopOptions(**({"steps": 1} | {name: 0}))
 
 

@@ -126,12 +126,12 @@ def test_state_tells_the_learning_rate():
     [
         ({"name": "adam"}, 'optimizer.name: "adam" is not allowed; did you mean "adamw"'),
         ({"schedule": "linaer"}, 'did you mean "linear"'),
-        ({"learning_rate": 0.0}, "optimizer.learning_rate: 0.0"),
-        ({"learning_rate": -1.0}, "optimizer.learning_rate: -1.0 is not above 0"),
-        ({"learning_rate": float("nan")}, "optimizer.learning_rate: nan"),
-        ({"learning_rate": 1e38}, r"optimizer.learning_rate: 1e\+38 .* at most 1e\+06"),
-        ({"learning_rate": 1e999}, "optimizer.learning_rate: inf"),
-        ({"warmup_steps": -1}, "optimizer.warmup_steps: -1"),
+        ({"learning_rate": 0.0}, "optimizer.learning_rate=0.0 must be above 0"),
+        ({"learning_rate": -1.0}, "optimizer.learning_rate=-1.0 must be above 0"),
+        ({"learning_rate": float("nan")}, "optimizer.learning_rate=nan"),
+        ({"learning_rate": 1e38}, r"optimizer.learning_rate=1e\+38 .* at most 1000000"),
+        ({"learning_rate": 1e999}, "optimizer.learning_rate=inf"),
+        ({"warmup_steps": -1}, "optimizer.warmup_steps=-1 must be at least 0"),
         (
             {"schedule": "linear", "warmup_steps": 5, "total_steps": 5},
             "more than the 5 warm-up steps, got 5",

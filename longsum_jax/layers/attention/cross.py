@@ -16,7 +16,6 @@ from longsum_jax.layers.attention.options import (
     HeposOptions,
     NearestOptions,
     NoOptions,
-    check_at_least_one,
     option_names,
 )
 from longsum_jax.layers.dense import Linear
@@ -66,7 +65,6 @@ class CrossAttention(MultiHeadAttention):
     @classmethod
     def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
         """Raises InputError for options out of range in a decoder of ``num_heads``."""
-        check_at_least_one(options, cls.option_names())
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> "CrossAttention":

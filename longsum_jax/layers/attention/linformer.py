@@ -10,10 +10,7 @@ from jaxtyping import Array, Float
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
 from longsum_jax.layers.attention.options import (
-    EncoderAttentionOptions,
     LinformerOptions,
-    check_at_least_one,
-    option_names,
 )
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
@@ -67,10 +64,6 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
 
     Options = LinformerOptions
     max_input_length_option = "linformer_max_length"
-
-    @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        check_at_least_one(options, option_names(LinformerOptions))
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:

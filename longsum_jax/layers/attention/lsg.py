@@ -171,10 +171,6 @@ class LsgAttention(EncoderSelfAttention):
                 f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global "
                 f"tokens has {GLOBAL_ROWS} rows; give 1 to {GLOBAL_ROWS}"
             )
-        if options.lsh_num_pre_rounds < 0:
-            raise InputError(
-                f"lsh_num_pre_rounds is {options.lsh_num_pre_rounds}; it must be 0 or more"
-            )
 
     def __call__(
         self,

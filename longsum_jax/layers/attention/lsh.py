@@ -14,8 +14,6 @@ from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     LshOptions,
-    check_at_least_one,
-    option_names,
 )
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 from longsum_jax.typing import AnyArray
@@ -48,7 +46,6 @@ class LshAttention(EncoderSelfAttention):
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
-        check_at_least_one(options, option_names(LshOptions))
         if options.lsh_num_buckets % 2:
             raise InputError(
                 f"lsh_num_buckets is {options.lsh_num_buckets}; buckets come in pairs, so give an "

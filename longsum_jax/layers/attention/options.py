@@ -13,6 +13,14 @@ from longsum_jax.layers.s4d import StepInit
 from longsum_jax.ops.attention.lsg_selection import SparsityType
 from longsum_jax.ops.ssm.convolution import Backend
 from longsum_jax.ops.ssm.kernel import Discretization
+from longsum_jax.schema import (
+    Length,
+    PositiveFloat,
+    Size,
+    SizeOrNone,
+    Weight,
+    check_ranges,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +36,7 @@ class BlockOptions:
         block_size: tokens of a block.
     """
 
-    block_size: int = 64
+    block_size: Size = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +48,7 @@ class GlobalTokenOptions:
             ``block_staggered``, ``lsg`` (at most 512): learned tokens in front of the input.
     """
 
-    num_global_tokens: int = 32
+    num_global_tokens: SizeOrNone = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +60,7 @@ class WindowOptions:
             for each layer, or one for all layers.
     """
 
-    attention_window: tuple[int, ...] = (512,)
+    attention_window: tuple[SizeOrNone, ...] = (512,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +72,8 @@ class AdaptiveSpanOptions(WindowOptions):
         span_penalty: weight of the mean span, in tokens, in the loss.
     """
 
-    span_ramp: int = 16
-    span_penalty: float = 0.0
+    span_ramp: Size = 16
+    span_penalty: Weight = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +84,7 @@ class StrideOptions:
         attention_stride: tokens from one key to the next.
     """
 
-    attention_stride: int = 8
+    attention_stride: Size = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +95,7 @@ class RandomBlockOptions(BlockOptions):
         num_random_blocks: random blocks that a block attends to (``bigbird``: in training).
     """
 
-    num_random_blocks: int = 3
+    num_random_blocks: SizeOrNone = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +111,7 @@ class LocalOptions:
         local_radius: tokens that a query sees on either side.
     """
 
-    local_radius: int = 127
+    local_radius: Size = 127
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +122,7 @@ class TransientGlobalOptions(LocalOptions):
         global_block_size: tokens that one transient global token stands for.
     """
 
-    global_block_size: int = 16
+    global_block_size: Size = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,13 +154,13 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
         reference_quirks: repeats the errors of the published code.
     """
 
-    sparse_block_size: int = 128
-    sparsity_factor: int = 2
+    sparse_block_size: SizeOrNone = 128
+    sparsity_factor: Size = 2
     sparsity_type: SparsityType = "norm"
     mask_first_token: bool = False
     pool_with_global: bool = True
     pass_global_tokens_to_decoder: bool = True
-    lsh_num_pre_rounds: int = 1
+    lsh_num_pre_rounds: SizeOrNone = 1
     adaptive: bool = True
     reference_quirks: bool = False
 
@@ -166,8 +174,8 @@ class LinformerOptions:
         linformer_max_length: longest input, in tokens.
     """
 
-    linformer_size: int = 256
-    linformer_max_length: int = 1024
+    linformer_size: Size = 256
+    linformer_max_length: Length = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +188,9 @@ class LshOptions:
         lsh_chunk_length: tokens of a chunk, which attends to itself and the chunk before it.
     """
 
-    lsh_num_hashes: int = 4
-    lsh_num_buckets: int = 32
-    lsh_chunk_length: int = 64
+    lsh_num_hashes: Size = 4
+    lsh_num_buckets: Size = 32
+    lsh_chunk_length: Size = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +201,7 @@ class PerformerOptions:
         performer_num_features: random features that stand for a query or a key.
     """
 
-    performer_num_features: int = 256
+    performer_num_features: Size = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +213,8 @@ class SinkhornOptions(BlockOptions):
         sinkhorn_temperature: temperature of the soft order.
     """
 
-    sinkhorn_iterations: int = 7
-    sinkhorn_temperature: float = 0.7
+    sinkhorn_iterations: Size = 7
+    sinkhorn_temperature: PositiveFloat = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,12 +222,12 @@ class S4DOptions:
     """Options of ``s4d``: the attributes of ``layers.s4d.S4D`` with the same names, some of them
     behind "ssm_"."""
 
-    d_state: int = 512
+    d_state: Size = 512
     bidirectional: bool = True
     gating: bool = True
     ssm_shared_dynamics: bool = True
-    ssm_dt_min: float = 1e-3
-    ssm_dt_max: float = 1e-1
+    ssm_dt_min: PositiveFloat = 1e-3
+    ssm_dt_max: PositiveFloat = 1e-1
     ssm_dt_init: StepInit = "log_uniform"
     ssm_discretization: Discretization = "zoh"
 
@@ -262,6 +270,10 @@ class EncoderAttentionOptions(
 
     encoder_attention: str = "full"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeposOptions:
@@ -271,7 +283,7 @@ class HeposOptions:
         hepos_stride: positions from one key of a head to the next.
     """
 
-    hepos_stride: int = 4
+    hepos_stride: Size = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,8 +295,8 @@ class CrossLinformerOptions:
         cross_linformer_max_length: longest source, in tokens.
     """
 
-    cross_linformer_size: int = 256
-    cross_linformer_max_length: int = 1024
+    cross_linformer_size: Size = 256
+    cross_linformer_max_length: Length = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +307,7 @@ class NearestOptions:
         cross_nearest: keys that a head reads for each query, those with the largest scores.
     """
 
-    cross_nearest: int = 1024
+    cross_nearest: Length = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +320,9 @@ class CrossAttentionOptions(NearestOptions, CrossLinformerOptions, HeposOptions)
     """
 
     cross_attention: str = "full"
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def option_names(options: type) -> tuple[str, ...]:
@@ -323,4 +338,4 @@ def check_at_least_one(options: object, names: tuple[str, ...]) -> None:
     for name in names:
         value = getattr(options, name)
         if value < 1:
-            raise InputError(f"{name} is {value}; it must be at least 1")
+            raise InputError(f"{name}={value} must be at least 1")

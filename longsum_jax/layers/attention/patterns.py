@@ -115,9 +115,7 @@ class PatternAttention(EncoderSelfAttention):
             "random": "num_random_blocks",
         }
         read = [counts[pattern] for pattern in names if pattern in counts]
-        check_at_least_one(options, (*read, "block_size", "span_ramp"))
-        if options.span_penalty < 0:
-            raise InputError(f"span_penalty is {options.span_penalty}; it must be 0 or more")
+        check_at_least_one(options, read)
 
     @property
     def patterns(self) -> tuple[str, ...]:

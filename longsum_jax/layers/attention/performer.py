@@ -11,10 +11,7 @@ from longsum_jax.layers.attention.base import Context
 from longsum_jax.layers.attention.linear import FeatureAttention
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import (
-    EncoderAttentionOptions,
     PerformerOptions,
-    check_at_least_one,
-    option_names,
 )
 from longsum_jax.ops.attention.performer import draw_projection, performer_attention
 from longsum_jax.typing import AnyArray
@@ -41,10 +38,6 @@ class PerformerAttention(FeatureAttention):
 
     Options = PerformerOptions
     context_class = PerformerContext
-
-    @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        check_at_least_one(options, option_names(PerformerOptions))
 
     def feature_attention(
         self, layer_input: Any, deterministic: bool

@@ -6,13 +6,10 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.options import (
-    EncoderAttentionOptions,
     SinkhornOptions,
-    check_at_least_one,
 )
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.typing import AnyArray
@@ -26,14 +23,6 @@ class SinkhornAttention(EncoderSelfAttention):
 
     Options = SinkhornOptions
     context_class = FullContext
-
-    @classmethod
-    def check(cls, options: EncoderAttentionOptions) -> None:
-        check_at_least_one(options, ("block_size", "sinkhorn_iterations"))
-        if options.sinkhorn_temperature <= 0:
-            raise InputError(
-                f"sinkhorn_temperature is {options.sinkhorn_temperature}; it must be above 0"
-            )
 
     def __call__(
         self,

@@ -118,9 +118,9 @@ def test_a_tokenizer_without_a_mask(experiment, write_rows, tiny_tokenizer, tmp_
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"probability": 0.0}, "mlm.probability: 0.0 must be above 0"),
+        ({"probability": 0.0}, "mlm.probability=0.0 must be above 0"),
         ({"masked": 0.9, "random": 0.2}, "mlm.masked=0.9 and mlm.random=0.2 are shares"),
-        ({"masked": -0.1}, "give at least 0 each"),
+        ({"masked": -0.1}, "mlm.masked=-0.1 must be at least 0"),
     ],
 )
 def test_shares_that_do_not_fit(options, problem):

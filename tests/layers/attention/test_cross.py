@@ -225,7 +225,7 @@ def test_a_text_of_padding_alone_gives_finite_states(make):
         ),
         (
             {"cross_attention": "hepos", "hepos_stride": 0},
-            "hepos_stride is 0; it must be at least 1",
+            "hepos_stride=0 must be at least 1",
         ),
         (
             {"cross_attention": "hepos", "hepos_stride": 7},
@@ -233,7 +233,7 @@ def test_a_text_of_padding_alone_gives_finite_states(make):
         ),
         (
             {"cross_attention": "linformer", "cross_linformer_size": 0},
-            "cross_linformer_size is 0; it must be at least",
+            "cross_linformer_size=0 must be at least",
         ),
     ],
 )

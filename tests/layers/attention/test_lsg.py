@@ -204,7 +204,7 @@ def test_clusters_may_be_given():
             "sparsity_factor 3 does not divide block_size 4; the nearest that does is 2",
         ),
         ({"sparsity_type": "max"}, 'sparsity_type "max" is unknown'),
-        ({"lsh_num_pre_rounds": -1}, "lsh_num_pre_rounds is -1; it must be 0 or more"),
+        ({"lsh_num_pre_rounds": -1}, "lsh_num_pre_rounds=-1 must be at least 0"),
     ],
 )
 def test_options_that_do_not_fit(options, problem):

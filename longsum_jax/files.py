@@ -1,0 +1,171 @@
+"""Reads files that others wrote, within bounds: regular files alone, and no more than may be there.
+
+A file of a model may be a link to a device, a pipe that nobody writes to, or grow to gigabytes when
+it is unpacked or parsed. Every reader of such files goes through these functions.
+"""
+
+import gzip
+import json
+import lzma
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from longsum_jax.errors import InputError
+
+MAX_JSON_BYTES = 2**24  # of a config or an index; published ones have a few megabytes at most
+MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes a hundred bytes
+MAX_LINE_BYTES = 2**26  # of a document on one line: fifty long novels
+_MAX_BLANK_LINES = 2**20  # in a row
+# Texts are packed to a hundredth at best; beyond that and this size it is a bomb.
+MAX_RATIO = 200
+RATIO_FROM = 2**24
+# What unpacking a damaged file raises.
+DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file for reading bytes, and never waits for one.
+
+    Raises:
+        InputError: a directory, a pipe or a device.
+        OSError: the file cannot be opened.
+    """
+    try:
+        is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+    except ValueError as error:  # a zero character, or half of one
+        raise InputError(f"{path}: no name that a file can have ({error}); check it") from None
+    if not is_directory:
+        # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(path, flags), "rb")
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    raise InputError(f"{path}: a directory, pipe or device, so not read; give a regular file")
+
+
+def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
+    """Returns the content of a file.
+
+    Raises:
+        InputError: no regular file, or more than ``max_bytes``.
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(f"{path}: more than {max_bytes} bytes, which no such file has; check it")
+    return content
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Returns what a JSON text holds.
+
+    Args:
+        text: of a file or a line.
+        **options: of ``json.loads``.
+
+    Raises:
+        ValueError: no JSON, more than ``MAX_CONTAINERS`` objects and lists, or too deep.
+    """
+    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, opening)) > MAX_CONTAINERS:
+        raise ValueError(f"more than {MAX_CONTAINERS} objects and lists")
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("objects or lists nested too deeply") from None
+
+
+def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Returns the JSON object in a file.
+
+    Raises:
+        InputError: a file that cannot be read, is too large or holds no JSON object.
+    """
+    try:
+        value = parse_json(read_bytes(path, max_bytes))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); check the path"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def bounded_lines(
+    stream: BinaryIO,
+    name: str,
+    *,
+    max_bytes: int,
+    packed: int | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """Yields number, from 1, and bytes of every line that is not blank.
+
+    Args:
+        stream: of the file, unpacked.
+        name: of the file, for errors.
+        max_bytes: it may have.
+        packed: bytes of the file on disk, None where nothing is unpacked.
+
+    Raises:
+        InputError: a damaged file; a file or line that is too large, a file that expands to more
+            than ``MAX_RATIO`` times its size or is made of blank lines.
+    """
+    limit = max_bytes if packed is None else min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
+    number = size = blank = 0
+    while True:
+        number += 1
+        try:
+            line = stream.readline(min(limit - size, MAX_LINE_BYTES) + 1)
+        except DAMAGED as error:
+            raise InputError(damaged(f"{name}:{number}", error)) from None
+        if not line:
+            return
+        size += len(line)
+        if size > max_bytes:
+            raise InputError(beyond(name, max_bytes))
+        if size > limit:
+            raise InputError(expands(name))
+        if len(line) > MAX_LINE_BYTES:
+            raise InputError(
+                f"{name}:{number}: the line exceeds {MAX_LINE_BYTES} bytes; split the document"
+            )
+        blank = 0 if line.strip() else blank + 1
+        if blank > _MAX_BLANK_LINES:
+            raise InputError(
+                f"{name}:{number}: more than {_MAX_BLANK_LINES} blank lines in a row; remove them"
+            )
+        if not blank:
+            yield number, line
+
+
+def damaged(where: str, error: Exception) -> str:
+    """Returns the sentence about a compressed file that cannot be unpacked."""
+    return f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
+
+
+def beyond(name: str, max_bytes: int) -> str:
+    """Returns the sentence about what is too large."""
+    return (
+        f"{name}: the file holds or expands to more than {max_bytes} bytes; "
+        "raise max_bytes (--max_bytes) if it is genuine"
+    )
+
+
+def expands(name: str) -> str:
+    """Returns the sentence about a compressed file that may be made to fill the memory."""
+    return (
+        f"{name}: expands to more than {MAX_RATIO} times its size; not read, for it may be made to "
+        "fill the memory"
+    )

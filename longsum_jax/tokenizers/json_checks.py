@@ -1,0 +1,244 @@
+"""Checks of a tokenizer.json: steps that would make texts grow without end or take for ever.
+
+The `tokenizers` library runs the regular expressions of a file by backtracking, and replaces text
+as often as the file says. So patterns whose time may be exponential are refused by their form, and
+so are steps that together make a text many times longer. No published tokenizer comes near.
+"""
+
+import base64
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json
+from longsum_jax.schema import shortened
+from longsum_jax.tokenizers.files import MAX_ROWS
+
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_MAX_STEPS = 1000
+_MAX_GROWTH = 64  # characters made of one; Unicode's own longest decomposition has 18
+_MAX_TEXT = 1000  # characters of a pattern or of what replaces it
+_MAX_ADDED = 2**20  # characters of all added tokens; an automaton has a state for each
+_MAX_RUNS = 3  # repetitions without end in one alternative: the time grows with their power
+_ENDLESS = 32  # repetitions from which on a limit is none
+_QUANTIFIER = re.compile(r"[*+?]|\{(\d*)(,?)(\d*)\}")
+_GROUP_START = re.compile(r"\(\?(?:[imxwWaDSP-]*:|<?[=!]|>|<\w+>|[imx-]+\))")
+_ESCAPE = re.compile(r"\\(?:[pPx]\{[^}]*\}|.)", re.DOTALL)
+
+
+def check_tokenizer_json(content: str, where: str | Path) -> None:
+    """Checks the steps of a tokenizer.json.
+
+    Args:
+        content: of the file.
+        where: its name, for error messages.
+
+    Raises:
+        InputError: no JSON, or steps that may take for ever or make a text grow without end.
+    """
+    try:
+        tokenizer = parse_json(content)
+        if not isinstance(tokenizer, dict):
+            raise ValueError(f"expected a JSON object, got {type(tokenizer).__name__}")
+        for part in PARTS:
+            _check_part(tokenizer.get(part))
+        added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or []}
+        if sum(map(len, added)) > _MAX_ADDED:
+            raise ValueError(f"added tokens of more than {_MAX_ADDED} characters")
+        check_ids(added)
+        vocabulary = tokenizer["model"].get("vocab")
+        if isinstance(vocabulary, dict):
+            check_ids(vocabulary)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise InputError(
+            f"{where}: not a readable tokenizer.json ({error}); copy the file again"
+        ) from None
+
+
+def check_ids(vocabulary: Mapping[str, Any]) -> None:
+    """Checks the ids of tokens: the library counts up to the largest one.
+
+    Raises:
+        ValueError: an id that is no whole number, or beyond any embedding.
+    """
+    for token, index in vocabulary.items():
+        if type(index) is not int or not 0 <= index < MAX_ROWS:
+            raise ValueError(f"piece {token!r} has the id {shortened(index)}")
+
+
+def _check_part(part: Any) -> None:
+    growth = 1
+    for number, step in enumerate(_objects(part)):
+        if number > _MAX_STEPS:
+            raise ValueError(f"more than {_MAX_STEPS} steps")
+        pattern = step.get("pattern")
+        if isinstance(pattern, dict) and "Regex" in pattern:
+            check_regex(pattern["Regex"])
+        growth *= _growth(step)
+        if growth > _MAX_GROWTH:
+            raise ValueError(f"its steps make a text more than {_MAX_GROWTH} times longer")
+        for name in ("single", "pair"):
+            template = step.get(name)
+            if isinstance(template, list) and sum("Sequence" in piece for piece in template) > 2:
+                raise ValueError(f'its template "{name}" repeats the text')
+
+
+def _objects(part: Any) -> Iterator[dict[str, Any]]:
+    """Yields all objects in a value, outer ones first."""
+    left = [part]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            yield value
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+
+
+def _growth(step: dict[str, Any]) -> int:
+    """Returns how many characters a step makes of one, at most."""
+    if "precompiled_charsmap" in step:
+        return _longest_replacement(step["precompiled_charsmap"])
+    content = step.get("content") or step.get("prepend") or ""
+    pattern = step.get("pattern") or {}
+    literal = pattern.get("String", "") if isinstance(pattern, dict) else ""
+    if max(len(content), len(literal)) > _MAX_TEXT:
+        raise ValueError(f"a step with a text of more than {_MAX_TEXT} characters")
+    if "pattern" not in step:
+        return 1
+    return max(1, math.ceil(len(content) / max(1, len(literal))))
+
+
+def _longest_replacement(table: str) -> int:
+    """Returns the characters of the longest text in SentencePiece's table of normalizations.
+
+    The table: 4 bytes with the length of a trie, the trie, texts that end with a zero byte.
+    """
+    data = base64.b64decode(table or "", validate=True)
+    length = int.from_bytes(data[:4], "little")
+    if data and (length % 4 or length > len(data) - 4):
+        raise ValueError("precompiled_charsmap is damaged")
+    texts = data[4 + length :].decode(errors="replace").split("\0")
+    return max(1, *map(len, texts))
+
+
+def check_regex(pattern: str) -> None:
+    """Checks that a regular expression cannot take exponential time.
+
+    A group that is repeated holds neither repetitions nor alternatives, so that a text is matched
+    in one way; there are no references and no recursion.
+
+    Raises:
+        ValueError: another form, or one that this simple check cannot follow.
+    """
+    if len(pattern) > _MAX_TEXT:
+        raise ValueError(f"a pattern of more than {_MAX_TEXT} characters")
+    groups = [_Group()]
+    place = 0
+    while place < len(pattern):
+        char = pattern[place]
+        if char == "(":
+            match = _GROUP_START.match(pattern, place)
+            if match is None and pattern.startswith("(?", place):
+                raise _costly(pattern, "has a group of a kind that is not followed")
+            place = match.end() if match else place + 1
+            if not (match and match[0].endswith(")")):
+                groups.append(_Group())
+            continue
+        if char == "|":
+            groups[-1].next_branch()
+            place += 1
+            continue
+        inner = None
+        if char == ")":
+            if len(groups) == 1:
+                raise _costly(pattern, "closes a group that is not open")
+            inner = groups.pop()
+            inner.next_branch()
+            place += 1
+        else:
+            place = _after_atom(pattern, place)
+        after = _after_quantifiers(pattern, place)
+        groups[-1].add(inner, after.most, after.place > place, pattern)
+        place = after.place
+    groups[-1].next_branch()
+    if groups[-1].runs > _MAX_RUNS:
+        raise _costly(pattern, f"has more than {_MAX_RUNS} repetitions in a row")
+
+
+class _Group:
+    """What stands in a group so far.
+
+    Attributes:
+        is_simple: neither repetitions nor alternatives in it.
+        runs: most repetitions without end in one of its alternatives.
+    """
+
+    def __init__(self) -> None:
+        self.is_simple = True
+        self.runs = 0
+        self._branch_runs = 0
+        self._branches = 0
+
+    def add(self, inner: "_Group | None", most: int, is_quantified: bool, pattern: str) -> None:
+        """Adds an atom, or a group, that occurs at most ``most`` times."""
+        if inner is not None:
+            if most > 1 and not inner.is_simple:
+                raise _costly(pattern, "repeats a group of repetitions or alternatives")
+            self.is_simple = self.is_simple and inner.is_simple
+            self._branch_runs += inner.runs
+        self.is_simple = self.is_simple and not is_quantified
+        self._branch_runs += most > _ENDLESS
+
+    def next_branch(self) -> None:
+        """Ends an alternative."""
+        self.runs = max(self.runs, self._branch_runs)
+        self._branch_runs = 0
+        self._branches += 1
+        self.is_simple = self.is_simple and self._branches == 1
+
+
+def _after_atom(pattern: str, place: int) -> int:
+    """Returns the place after a character, an escape or a class of characters."""
+    if pattern[place] == "\\":
+        match = _ESCAPE.match(pattern, place)
+        if match is None or match[0][1] in "gk123456789":
+            raise _costly(pattern, "refers to a group")
+        return match.end()
+    if pattern[place] != "[":
+        return place + 1
+    depth = 0
+    while place < len(pattern):
+        char = pattern[place]
+        depth += (char == "[") - (char == "]")
+        place += 2 if char == "\\" else 1
+        if not depth:
+            return place
+    raise _costly(pattern, "has a class of characters without an end")
+
+
+class _Quantifiers(NamedTuple):
+    """The place after the quantifiers of an atom, and how often they let it occur, at most."""
+
+    place: int
+    most: int
+
+
+def _after_quantifiers(pattern: str, place: int) -> _Quantifiers:
+    most = 1
+    while match := _QUANTIFIER.match(pattern, place):
+        if match[0] in ("*", "+") and most == 1:
+            most = _ENDLESS + 1
+        elif match[0].startswith("{"):
+            low, comma, high = match.groups()
+            limit = (high or str(_ENDLESS + 1)) if comma else low
+            most *= int(limit or 1) if len(limit) < 9 else _ENDLESS + 1
+        place = match.end()
+    return _Quantifiers(place, most)
+
+
+def _costly(pattern: str, reason: str) -> ValueError:
+    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take for ever")
