@@ -194,6 +194,7 @@ def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> N
     """Removes tied copies; one that differs from its original is an InputError."""
     for key, original in weight_map.tied.items():
         if key in arrays and not _equal(arrays.pop(key), arrays[original]):
+            check_finite(np.asarray(arrays[original]), original, where)
             raise InputError(
                 f'{where}: "{key}" should be a copy of "{original}" (tied weights) but differs'
             )
@@ -296,5 +297,5 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArr
 
 
 def _equal(a: Any, b: Any) -> bool:
-    # NaN has a sentence of its own, see ``check_finite``.
+    # NaN in both has a sentence of its own, see ``check_finite``.
     return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)

@@ -79,7 +79,7 @@ COMMANDS: dict[str, tuple[str, list]] = {
             f"--tokenizer={LONG}",
             "--architecture=Nothing",
             "--revision=main",
-            "--length=short",
+            "--length=shorter",
             "--lenght=short",
             "--query= ",
             "a\0b",
