@@ -3,7 +3,7 @@
 Features are binned at quantiles, so that the best split of a node follows from sums over the bins
 of each feature (as in LightGBM; Ke et al., 2017). Trees are complete: all nodes of a level are
 split together. With G and H the sums of residuals and of weights over the rows of a node, a split
-gains (Chen & Guestrin, 2016, equation 7)
+gains (twice equation 7 of Chen & Guestrin, 2016)
 
     G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H + ridge)
 

@@ -8,7 +8,7 @@ j is 1 where entry j + 1 equals entry j:
                   the  cat  sat  down
     before     0   0    0    0    0      1 1 1 1
     cat        0   0    1    1    1      1 0 1 1     word 1, "cat", raises the length
-    down       0   0    1    1    2      1 0 1 0     and so does word 3; LCS length: zeros = 2
+    down       0   0    1    1    2      1 0 1 0     so does word 3: two zeros, length 2
 """
 
 from collections.abc import Hashable, Sequence
