@@ -209,7 +209,7 @@ def _histogram(shares: np.ndarray, weights: np.ndarray | None = None) -> np.ndar
 
 
 def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
-    """Returns all that the page shows but the documents themselves."""
+    """Returns everything on the page except the documents themselves."""
     from longsum_jax import __version__
 
     columns = columns_of(content.metrics)

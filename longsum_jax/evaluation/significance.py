@@ -1,4 +1,4 @@
-"""Intervals of scores, and tests whether two systems differ on the same documents.
+"""Confidence intervals of scores, and tests whether two systems differ on the same documents.
 
 All functions take one column of scores, [documents], or several at a time, [documents, columns],
 and draw the same rounds for every column. What is compared are means over documents, or what a
@@ -167,7 +167,7 @@ def bootstrap_intervals(
 
 
 def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
-    """Returns the ends [2, values] between which the share ``level`` of [rounds, values] lies.
+    """Returns the bounds [2, values] that contain the fraction ``level`` of [rounds, values].
 
     Raises:
         InputError: a level that is no share.
@@ -200,7 +200,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 def smallest_difference(
     standard_error: np.ndarray, *, level: float = 0.05, power: float = 0.8
 ) -> np.ndarray:
-    """Returns the difference that a test finds with this power.
+    """Returns the smallest difference that a test detects with this power.
 
     By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A difference that is
     found and smaller than this was found by luck.

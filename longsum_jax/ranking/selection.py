@@ -1,4 +1,4 @@
-"""Takes the best sentences of a document that are not alike, up to a length."""
+"""Selects the best sentences of a document without near-duplicates, up to a length."""
 
 import dataclasses
 import re
@@ -127,7 +127,7 @@ def take_sentences(
 
 
 class _Seen:
-    """The sentences that were taken, as lists of (sentence, weight) for each word."""
+    """An inverted index of the sentences taken so far: (sentence, weight) pairs for each word."""
 
     def __init__(self, document: ParsedDocument) -> None:
         words = document.words

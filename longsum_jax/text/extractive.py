@@ -64,7 +64,7 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
 def _run_length(
     document: Sequence[Hashable], position: int, summary: Sequence[Hashable], start: int
 ) -> int:
-    """Returns how many words agree from here on; two are known to."""
+    """Returns the length of the common prefix, whose first two words are known to agree."""
     length = 2
     most = min(len(document) - position, len(summary) - start)
     while length < most and document[position + length] == summary[start + length]:

@@ -59,7 +59,7 @@ class Flag(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A sentence of a summary with what it rests on.
+    """A sentence of a summary with its sources, support and flags.
 
     Attributes:
         text: the sentence, white space in it as single spaces.
