@@ -120,7 +120,7 @@ class Blanc(ModelMetric):
 
 
 class _Template:
-    """How a summary and a sentence become one input of a model."""
+    """Joins a summary and a sentence into one input of a model."""
 
     def __init__(self, model: "Model") -> None:
         tokenizer = model.tokenizer

@@ -1,6 +1,6 @@
-"""Summaries of documents of any length in constant device memory, segment by segment.
+"""Summarizes documents of any length in constant device memory, segment by segment.
 
-Every segment goes through the same three compiled programs, which get the memory of the segments
+The same three compiled programs process every segment, given the memory of the segments
 before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
@@ -41,7 +41,7 @@ from longsum_jax.typing import Array, Params
 
 # (row of the batch, summary of a segment)
 OnSegment = Callable[[int, str], None]
-# (ids [batch, length], mask) -> the same at a length that is compiled once
+# (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
 

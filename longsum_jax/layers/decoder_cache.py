@@ -154,7 +154,7 @@ class DecoderCache(NamedTuple):
 
     @property
     def ages(self) -> Int[Array, " length"]:
-        """How many steps before the current one each place was written."""
+        """The number of steps since each place was written."""
         return (self.place - jnp.arange(self.length)) % self.length
 
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:

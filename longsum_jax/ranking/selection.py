@@ -96,10 +96,10 @@ def take_sentences(
 ) -> list[int]:
     """Returns the best sentences that there is room for, in the order of the document.
 
-    Sentences are taken from the best on. One that is like a sentence taken before is left out, and
-    so is one that is longer than the room left; where none fits, the best sentence alone is the
-    summary. Sentences without words, or with a score of minus infinity, are not taken unless there
-    is no other.
+    Sentences are taken in the order of their scores. Near-duplicates of sentences taken before are
+    skipped, and so are sentences that exceed the remaining length; where none fits, the best
+    sentence alone is the summary. Sentences without words, or with a score of minus infinity, are
+    not taken unless there is no other.
 
     Args:
         document: of n sentences.

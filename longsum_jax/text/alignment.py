@@ -45,7 +45,7 @@ class Support(NamedTuple):
 
     @property
     def is_supported(self) -> bool:
-        """Whether the share is at least ``SUPPORTED``."""
+        """True if the share is at least ``SUPPORTED``."""
         return self.total >= SUPPORTED
 
 

@@ -112,7 +112,7 @@ def salient_ngrams(
     num_shares: int = NUM_SHARES,
     tokenize: Tokenize = words_of,
 ) -> np.ndarray | None:
-    """Returns the share of the summary's n-grams that a reader of the document has met so far.
+    """Returns the cumulative share of the summary's n-grams, by position in the document.
 
     The curve of Huang et al. (2021, figure 2), over the n-grams that the document has: each counts
     once, at its first position in the document, and the last value is 1.

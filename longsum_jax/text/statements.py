@@ -7,7 +7,7 @@ from longsum_jax.text.entities import EntityKind
 
 
 class Outline(NamedTuple):
-    """Where headings stand in a text, and where its pages begin.
+    """The positions of headings and page starts in a text.
 
     Attributes:
         headings: first and last place of each, the latter exclusive, in the order of the text.

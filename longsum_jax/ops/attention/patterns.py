@@ -83,7 +83,7 @@ class KeyPattern(NamedTuple):
 
     @property
     def is_shardable(self) -> bool:
-        """Whether a sequence may be sharded: there are windows and global tokens alone."""
+        """True if a sequence may be sharded: with windows and global tokens alone."""
         return not self.stride and self.draws is None
 
     def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
