@@ -129,8 +129,7 @@ class SegmentSummarizer:
         """
         self._auxiliary.release()
         num_segments = max(len(document.sources) for document in documents)
-        # The last batch is filled up with copies, so that it runs through the same compiled
-        # programs.
+        # The last batch is filled up with copies, to have the shape that is compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         segments = [self._segment(filled, index) for index in range(num_segments)]
         length = segments[0]["ids"].shape[1]
@@ -267,7 +266,7 @@ def _read_segment(
             reads; None for models without.
 
     Returns:
-        Encoder states, the memory after reading, and what decoding reads of the segment.
+        Encoder states, the memory after reading, and the encoded segment for the decoder.
     """
     apply = partial(module.apply, {"params": params})
     inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
