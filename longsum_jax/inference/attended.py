@@ -48,8 +48,8 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
         raise InputError("the summary does not know its document; summarize it with this model")
     if summary.strategy != "direct":
         raise InputError(
-            "sources by attention need a document that was read in one piece, but this one was read "
-            f'with strategy="{summary.strategy}"; leave them to shared words'
+            "sources by attention need a document that was read in one piece, but this one was "
+            f'read with strategy="{summary.strategy}"; leave them to shared words'
         )
     ids, owners, placed = _read_document(model, request, summary)
     targets, groups = _read_summary(model, summary)

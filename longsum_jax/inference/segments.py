@@ -124,8 +124,8 @@ class SegmentSummarizer:
             generation: options of the search in every segment.
             seed: of sampling.
             joiners: for every document, what joins the summaries of its segments.
-            on_segment: called with the place of a document in the batch and the summary of its
-                next segment, as soon as there is one.
+            on_segment: called with the index of a document in the batch and the summary of its
+                next segment, as soon as it is decoded.
         """
         self._auxiliary.release()
         num_segments = max(len(document.sources) for document in documents)

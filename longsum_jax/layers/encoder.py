@@ -82,11 +82,11 @@ class EncoderLayer(Layer):
         x = self.add_residual(self.self_norm, x, attended, deterministic)
         x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
 
-        # Feed-forward, chunk by chunk of a long input, with dropout that does not depend on chunks
+        # Feed-forward, in chunks along the length, with dropout that does not depend on the chunks
         def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
-            u = layer.sublayer_input(layer.ff_norm, x)
-            y = layer.feed_forward(u, deterministic, keys)
-            return layer.add_residual(layer.ff_norm, x, y, deterministic, keys)
+            inputs = layer.sublayer_input(layer.ff_norm, x)
+            outputs = layer.feed_forward(inputs, deterministic, keys)
+            return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
 
         arrays = [x]
         if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
