@@ -453,12 +453,13 @@ def _with_looped_arrays(
 def _map_looped(
     function: Callable[[AnyArray, int], Any], key_set: KeySet, axis: _Axis, length: int
 ) -> KeySet:
+    """Applies ``function`` to each array that the loop slices, and to the index of its axis."""
+
     def visit(x: AnyArray | None, place: int | None) -> Any:
         if x is None or place is None or x.ndim <= place or x.shape[place] != length:
             return x
         return function(x, place)
 
-    """Applies ``function`` to each array that the loop slices and to the index of its axis."""
     k, v, mask, bias = key_set
     keys_place = axis.own_keys if k.ndim == 5 else axis.shared_keys
     k, v, mask = visit(k, keys_place), visit(v, keys_place), visit(mask, axis.scores)
