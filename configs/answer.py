@@ -5,7 +5,7 @@ the right one of several choices.
         --workdir=runs/answers
 
 `model` is a directory as transformers writes it, a training workdir, or a name on the Hub; without
-it a small BERT starts from nothing, with a tokenizer trained on the data. `data` are JSON lines
+it a small BERT starts from scratch, with a tokenizer trained on the data. `data` are JSON lines
 {"context": ..., "question": ..., "answer": ...}, `questions/{split}.jsonl` or one file of which a
 tenth is held out. An answer stands in its context word for word; a list holds several right ones.
 Cloze questions, with a mark in place of the answer, are questions like any others. The evaluation
@@ -15,7 +15,7 @@ from 0 on or its text and `choices` says how many there are at most; it prints t
 that of chance, and is for encoders. `tiny` runs in seconds on a CPU.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
-from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
+from scratch) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
 """
 
 from longsum_jax.configs.common import encoder, own_data, shrink

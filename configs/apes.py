@@ -4,7 +4,7 @@
     longsum score FILE --references=FILE --metrics=apes --metric_option=apes.model=runs/apes
 
 `model` is a directory as transformers writes it, a training workdir (of configs/answer.py, say), or
-a name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the
+a name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the
 data. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.jsonl` or one file
 of which a tenth is held out. Each name, date and number of a summary makes a question, its sentence
 with a mark in that place. The model finds the answer among the sentences of the document that give
@@ -13,7 +13,7 @@ al. 2021, section 5.1; `task.cloze` has the options). The evaluation prints exac
 `tiny` runs in seconds on a CPU, on gap sentences.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4
-from nothing) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
+from scratch) and batches of 32; ours are 100 steps of warm-up and 1,000 steps.
 """
 
 from longsum_jax.configs.common import encoder, own_data, shrink

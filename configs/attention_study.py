@@ -15,7 +15,7 @@ is held out.
 
 The paper fine-tunes BART large: `model=DIR` starts from a checkpoint, with the optimizer, the
 batches and the generation of configs/hepos.py; parameters that an attention adds are drawn anew.
-Without it a small PEGASUS starts from nothing, with a tokenizer trained on the
+Without it a small PEGASUS starts from scratch, with a tokenizer trained on the
 data. (It normalises before each part. A small BART, which normalises after, learnt to ignore its
 source: after 489 steps with a learning rate of 3e-3 its encoder gave all tokens nearly the same
 state.) docs/results has the measurements. `tiny` runs in seconds on a CPU.
@@ -57,7 +57,7 @@ def fine_tuned(model, data, length):
 
 
 def small(data, length):
-    """Returns the config of a model of 1.5M parameters, which trains from nothing."""
+    """Returns the config of a model of 1.5M parameters, which trains from scratch."""
     task = own_data("summaries", data, max_source_length=length, max_target_length=128)
     sizes = {
         "d_model": 128,

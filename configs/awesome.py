@@ -15,7 +15,7 @@ label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram t
 compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data
 sets, each with the paper's passes and warm-up; the learning rate reaches zero where the passes end.
 `summscreen` is TMS. `json` reads files of your own (data='reports/{split}.jsonl') with GovReport's
-passes, `small` trains a small model from nothing on them on a CPU, `tiny` runs in seconds.
+passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -137,7 +137,7 @@ def train_as_published(config, data_set, learning_rate=5e-5):
 
 
 def small(mode, memory, salient, data):
-    """Returns the config of a PEGASUS of width 128 that trains from nothing.
+    """Returns the config of a PEGASUS of width 128 that trains from scratch.
 
     Segments have 192 to 256 tokens, memories 64 slots or vectors. The model normalises before each
     part; a small BART, which normalises after, learnt to ignore its source.

@@ -4,7 +4,7 @@
         --workdir=runs/labels
 
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
-name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
+name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the data.
 `data` are JSON lines {"text": ..., "label": ...}, `reviews/{split}.jsonl` or one file of which a
 tenth is held out. A label is a whole number from 0 on or a name, and a list of these where
 documents have several labels or none. The evaluation prints accuracy, micro and macro F1 beside the
@@ -12,10 +12,10 @@ best constant answer. The mode `words` learns a label for every word between whi
 "Ann sees Rome", "label": ["B-PER", "O", "B-LOC"]}, and prints F1 of entities. A head that the
 checkpoint does not have is new. `tiny` runs in seconds on a CPU.
 
-AdamW with learning rate 5e-5 (3e-4 from nothing) after 100 steps of warm-up, batches of 16, 1,000
+AdamW with learning rate 5e-5 (3e-4 from scratch) after 100 steps of warm-up, batches of 16, 1,000
 steps.
 
-Measured from nothing (width 64, 2 layers, 2 heads, feed-forward size 128, 4,096 pieces, 192 tokens,
+Measured from scratch (width 64, 2 layers, 2 heads, feed-forward size 128, 4,096 pieces, 192 tokens,
 batches of 32, learning rate 2e-3, 500 steps, 7 minutes on two CPU cores): trained on 5,000 IMDb
 reviews and evaluated five times on 2,000, accuracy 80.2 at the best evaluation (majority: 50.0),
 macro F1 77.1 at the last. The best checkpoint was chosen on these 2,000 reviews; the model overfits

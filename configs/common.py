@@ -67,7 +67,7 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
 
 
 def encoder(model: str, task: dict[str, Any]) -> ConfigDict:
-    """Returns a config that trains a checkpoint further, or without one a small BERT from nothing.
+    """Returns a config that trains a checkpoint further, or without one a small BERT from scratch.
 
     Args:
         model, task: as for ``checkpoint``; "" is no model.
@@ -76,7 +76,7 @@ def encoder(model: str, task: dict[str, Any]) -> ConfigDict:
 
 
 def new_bert(preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
-    """Returns a config of a BERT from nothing, with a tokenizer trained on the data.
+    """Returns a config of a BERT from scratch, with a tokenizer trained on the data.
 
     A SentencePiece tokenizer has no special tokens of BERT's; two extra ids stand for [MASK] and
     [CLS].

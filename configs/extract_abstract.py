@@ -17,7 +17,7 @@ extractor of configs/extractor.py predicts:
 1,024 tokens of source, learning rate, passes, warm-up and 8 documents a step as for AWESOME, of
 which these are GovReport's (`data_set=` takes those of qmsum, summscreen, arxiv or booksum). The
 optimiser, its linear schedule and decoding are not, and are those of configs/awesome.py. Without
-`model` a small LOCOST starts from nothing, and `tiny` runs in seconds on a CPU.
+`model` a small LOCOST starts from scratch, and `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.awesome import train_as_published

@@ -4,7 +4,7 @@
     longsum score FILE --references=FILE --metrics=factcc --metric_option=factcc.model=runs/factcc
 
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
-name on the Hub; without it a small BERT starts from nothing, with a tokenizer trained on the data.
+name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the data.
 `data` are JSON lines {"document": ...}, `reports/{split}.jsonl` or one file of which a tenth is
 held out. Sentences become claims as they are (CORRECT) and made wrong by rules (INCORRECT): another
 name, date, number or pronoun, or a negation, some with noise (text.claims; `task.claims` has the

@@ -9,7 +9,7 @@ are JSON lines {"document": ..., "summary": ...}, plain, .gz or .xz: `reports/{s
 files train, validation and test, or one file, of which a tenth (by the documents' ids) is held out
 for evaluation. The checkpoint gives tokenizer, prefix ("summarize: "), generation settings and
 lengths, up to 4,096 source and 512 target tokens. The evaluation prints ROUGE beside the lead
-baseline. Without `model` a small LOCOST starts from nothing. `tiny` runs in seconds on a CPU.
+baseline. Without `model` a small LOCOST starts from scratch. `tiny` runs in seconds on a CPU.
 
 AdamW with learning rate 5e-5 after 100 steps of warm-up, batches of 8, 2,000 steps. T5 and LongT5
 ask for more, config.optimizer.learning_rate=1e-3 with adafactor (Raffel et al. 2020, section

@@ -11,7 +11,7 @@ violated, or said to be: several or none). All but the first are read from parqu
 the data sets ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue of the
 Hugging Face Hub in this directory; `data=FILE` names other parquet files or JSON lines {"text":
 ..., "label": ...}, see configs/classify.py for labels. `model` is a converted model, a training
-workdir, or a name on the Hub; without it a BERT base with LSG attention starts from nothing.
+workdir, or a name on the Hub; without it a BERT base with LSG attention starts from scratch.
 `train=globals` trains the table of global tokens and the new head alone, `train=all`, the default,
 everything. `json` is for data of your own, `tiny` runs in seconds on a CPU.
 

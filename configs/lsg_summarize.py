@@ -14,7 +14,7 @@
 
 `model` is a converted model (any family with LSG attention), a training workdir, or a name on the
 Hub; how much is read is what it has positions for, up to 16,384 tokens. Without `model` a BART base
-starts from nothing. `train=globals` trains the table of global tokens alone, `train=all`, the
+starts from scratch. `train=globals` trains the table of global tokens alone, `train=all`, the
 default, everything. A converted model reads the whole document from its first step; without
 training it is as good as benchmarks/lsg_study.py tells.
 

@@ -1,4 +1,4 @@
-"""A small LOCOST pre-trained from nothing on the documentation inside Python: the whole library in
+"""A small LOCOST pre-trained from scratch on the documentation inside Python: the whole library in
 three minutes.
 
     python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart

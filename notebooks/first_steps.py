@@ -3,7 +3,7 @@
 #
 # # Summaries of long documents in JAX: first steps
 #
-# This notebook loads modules of `longsum_jax` and runs them, trains a small model from nothing, and
+# This notebook loads modules of `longsum_jax` and runs them, trains a small model from scratch, and
 # lets it summarise. A model this small and this young is no summariser yet; every part it uses is
 # the real one.
 #

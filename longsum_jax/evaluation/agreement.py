@@ -1,4 +1,4 @@
-"""Agreement of people with each other, and of metrics with people."""
+"""Agreement between human judges, and correlation of metrics with their judgements."""
 
 from typing import Literal, get_args
 
@@ -56,7 +56,7 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman, "kendall": kendall}
 
 
 def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
-    """Returns Krippendorff's alpha: 1 for ratings that agree, 0 for what chance would give.
+    """Returns Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance.
 
     One less the observed disagreement over the one expected when ratings are dealt to units by
     chance (Krippendorff, 2011, "Computing Krippendorff's alpha-reliability"). Units with fewer than
@@ -92,7 +92,7 @@ def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
 
 
 def majority_vote(labels: np.ndarray) -> np.ndarray:
-    """Returns the label of most raters for every unit, NaN where the first two are level.
+    """Returns the majority label of every unit, NaN where the two most frequent are tied.
 
     Args:
         labels: numbers [raters, units]; NaN where a rater left one out.

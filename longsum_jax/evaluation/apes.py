@@ -27,7 +27,7 @@ class _Asked(NamedTuple):
 
 
 class Apes(ModelMetric):
-    """Answers found in the summary beside those of the reference and of the document.
+    """Question answering from the summary, compared with the reference and the document.
 
     Each entity of a sentence of the reference makes a cloze question, which a model answers from
     the summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src

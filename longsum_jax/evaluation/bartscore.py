@@ -1,4 +1,4 @@
-"""BARTScore: how likely a model finds one text after reading another."""
+"""BARTScore: the log-probability of one text given another, by an encoder-decoder."""
 
 import dataclasses
 from collections.abc import Sequence

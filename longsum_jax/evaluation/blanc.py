@@ -1,4 +1,4 @@
-"""BLANC-help: how much a summary helps to guess masked words of its document."""
+"""BLANC-help: how much a summary helps a model to predict masked words of its document."""
 
 import dataclasses
 import unicodedata
@@ -120,7 +120,7 @@ class Blanc(ModelMetric):
 
 
 class _Template:
-    """How a summary and a sentence become one input of a model."""
+    """Joins a summary and a sentence into one input of a model."""
 
     def __init__(self, model: "Model") -> None:
         tokenizer = model.tokenizer
@@ -201,7 +201,7 @@ def masked_sentences(
 
 
 def _help(right: np.ndarray) -> Scores:
-    """Returns the scores from what was guessed, bool [2, masks]; see ``Blanc._right``."""
+    """Returns the scores from the correct predictions, bool [2, masks]; see ``Blanc._right``."""
     with_summary, with_dots = right
     gained = float((with_summary & ~with_dots).sum())
     lost = float((~with_summary & with_dots).sum())

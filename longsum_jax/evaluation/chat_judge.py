@@ -24,7 +24,7 @@ INSTRUCTION = (
 
 
 class Replies(NamedTuple):
-    """What a chat model answered.
+    """The parsed replies of a chat model.
 
     Attributes:
         answers: by item, as those of people.
@@ -77,7 +77,7 @@ def requests(
 
 
 def prompt(pair: Pair, summary: str, questions: Sequence[Question]) -> str:
-    """Returns what a chat model reads: instruction, document, summary, questions."""
+    """Returns the prompt of a chat model: instruction, document, summary, questions."""
     asked = []
     for question in questions:
         low, high = question.labels

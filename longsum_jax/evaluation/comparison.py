@@ -45,14 +45,14 @@ class Prediction(NamedTuple):
 
 
 class System(NamedTuple):
-    """What one system wrote for all documents, and how it scores.
+    """The predictions of one system for all documents, with their scores.
 
     Attributes:
         name: of the system.
         predictions: in the order of the documents.
         scores: of every document.
-        values: of all documents together.
-        intervals: column -> ends of its confidence interval.
+        values: of the whole data set.
+        intervals: column -> bounds of its confidence interval.
     """
 
     name: str
@@ -63,13 +63,13 @@ class System(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A system's value less that of another one.
+    """The difference of two systems in one column, with its significance.
 
     Attributes:
         difference: of the values.
-        low, high: ends of its confidence interval.
-        p_value: that the two are the same, adjusted for the number of other systems (Holm).
-        smallest: difference that so many documents show in four of five cases.
+        low, high: bounds of its confidence interval.
+        p_value: of no difference between the two, adjusted for the number of other systems (Holm).
+        smallest: the difference that this many documents detect with a power of 0.8.
     """
 
     difference: float
@@ -80,7 +80,7 @@ class Difference(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How intervals and tests draw.
+    """Options of the resampling behind intervals and tests.
 
     Attributes:
         test: a name in ``significance.TESTS``.
@@ -98,7 +98,7 @@ class Sampling(NamedTuple):
 def read_predictions(
     path: str | Path, *, prediction_key: str = "prediction"
 ) -> dict[str, Prediction]:
-    """Reads predictions, which may be empty, by id; U+FFFD stands for halves of characters.
+    """Reads predictions, which may be empty, by id; lone surrogates become U+FFFD.
 
     Files are JSON lines with an id and a prediction. References are read from "references", a list,
     or "reference", where a row has them. A file named .json is one object of predictions by id, as

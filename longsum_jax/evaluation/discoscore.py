@@ -1,4 +1,4 @@
-"""DiscoScore: summaries compared with references by what they speak of, and in which order."""
+"""DiscoScore: discourse coherence by the nouns in focus and by sentences that share nouns."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

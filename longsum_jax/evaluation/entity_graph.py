@@ -1,4 +1,4 @@
-"""Entity graph: how sentences of a summary are tied by nouns that they share."""
+"""Entity graph: how strongly sentences of a summary are linked by shared nouns."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class EntityGraph(Metric):
 
 
 def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
-    """Returns the ties of sentences, float64 [sentences, sentences], above the diagonal.
+    """Returns the edge weights of sentences, float64 [sentences, sentences], upper triangular.
 
     Args:
         nouns: of every sentence.

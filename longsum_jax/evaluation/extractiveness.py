@@ -10,7 +10,7 @@ from longsum_jax.text.ngrams import TOKENIZERS
 
 
 class Extractiveness(Metric):
-    """How much of a summary is copied, and how much shorter it is (Grusky et al., 2018).
+    """Extractive coverage and density, and compression ratio (Grusky et al., 2018).
 
     coverage is the share of its words in fragments that the document has, from 0 to 1; density the
     mean length of a word's fragment, in words; compression the words of the document for one of the

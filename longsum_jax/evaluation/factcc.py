@@ -1,4 +1,4 @@
-"""FactCC: the sentences of a summary that a classifier finds supported by the document."""
+"""FactCC: a classifier tells whether the document supports each sentence of a summary."""
 
 import dataclasses
 from collections.abc import Sequence

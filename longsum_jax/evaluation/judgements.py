@@ -1,4 +1,4 @@
-"""What judges found: values of systems, agreement, and how metrics follow it."""
+"""Human judgements: values of systems, agreement, and correlation of metrics with them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,7 +79,7 @@ def ratings_of(key: Key, answers: Answers) -> np.ndarray:
 def aggregate_answers(
     key: Key, answers: Answers, sampling: Sampling | None = None
 ) -> dict[str, Judgement]:
-    """Returns what judges found, by question.
+    """Aggregates the answers of all judges, by question.
 
     Args:
         key: of the items.
@@ -182,7 +182,7 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
 def correlations(
     key: Key, answers: Answers, scores: Mapping[tuple[str, str], Scores]
 ) -> dict[str, dict[str, Correlation]]:
-    """Returns how the scores of metrics follow the answers, over all judged summaries.
+    """Correlates the scores of metrics with the answers, over all judged summaries.
 
     Args:
         key: of the items.

@@ -24,7 +24,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the summaries of a document, so 26 
 
 
 class Question(NamedTuple):
-    """What is asked of every summary.
+    """A question that judges answer about every summary.
 
     Attributes:
         name: column of the answers.
@@ -42,12 +42,12 @@ class Question(NamedTuple):
 
     @property
     def is_binary(self) -> bool:
-        """Whether it is answered by no (0) or yes (1)."""
+        """True if the answers are no (0) and yes (1)."""
         return self.answers == (0, 1)
 
 
 class Protocol(NamedTuple):
-    """How summaries are judged.
+    """A protocol of human evaluation.
 
     Attributes:
         documents: to sample; None for all.
@@ -69,7 +69,7 @@ class Item(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What sheets hide.
+    """The key of anonymised sheets: which item is whose summary of which document.
 
     Attributes:
         protocol: a name in ``PROTOCOLS``.

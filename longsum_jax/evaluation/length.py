@@ -1,4 +1,4 @@
-"""Lengths of summaries, alone and beside their references."""
+"""Lengths of summaries, in words and relative to their references."""
 
 import dataclasses
 from collections.abc import Sequence

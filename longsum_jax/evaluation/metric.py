@@ -62,7 +62,7 @@ class Metric(ABC):
         references: Sequence[str],
         sources: Sequence[str],
     ) -> Scores:
-        """Returns the values of all examples together: what ``from_means`` makes of their means.
+        """Returns the values of a data set, by ``from_means`` of the means over its examples.
 
         A metric for which no function of means is right overrides this, and has no intervals.
 
@@ -88,7 +88,7 @@ class Metric(ABC):
 
     @property
     def is_function_of_means(self) -> bool:
-        """Whether ``from_means`` gives the values, so that there are intervals and tests."""
+        """True if ``from_means`` gives the values, so that there are intervals and tests."""
         return type(self).corpus_values is Metric.corpus_values
 
     def describe(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Novel n-grams: what a summary says in words that its document does not have."""
+"""Novel n-grams: n-grams of a summary that its document does not have."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much of an order is right, as ZeroSCROLLS measures it."""
+"""Concordance index of predicted orders, as ZeroSCROLLS defines it."""
 
 import itertools
 import re

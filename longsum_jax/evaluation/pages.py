@@ -1,4 +1,4 @@
-"""Pages for browsers that hold all they need and ask no network."""
+"""Self-contained HTML pages, which need no network access."""
 
 import json
 from importlib import resources
@@ -13,7 +13,7 @@ def read_part(name: str) -> str:
 def fill(template: str, **parts: str) -> str:
     """Returns a template with every ``{{name}}`` of ``parts`` replaced.
 
-    What a part holds is not looked through again.
+    Placeholders inside of parts are not replaced.
     """
     pieces = template.split("{{")
     filled = [pieces[0]]

@@ -1,4 +1,4 @@
-"""How near a percentage is to the right one, as ZeroSCROLLS measures it."""
+"""Similarity of a predicted percentage to the right one, as ZeroSCROLLS defines it."""
 
 import re
 from collections.abc import Sequence

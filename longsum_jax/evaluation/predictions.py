@@ -189,7 +189,7 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
-    With batches, the longest documents go first, so that those of a batch are of about the same
+    With batches, the longest documents go first, so that those of a batch have about the same
     length; the model reads the next ones while it decodes. Rows are made several batches at a time.
 
     Args:

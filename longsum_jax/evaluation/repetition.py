@@ -1,4 +1,4 @@
-"""Repetition: how often a summary says the same again."""
+"""Repetition: distinct and repeated n-grams of a summary."""
 
 import collections
 import dataclasses

@@ -37,7 +37,7 @@ MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # of which the page tells firs
 
 
 class ReportContent(NamedTuple):
-    """What a report shows.
+    """The content of a report.
 
     Attributes:
         pairs: documents with references; empty ones are shown as none.
@@ -138,7 +138,7 @@ def _text_json(text: _Text) -> dict[str, Any]:
 
 
 class _Statistics:
-    """What the page plots, over all documents; the reference comes before the systems.
+    """The data of the plots, over all documents; the reference comes before the systems.
 
     Args:
         systems: their number.
@@ -193,12 +193,12 @@ class _Statistics:
         ]
 
     def used(self) -> np.ndarray:
-        """Returns which share of what is used stands where in its document, [series, BINS]."""
+        """Returns the distribution of source sentences over their documents, [series, BINS]."""
         return self._used / np.maximum(self._used_by, 1)
 
 
 def _places(pieces: Sequence[str]) -> np.ndarray:
-    """Returns the middle of every sentence as a share of its document."""
+    """Returns the relative position, 0 to 1, of the middle of every sentence in its document."""
     lengths = np.array([len(piece) for piece in pieces])
     return (lengths.cumsum() - lengths / 2) / max(lengths.sum(), 1)
 
@@ -209,7 +209,7 @@ def _histogram(shares: np.ndarray, weights: np.ndarray | None = None) -> np.ndar
 
 
 def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
-    """Returns all that the page shows but the documents themselves."""
+    """Returns everything on the page except the documents themselves."""
     from longsum_jax import __version__
 
     columns = columns_of(content.metrics)
@@ -280,13 +280,13 @@ class _Chunks:
         self._written = 0
 
     def add(self, document: dict[str, Any]) -> None:
-        """Adds a document; those that are enough for a chunk are written."""
+        """Adds a document, and writes a chunk as soon as it is full."""
         self._waiting.append(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         if sum(map(len, self._waiting)) >= CHUNK_CHARACTERS:
             self.close()
 
     def close(self) -> None:
-        """Writes what waits."""
+        """Writes the last chunk."""
         if not self._waiting:
             return
         _write_packed(self._file, f"chunk-{len(self.starts)}", f"[{','.join(self._waiting)}]")

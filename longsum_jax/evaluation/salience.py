@@ -1,4 +1,4 @@
-"""Where in its document the n-grams of a summary first stand."""
+"""Salience curve: where in its document the n-grams of a summary first occur."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

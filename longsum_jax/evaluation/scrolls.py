@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 class ScrollsTask(NamedTuple):
-    """How a data set is scored.
+    """The metric that scores a data set.
 
     Attributes:
         metric: a name in ``registry.METRICS``.
@@ -156,7 +156,7 @@ def score_task(
     *,
     tasks: Tasks = SCROLLS_TASKS,
 ) -> float:
-    """Returns the one number of a data set, from 0 to 100.
+    """Scores the predictions of a data set by its own metric, from 0 to 100.
 
     Args:
         task: a name in ``tasks``.

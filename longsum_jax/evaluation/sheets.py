@@ -23,10 +23,10 @@ def write_sheets(
     pairs: Mapping[str, Pair],
     systems: Mapping[str, Mapping[str, Prediction]],
 ) -> list[Path]:
-    """Writes for every judge a CSV and an HTML file, and the documents as texts beside them.
+    """Writes a CSV and an HTML file for every judge, and the documents as text files.
 
-    A page holds all it needs and asks no network. Names of systems and ids of documents are in none
-    of the files.
+    The pages need no network access. Names of systems and ids of documents are in none of the
+    files.
 
     Args:
         directory: exists.

@@ -1,4 +1,4 @@
-"""Intervals of scores, and tests whether two systems differ on the same documents.
+"""Confidence intervals of scores, and tests whether two systems differ on the same documents.
 
 All functions take one column of scores, [documents], or several at a time, [documents, columns],
 and draw the same rounds for every column. What is compared are means over documents, or what a
@@ -156,10 +156,10 @@ def bootstrap_intervals(
         statistic: of the means; None for the means themselves.
 
     Returns:
-        Lower and upper ends, float64 [2] or [2, values].
+        Lower and upper bounds, float64 [2] or [2, values].
 
     Raises:
-        InputError: no documents, scores that are not finite, or a level that is no share.
+        InputError: no documents, scores that are not finite, or a level outside of (0, 1).
     """
     values = _apply(statistic, _resampled_means(_table(scores), rounds, seed))
     ends = percentile_interval(values, level)
@@ -167,10 +167,10 @@ def bootstrap_intervals(
 
 
 def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
-    """Returns the ends [2, values] between which the share ``level`` of [rounds, values] lies.
+    """Returns the bounds [2, values] that contain the fraction ``level`` of [rounds, values].
 
     Raises:
-        InputError: a level that is no share.
+        InputError: a level outside of (0, 1).
     """
     if not 0 < level < 1:
         raise InputError(f"level={level} of intervals must lie between 0 and 1, as 0.95")
@@ -181,11 +181,11 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Returns p-values adjusted for the number of tests (Holm, 1979).
 
-    Where those below a level are taken as differences, the probability that any of these is none is
-    at most the level.
+    Rejecting every null hypothesis whose adjusted p-value is below a level keeps the family-wise
+    error rate, the probability of any false rejection, at most at that level.
 
     Args:
-        p_values: [tests] or [tests, columns]; columns are adjusted each for themselves.
+        p_values: [tests] or [tests, columns]; each column is adjusted by itself.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values, axis=0)
@@ -200,7 +200,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 def smallest_difference(
     standard_error: np.ndarray, *, level: float = 0.05, power: float = 0.8
 ) -> np.ndarray:
-    """Returns the difference that a test finds with this power.
+    """Returns the smallest difference that a test detects with this power.
 
     By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A difference that is
     found and smaller than this was found by luck.

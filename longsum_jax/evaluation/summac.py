@@ -31,7 +31,7 @@ PERCENTILES = (
 
 
 class SummaC(ModelMetric):
-    """Agreement of a summary with its document by a model of entailment (Laban et al., 2022).
+    """Consistency of a summary with its document by an entailment model (Laban et al., 2022).
 
     Every sentence of the document is the premise of every sentence of the summary. SummaC-ZS takes
     for each of the latter the largest probability of entailment less the largest one of
@@ -105,7 +105,7 @@ class SummaC(ModelMetric):
         return scores
 
     def judge(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Returns sentences of a summary with the score of SummaC-ZS as their support.
+        """Returns the sentences of a summary with SummaC-ZS over their sources as their support.
 
         Premises are the sources of a sentence, one by one and, in the order of the document, all
         together, since some sentences follow from no single one. A sentence that is more probably

@@ -1,4 +1,4 @@
-"""Support: the sentences of a summary that its document holds, and what is missing there."""
+"""Support: how much of a summary's sentences its document contains, and what it lacks."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from longsum_jax.text.support import find_statements
 
 
 class Support(Metric):
-    """What the sentences of a summary rest on, by shared words.
+    """Support of the sentences of a summary by its document, measured by shared n-grams.
 
     supported_sentences is the percentage of sentences of which the document holds enough,
     held_by_document the mean percentage that it holds (``text.alignment``), missing_entities the

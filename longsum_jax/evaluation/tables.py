@@ -1,4 +1,4 @@
-"""Tables of scores for people."""
+"""Formats scores as plain-text tables."""
 
 from collections.abc import Mapping, Sequence
 

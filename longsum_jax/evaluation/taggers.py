@@ -1,9 +1,9 @@
-"""Taggers: what finds the entities or the nouns of texts, for metrics that count them.
+"""Taggers, which find the entities or the nouns of texts for metrics that count them.
 
 A tagger takes texts and returns a list of strings for each. Two are rules over words and capitals,
-for English; they need no model, and miss and invent more than one would. Others read with a model
-of the user's. Reports name the tagger, so that nobody takes the numbers of one for those of
-another.
+for English; they need no model, and have more false positives and negatives than one. Others use a
+model that the user names. Reports name the tagger, because scores of different taggers cannot be
+compared.
 """
 
 import itertools

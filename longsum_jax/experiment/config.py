@@ -184,7 +184,7 @@ class RunConfig:
         task: the task as given, likewise.
         training: length of the run, logging, evaluation, checkpoints.
         init_from: a model directory, a training workdir or a name on the Hub, whose parameters (and
-            tokenizer, if none is given) are the start; empty to start from nothing.
+            tokenizer, if none is given) are the start; empty to start from scratch.
         description: the nested plain dictionaries that this was read from, for run.json.
     """
 

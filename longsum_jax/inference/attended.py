@@ -1,4 +1,4 @@
-"""What sentences of a summary rest on by the model's own cross-attention."""
+"""Finds the sources of a summary's sentences by the model's own cross-attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,10 +31,9 @@ _WEIGHTS = "cross_attention_weights"
 def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     """Returns the sentences of a summary with the sentences that the model attended to.
 
-    The decoder reads the summary once more. A sentence of the document has the sum of its tokens'
-    weights of cross-attention, the mean over layers, heads and the tokens of the summary's
-    sentence, as a share of those of all sentences. Support and flags stay those of
-    ``Summary.sources``, which are of words.
+    The decoder runs once more over the summary. The score of a document's sentence is the share of
+    cross-attention that its tokens receive, averaged over layers, heads and the tokens of the
+    summary's sentence. Support and flags stay those of ``Summary.sources``, computed from words.
 
     Args:
         model: with ``full`` cross-attention.
@@ -107,8 +106,10 @@ def _read_document(
 
 
 def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of a summary, and the sentences that they belong to, float32 [ids, sentences]
-    with columns of sum 1."""
+    """Returns the ids of a summary, and the weights that average them in each sentence.
+
+    The weights are float32 [ids, sentences]; columns sum to 1.
+    """
     tokenizer = model.tokenizer
     limit = model.config.max_target_length
     ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
@@ -122,7 +123,7 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
 
 
 def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarray:
-    """Returns the number of the sentence that each token ends in, -1 for the ``lead``."""
+    """Returns the index of the sentence that each token ends in, -1 for the ``lead``."""
     lasts = np.array([end for _, end in model.tokenizer.spans(text)], np.int64) - lead
     owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
     return np.where(lasts > 0, owners, -1)

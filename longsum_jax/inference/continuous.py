@@ -1,14 +1,14 @@
-"""Continuous batching: a document that is done makes room for the next one.
+"""Continuous batching: as soon as a document is done, the next one takes its slot.
 
-A few slots are decoded together. As soon as one is done, its summary leaves, the next document is
-read into the slot, and the same compiled program goes on with all of them:
+A few slots are decoded together. When one is done, its summary is returned, the next document is
+encoded into the slot, and the same compiled program continues with all slots:
 
     slot 0   document 0 -----------> document 4 --------> ...
     slot 1   document 1 --> document 3 ------------> document 5 -> ...
     slot 2   document 2 -----------------> document 6 ---> ...
 
-Documents come with the longest first. Slots have room for the longest that is in them, rounded up
-to a power of two: so there are few programs, and the room shrinks while decoding goes on.
+The longest documents come first. All slots have one length: that of the longest document in them,
+rounded up to a power of two. So there are few programs, and slots get shorter as decoding proceeds.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from longsum_jax.layers.decoder import MAX_CROSS_CACHE_BYTES
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.typing import Params
 
-# (ids [batch, length], mask) -> the same at a length that is compiled once
+# (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 # On CPUs a product with 32 rows takes twice as long as with 16.
 MAX_SLOTS = 16
@@ -37,16 +37,18 @@ MAX_SLOTS = 16
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
     """Returns how many documents to decode together, a power of two.
 
+    It is at most ``MAX_SLOTS``, and small enough to store keys and values of the longest document
+    in every slot.
+
     Args:
         config: of the model.
-        lengths: tokens of each document; keys and values of the longest are to be stored for all
-            slots.
+        lengths: tokens of each document.
     """
     stack = config.decoder_stack
     width = stack.num_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
     count = min(MAX_SLOTS, len(lengths), MAX_CROSS_CACHE_BYTES // bytes_of_longest)
-    return 1 << max(count, 1).bit_length() - 1
+    return 1 << (max(count, 1).bit_length() - 1)
 
 
 class ContinuousBatch:
@@ -83,7 +85,7 @@ class ContinuousBatch:
         self._keys = None
         if options.do_sample:
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
-        self._shapes: dict[int, DecoderSource] = {}  # of what is read of all slots, by length
+        self._shapes: dict[int, DecoderSource] = {}  # of the encoded slots, by slot length
 
     def decode(
         self, documents: Sequence[tuple[np.ndarray, np.ndarray]]
@@ -94,35 +96,41 @@ class ContinuousBatch:
             documents: ids and mask [1, length] of each, the longest first.
         """
         rows = [self._pad(ids, mask) for ids, mask in documents]
-        rooms = self._rooms([row.ids.shape[1] for row in rows])
+        lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
         # Keys and values of the longest documents may be too large to be stored, see ``Decoder``.
-        # All such documents leave before others enter.
-        kinds = itertools.groupby(range(len(rows)), lambda i: self._stores_states(rooms[i]))
-        for _, alike in kinds:
-            yield from self._decode_alike(rows, rooms, deque(alike))
+        # Those documents use other programs, so that all of them are done before others enter.
+        kinds = itertools.groupby(range(len(rows)), lambda i: self._stores_states(lengths[i]))
+        for _, same_kind in kinds:
+            yield from self._decode_kind(rows, lengths, deque(same_kind))
 
-    def _decode_alike(
-        self, rows: Sequence[PaddedInputs], rooms: Sequence[int], waiting: deque[int]
+    def _decode_kind(
+        self, rows: Sequence[PaddedInputs], lengths: Sequence[int], waiting: deque[int]
     ) -> Iterator[tuple[int, Generated]]:
-        """Decodes the documents of which ``waiting`` has the indices."""
+        """Decodes documents that use the same programs.
+
+        Args:
+            rows: all documents.
+            lengths: the slot length of each.
+            waiting: indices of the documents to decode; it is emptied.
+        """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
-        room = rooms[waiting[0]]
-        source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(room))
+        length = lengths[waiting[0]]
+        source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
         while waiting or inside:
             longest = min([*inside.values(), *itertools.islice(waiting, 1)])
-            if rooms[longest] < room:
-                room = rooms[longest]
-                shapes = self._shapes_of(room)
+            if lengths[longest] < length:
+                length = lengths[longest]
+                shapes = self._shapes_of(length)
                 source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
                 row = self._read(rows[inside[slot]], stores_states=source.states is not None)
                 source, state = slots.enter(source, state, row, np.int32(slot), **sizes)
-            # One that is done is enough, unless nobody waits.
+            # Stop as soon as one slot is done; once no document waits, only when all are.
             num_done = batch_size - len(inside) + 1 if waiting else batch_size
             arguments = source, state, self._keys, np.int32(num_done)
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
@@ -137,18 +145,19 @@ class ContinuousBatch:
         count = self._options.num_return_sequences
         return jax.tree.map(lambda x: x[slot * count : (slot + 1) * count], out)
 
-    def _rooms(self, lengths: Sequence[int]) -> list[int]:
-        """Returns the length of a slot that has room for each document."""
+    def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
+        """Returns the next power of two for each document, at most the longest length."""
         return [min(1 << (length - 1).bit_length(), lengths[0]) for length in lengths]
 
-    def _stores_states(self, room: int) -> bool:
-        return self._shapes_of(room).states is not None
+    def _stores_states(self, length: int) -> bool:
+        """Tells whether slots of this length store encoder states in place of keys and values."""
+        return self._shapes_of(length).states is not None
 
-    def _shapes_of(self, room: int) -> DecoderSource:
-        """Returns the shapes of what is read of all slots with room for documents of a length."""
-        if room not in self._shapes:
-            ids = np.zeros((self._batch_size, room), np.int32)
+    def _shapes_of(self, length: int) -> DecoderSource:
+        """Returns the shapes of the encoded documents in slots of this length."""
+        if length not in self._shapes:
+            ids = np.zeros((self._batch_size, length), np.int32)
             padded = self._pad(ids, ids == 0)
             read = self._programs.read
-            self._shapes[room] = read.eval_shape({"params": self._params}, *padded)
-        return self._shapes[room]
+            self._shapes[length] = read.eval_shape({"params": self._params}, *padded)
+        return self._shapes[length]

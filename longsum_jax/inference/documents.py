@@ -1,4 +1,4 @@
-"""Summaries of documents that are read in one piece."""
+"""Summarizes documents that the model reads in one piece, in batches or in slots."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,10 +49,15 @@ def check_overflow(name: str, total: int, limit: int, on_overflow: Overflow) -> 
 
 
 class TokenizedDocument(NamedTuple):
-    """A document as the model reads it."""
+    """A tokenized document.
 
-    ids: list[int]  # that the model reads, special tokens included
-    total_tokens: int  # of the document, read or not
+    Attributes:
+        ids: tokens that the model reads, special ones included.
+        total_tokens: tokens of the whole document, those beyond the limit included.
+    """
+
+    ids: list[int]
+    total_tokens: int
 
 
 class DocumentSummarizer:
@@ -86,8 +91,8 @@ class DocumentSummarizer:
 
         Args:
             request: the document.
-            limit: tokens of it that are read; None for all.
-            on_overflow: what happens to those beyond.
+            limit: maximum number of tokens that are read; None for all.
+            on_overflow: what to do with longer documents.
 
         Raises:
             InputError: an empty text, or one that is too long.
@@ -120,19 +125,19 @@ class DocumentSummarizer:
         seed: int,
         padded_length: Callable[[int], int] = int,
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields the place of every document with its summary, as they are done.
+        """Yields the index of every document with its summary, in the order of completion.
 
         Args:
             documents: to be summarized.
             batch_size: documents decoded together.
             options: of the search.
             seed: of sampling.
-            padded_length: tokens of the longest document of a batch -> those of its rows at least.
+            padded_length: length of the longest document of a batch -> length to pad the batch to.
         """
         if batch_size == "auto":
             documents = list(documents)
             batch_size = num_slots(self._config, [len(document.ids) for document in documents])
-        # The rows of a mesh begin and end together: each device has its own.
+        # On a mesh each device holds rows of its own, which begin and end together.
         together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
         decode = self._in_batches if together else self._in_slots
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
@@ -163,8 +168,7 @@ class DocumentSummarizer:
         remaining = iter(documents)
         start = 0
         while batch := list(itertools.islice(remaining, batch_size)):
-            # The last batch is filled up with copies, so that it runs through the same compiled
-            # program.
+            # The last batch is filled up with copies, to have the shape that is compiled.
             filled = batch + batch[-1:] * (batch_size - len(batch))
             ids, mask = self._rows(filled, padded_length)
             out = jax.device_get(self._generate(ids, mask, options, seed))

@@ -14,7 +14,7 @@ _TARGET_LENGTH = 8
 
 
 class LsgCheck(NamedTuple):
-    """What a check has found.
+    """The result of a check.
 
     Attributes:
         length: tokens of the long input, whose outputs are finite.

@@ -1,8 +1,9 @@
 """The compiled programs of a loaded model.
 
-Decoding is two programs: one encodes a document and computes its keys and values, one searches. In
-a single program XLA chooses one layout of the keys for both, and copies them at every token.
-Documents of a batch begin and end a search together (``Search``) or one by one (``Slots``).
+Generation is two programs: one encodes documents and computes their keys and values (``read``), one
+searches. In a single program XLA would choose one layout of the keys for both, and copy them at
+every token. The documents of a batch are searched together (``Search``), or enter and leave one by
+one (``Slots``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -48,8 +49,8 @@ class Programs:
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
         log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the targets, see
             ``Model.log_probs``.
-        read: (variables, ids, mask, inputs) -> what decoding reads of the documents.
-        search, slots: decode what ``read`` gave, see there.
+        read: (variables, ids, mask, inputs) -> the encoded documents, a ``DecoderSource``.
+        search, slots: decode encoded documents, see ``Search`` and ``Slots``.
     """
 
     def __init__(self, module: Any) -> None:
@@ -70,11 +71,11 @@ class Programs:
         *,
         options: GenerationOptions,
     ) -> Generated:
-        """Decodes documents.
+        """Encodes and decodes documents.
 
         Args:
             variables, ids, mask, inputs: as for ``encode``.
-            keys: one a row to sample with, or None.
+            keys: PRNG keys of the rows, for sampling, or None.
             options: of the search.
         """
         read = partial(self.read, variables, ids, mask, inputs)
@@ -84,7 +85,7 @@ class Programs:
 
 
 class Search:
-    """The compiled search of a module, called with what it reads of documents."""
+    """Runs the compiled search of a module over encoded documents."""
 
     def __init__(self, module: Any) -> None:
         static = ("batch_size", "options")
@@ -101,15 +102,15 @@ class Search:
         options: GenerationOptions,
         is_done: Array | None = None,
     ) -> Generated:
-        """Decodes documents.
+        """Decodes encoded documents.
 
         Args:
             params: of the module.
-            source: what is read of the documents.
-            keys: one a row to sample with, or None.
+            source: the encoded documents.
+            keys: PRNG keys of the rows, for sampling, or None.
             batch_size: number of documents.
             options: of the search.
-            is_done: rows to leave alone, see ``generate``.
+            is_done: rows that are not decoded, see ``generate``.
         """
         arguments = (params, layer_views(params["decoder"]), source, keys, is_done)
         return self._run(arguments, {"batch_size": batch_size, "options": options})
@@ -122,13 +123,13 @@ class Search:
         keys: Array | None,
         **sizes: Any,
     ) -> Generated:
-        """Decodes what ``read`` gives, and compiles the search while it reads.
+        """Encodes documents while the search is compiled, and decodes them.
 
         Args:
-            read: reads documents.
+            read: encodes the documents.
             shapes: of its result.
-            params, keys: of a call.
-            **sizes: ``batch_size`` and ``options`` of a call.
+            params, keys: see ``__call__``.
+            **sizes: ``batch_size`` and ``options``, see ``__call__``.
         """
         layers = layer_views(params["decoder"])
         with self._compiling((params, layers, shapes, keys, None), sizes):
@@ -141,10 +142,10 @@ class Search:
 
     @contextmanager
     def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
-        """Compiles the program of ``arguments`` beside what the body of the ``with`` does.
+        """Compiles the program for ``arguments`` in a thread while the body of the ``with`` runs.
 
-        Nothing happens where it is compiled already, and on accelerators and meshes (no views of
-        layers), where the program depends on the places of its arguments.
+        Does nothing if it is compiled already, nor on accelerators and meshes (where there are no
+        ``layer_views``): there the program depends on the devices of its arguments.
         """
         _, layers, *_ = arguments
         signature = _signature(arguments, sizes)
@@ -159,15 +160,15 @@ class Search:
 
 
 class Slots:
-    """The programs of a search that documents enter and leave one by one.
+    """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
         begin: (params, source, batch_size=, options=) -> the state of a search, all slots free.
-        enter: (source, state, row, slot, options=) -> source and state with one more document, of
-            which ``row`` was read.
-        shrink: (source, state, batch_size=, shapes=) -> both, ``source`` with smaller ``shapes``.
+        enter: (source, state, row, slot, options=) -> source and state with the encoded document
+            ``row`` in a slot.
+        shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller ``shapes``.
         advance: (params, layers, source, state, keys, num_done, options=) -> the state when
-            ``num_done`` slots are done or free, and the sequences of all.
+            ``num_done`` slots are done or free, and the sequences of all slots.
     """
 
     def __init__(self, module: Any) -> None:
@@ -180,7 +181,7 @@ class Slots:
 
 
 def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
-    """Returns what tells programs of different arguments apart."""
+    """Returns the key of a compiled program: shapes, types, structure, static arguments."""
     leaves, tree = jax.tree.flatten(arguments)
     return tuple((x.shape, x.dtype) for x in leaves), tree, *sizes.values()
 
@@ -192,8 +193,8 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         params: of a decoder.
 
     Returns:
-        Arrays that share the memory of ``params``; None where there are no such arrays, on
-        accelerators and meshes, so that a program has to take slices.
+        Arrays that share the memory of ``params``; None on accelerators and meshes, where this is
+        impossible and programs slice the stacked parameters.
     """
     if not all(map(_is_on_one_cpu, jax.tree.leaves(params))):
         return None
@@ -332,7 +333,7 @@ def _shrink(
         return rows.reshape(shape)
 
     source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
-    num_rows = len(source.mask)  # of documents, or of their pages: then the cache has as many
+    num_rows = len(source.mask)  # documents, or pages of documents; the cache has as many rows
 
     def cut_rows(x: Array) -> Array:
         return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
@@ -341,9 +342,9 @@ def _shrink(
 
 
 def _fit(x: Array, shape: tuple[int, ...]) -> Array:
-    """Cuts or pads the end of every axis."""
+    """Truncates or zero-pads every axis at its end."""
     x = x[tuple(map(slice, shape))]
-    return jnp.pad(x, [(0, size - had) for size, had in zip(shape, x.shape, strict=True)])
+    return jnp.pad(x, [(0, wanted - size) for wanted, size in zip(shape, x.shape, strict=True)])
 
 
 def _advance(

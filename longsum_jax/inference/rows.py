@@ -1,4 +1,4 @@
-"""Logits of many rows of ids, or of pairs of texts, batched by length."""
+"""Computes logits of many rows of ids, or of pairs of texts, batched by length."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ def row_logits(
     batch_size: int,
     reduce: Callable[[Array], Array] = np.asarray,
 ) -> list[np.ndarray]:
-    """Returns what the model's head makes of every row.
+    """Returns the logits of the model's head for every row.
 
     Args:
         model: with a head, see ``Model.logits``.
@@ -63,7 +63,7 @@ def row_logits(
 def pair_logits(
     model: ReadingModel, pairs: Sequence[TokenPair], *, batch_size: int
 ) -> list[np.ndarray]:
-    """Returns what the model's head makes of every pair of texts; see ``row_logits``."""
+    """Returns the logits of the model's head for every pair of texts; see ``row_logits``."""
     rows = [pair.ids for pair in pairs]
     types = None
     if takes_token_types(model.config):

@@ -1,6 +1,6 @@
-"""Summaries of documents of any length in constant device memory, segment by segment.
+"""Summarizes documents of any length in constant device memory, segment by segment.
 
-Every segment goes through the same three compiled programs, which get the memory of the segments
+The same three compiled programs process every segment, given the memory of the segments
 before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
@@ -41,7 +41,7 @@ from longsum_jax.typing import Array, Params
 
 # (row of the batch, summary of a segment)
 OnSegment = Callable[[int, str], None]
-# (ids [batch, length], mask) -> the same at a length that is compiled once
+# (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
 
@@ -124,13 +124,12 @@ class SegmentSummarizer:
             generation: options of the search in every segment.
             seed: of sampling.
             joiners: for every document, what joins the summaries of its segments.
-            on_segment: called with the place of a document in the batch and the summary of its
-                next segment, as soon as there is one.
+            on_segment: called with the index of a document in the batch and the summary of its
+                next segment, as soon as it is decoded.
         """
         self._auxiliary.release()
         num_segments = max(len(document.sources) for document in documents)
-        # The last batch is filled up with copies, so that it runs through the same compiled
-        # programs.
+        # The last batch is filled up with copies, to have the shape that is compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         segments = [self._segment(filled, index) for index in range(num_segments)]
         length = segments[0]["ids"].shape[1]
@@ -267,7 +266,7 @@ def _read_segment(
             reads; None for models without.
 
     Returns:
-        Encoder states, the memory after reading, and what decoding reads of the segment.
+        Encoder states, the memory after reading, and the encoded segment for the decoder.
     """
     apply = partial(module.apply, {"params": params})
     inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}

@@ -1,4 +1,4 @@
-"""Models that read sentences: vectors of them, and the important ones of a document."""
+"""Encodes sentences as vectors, and extracts the important sentences of a document."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -91,9 +91,10 @@ def extract(
 def taken_sentences(
     scores: np.ndarray, *, threshold: float = THRESHOLD, top_k: int = TOP_K
 ) -> list[int]:
-    """Returns the indices of the sentences that an extractor's scores choose, ascending.
+    """Selects sentences by an extractor's scores, and returns their indices in ascending order.
 
-    These are the sentences whose probability is above ``threshold``, or else the ``top_k`` best.
+    These are the sentences whose probability is above ``threshold``, or the ``top_k`` best if there
+    is none.
 
     Args:
         scores: float [sentences], logits.

@@ -1,6 +1,6 @@
-"""Summaries of documents as they come: the next are read and tokenized while the device works.
+"""Summarizes a stream of documents: a thread tokenizes the next ones while the device decodes.
 
-requests -> thread: read, tokenize -> window of some documents -> batches of like lengths
+requests -> thread: read, tokenize -> window of some documents -> batches of similar length
 """
 
 import contextlib
@@ -15,19 +15,21 @@ from longsum_jax.inference.summary import BatchSize, Request, Summary
 
 T = TypeVar("T")
 
-_WINDOW = 64  # with "auto", documents among which like lengths are found
-_BATCHES_IN_WINDOW = 4  # with a given batch size, of which a failure loses what is not yet written
+_WINDOW = 64  # documents that are sorted by length together, with batch_size="auto"
+# The same with a given batch size; few, because a crash loses the window's unwritten summaries.
+_BATCHES_IN_WINDOW = 4
 
 
 class Work(NamedTuple):
-    """What a model does with documents, under the options of one call.
+    """The functions by which a model summarizes, with the options of one call.
 
     Attributes:
         read: tokenizes a document; raises InputError for one that does not fit.
-        length: tokens of a document that was read, by which like ones are found.
-        summarize: (documents, batch size) -> places of some of them with their summaries, until all
-            are done.
-        reads_on_device: whether reading runs models of its own, which then waits for its turn.
+        length: number of tokens of a document that was read, by which documents are batched.
+        summarize: (documents, batch size) -> indices of finished documents with their summaries,
+            until all are done.
+        reads_on_device: whether ``read`` runs models of its own; it is then not run in the thread,
+            where it would compete for the device.
     """
 
     read: Callable[[Request], Any]
@@ -37,7 +39,7 @@ class Work(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A document of a window: its place in the stream, and what was read or why it was not."""
+    """A document of a window: its index in the stream, and its tokens or the error."""
 
     index: int
     request: Request
@@ -52,11 +54,11 @@ Result = tuple[int, Summary | InputError]
 def summarize_stream(
     work: Work, requests: Iterable[Request], batch_size: BatchSize
 ) -> Iterator[list[Result]]:
-    """Yields, batch by batch, places of documents in the stream with their summaries or errors.
+    """Yields, batch by batch, indices of documents in the stream with their summaries or errors.
 
     Args:
-        work: of the model.
-        requests: read in a thread, a window ahead at most.
+        work: the functions of the model.
+        requests: the documents; a thread prefetches at most one window of them.
         batch_size: documents that are decoded together.
     """
     window = _WINDOW if batch_size == "auto" else 1
@@ -73,17 +75,17 @@ def summarize_stream(
 
 
 def coarse_length(length: int) -> int:
-    """Returns ``length`` rounded up to 2^k or 3 * 2^k: two shapes an octave are compiled."""
+    """Rounds ``length`` up to 2^k or 3 * 2^k, so that few shapes are compiled."""
     power = 1 << max(length - 1, 1).bit_length()
     return power * 3 // 4 if length <= power * 3 // 4 else power
 
 
 @contextlib.contextmanager
 def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
-    """Gives an iterator whose next values, up to ``size``, a thread makes beforehand.
+    """Prefetches up to ``size`` values of an iterable in a thread.
 
-    An exception of the thread is raised in the place of its value. After the block the thread
-    ends.
+    An exception in the thread is raised by the iterator in place of the value. The thread ends with
+    the ``with`` block.
     """
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))
     stop = threading.Event()
@@ -136,7 +138,7 @@ def _summarize_window(
     if failed:
         yield failed
     left = [each for each in window if not each.error]
-    if len(left) > 1:  # the longest first: should memory run out, then at once
+    if len(left) > 1:  # the longest first: if memory runs out, it does so at the beginning
         left.sort(key=lambda each: -each.length)
     if not left:
         return

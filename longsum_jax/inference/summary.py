@@ -77,9 +77,8 @@ class Summary:
     def sources(self) -> Sequence[Statement]:
         """The sentences of the summary with the sentences of the document that they rest on.
 
-        They are known of sentences that were taken from the document. Otherwise they are found
-        by shared words when they are first asked for (``text.support.find_statements``); () for
-        a summary that does not know its document.
+        Extracted sentences are their own sources. Otherwise sources are found by shared n-grams on
+        first access (``text.support.find_statements``); () for a summary without its document.
         """
         if self.statements is not None:
             return self.statements
@@ -128,9 +127,9 @@ def place_of(source: Source) -> str:
 
 
 def problems_of(statement: Statement) -> list[str]:
-    """Returns what speaks against a sentence of a summary, a phrase each.
+    """Returns the warnings about a sentence of a summary, a phrase each.
 
-    What only its sources lack is not told: of sentences that people write, a third has some.
+    Entities that only its sources lack are left out: a third of human-written sentences has some.
     """
     found = [] if statement.is_supported else ["unsupported"]
     missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
@@ -140,7 +139,7 @@ def problems_of(statement: Statement) -> list[str]:
 
 
 def notes_on(statement: Statement) -> list[str]:
-    """Returns what is wrong with a sentence and what it rests on, a phrase each."""
+    """Returns the warnings about a sentence and its sources, a phrase each."""
     places = [_share(source) + place_of(source) for source in statement.sources]
     return problems_of(statement) + places
 
@@ -169,10 +168,10 @@ _DOUBTFUL = "text-decoration: underline dotted #c33; text-underline-offset: 0.2e
 def card(
     text: str, about: str, title: str | None = None, statements: Sequence[Statement] = ()
 ) -> str:
-    """Returns a summary as HTML that stands for itself.
+    """Returns a summary as self-contained HTML.
 
-    Sentences with sources have their number behind them, and the list of these is folded below.
-    Sentences that nothing supports, or with what the document lacks, are underlined.
+    Sentences with sources are followed by their number, which refers to a folded list below.
+    Unsupported sentences, and those with entities that the document lacks, are underlined.
 
     Args:
         text: of the summary.

@@ -30,7 +30,7 @@ _TEXT_OF_JSON = ("json", "jsonl")
 
 
 class Place(NamedTuple):
-    """Where the summary of a document goes.
+    """The output files of a document's summary.
 
     Attributes:
         stem: of its files, without "_summary".

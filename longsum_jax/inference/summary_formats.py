@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How summaries are printed and written.
+    """An output format of summaries.
 
     Attributes:
         suffix: of files.

@@ -1,4 +1,4 @@
-"""Applies maps to a sequence chunk by chunk, to bound memory."""
+"""Applies position-wise layers to a sequence chunk by chunk, to bound memory."""
 
 from collections.abc import Callable
 

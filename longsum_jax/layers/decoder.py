@@ -392,7 +392,7 @@ class Decoder(nn.Module):
         Args:
             x: embeddings of the newest tokens.
             cache: the cache before these tokens.
-            source: what is read of the documents.
+            source: the encoded documents, see ``read_source``.
             layers: parameters of every layer (``layer_groups.unstacked_layers``), for programs that
                 take steps in a loop; by default slices of this module's.
 

@@ -1,4 +1,4 @@
-"""What a decoder keeps while it generates: of the document, and of the tokens decoded so far."""
+"""Caches of a decoder while it generates: of the encoded document, and of the decoded tokens."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,7 @@ from longsum_jax.typing import AnyArray
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values with their axes in the order that a decoding step multiplies in, so that no
-    step transposes them."""
+    """Keys and values in the layout of a decoding step, so that no step transposes them."""
 
     k: Float[Array, "*batch heads head_dim num_keys"]
     v: Float[Array, "*batch heads head_dim num_keys"]
@@ -55,7 +54,7 @@ MemorySource = tuple[KeyValueCache, Array] | tuple[()]
 
 
 class LayerSource(NamedTuple):
-    """What one layer reads of a document, shared by all beams.
+    """The encoded document as one layer reads it, shared by all beams.
 
     Attributes:
         cross_kv: [batch, ...], of the encoder states; None where steps attend to the states
@@ -68,14 +67,14 @@ class LayerSource(NamedTuple):
 
 
 class DecoderSource(NamedTuple):
-    """What a decoder reads of a document, made by ``Decoder.read_source``; no step changes it.
+    """The encoded document as a decoder reads it: the constant part of the decoding state.
 
-    The document is stored as keys and values of every layer or, where those would take more than
-    MAX_CROSS_CACHE_BYTES, as its encoder states alone. The number of keys of a head may be smaller
-    than the source, see ``layers.attention.cross``.
+    ``Decoder.read_source`` makes it. The document is stored as cross-attention keys and values of
+    every layer or, where those would take more than MAX_CROSS_CACHE_BYTES, as its encoder states
+    alone. A head may have fewer keys than the source has tokens, see ``layers.attention.cross``.
 
     Attributes:
-        layers: what each layer reads.
+        layers: keys and values of each layer.
         states: encoder states, None where keys and values are stored.
         mask: keys of the document that may be read.
     """
@@ -86,21 +85,21 @@ class DecoderSource(NamedTuple):
 
 
 class DecoderCache(NamedTuple):
-    """What a decoder keeps of the tokens decoded so far, made by ``Decoder.init_cache``.
+    """The self-attention cache of the decoded tokens, made by ``Decoder.init_cache``.
 
-    Keys and values stay where they are written while beams are replaced by copies of others:
-    ``sources`` says for every beam where its tokens are. Three beams whose last two continue the
-    first one after two tokens, at the third:
+    When beam search replaces a beam by a copy of another, keys and values are not moved:
+    ``sources`` has for every beam the columns of its tokens. Three beams, of which the last two
+    continue the first one after two tokens, at the third:
 
         column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
         token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
         written by beams 0, 1, 2 at each position               0 0 2
 
-    Places are filled in turn, the first again after the last: a row that begins with another
-    document does so at the place where the other rows go on, and reads nothing from before.
+    The cache is a ring buffer: after the last place, the first is overwritten. A row that starts a
+    new document does so at the place that all rows write next, and attends to nothing before it.
 
     Attributes:
-        place: where the next tokens are written.
+        place: index at which the next tokens are written.
         positions: number of tokens decoded so far in each row.
         layers: keys and values of each layer [batch, ...], with room for all tokens of all beams;
             column p * beams + r was written by beam r at place p. A batch of one has no axis of
@@ -116,7 +115,7 @@ class DecoderCache(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens that there is room for."""
+        """Capacity in tokens."""
         return self.sources.shape[-1]
 
     def reorder(self, beams: Int[AnyArray, "rows beams"]) -> "DecoderCache":
@@ -155,7 +154,7 @@ class DecoderCache(NamedTuple):
 
     @property
     def ages(self) -> Int[Array, " length"]:
-        """How many steps before the current one each place was written."""
+        """The number of steps since each place was written."""
         return (self.place - jnp.arange(self.length)) % self.length
 
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:

@@ -1,4 +1,4 @@
-"""Initialisers, dense maps, norms and the feed-forward."""
+"""Initialisers, linear layers, norms and the feed-forward."""
 
 import math
 import zlib

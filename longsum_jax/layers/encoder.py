@@ -1,10 +1,11 @@
 """The transformer encoder: one layer, and the stack of layers.
 
-    embeddings -> dropout -> map -> context.prepare -> layers -> context.finish -> norm -> dropout
+    embeddings -> dropout -> projection -> context.prepare -> layers -> context.finish -> norm
+    -> dropout
 
-The attention's context computes once what all layers share (masks, position biases) and may put
-global tokens in front. Embeddings of another size than the states (ELECTRA, ALBERT) are mapped to
-it. Equal layers are scanned: their parameters are stacked, and the layer is compiled once.
+The attention's context computes once what all layers share (masks, position biases) and may prepend
+global tokens. Embeddings of another size than the states (ELECTRA, ALBERT) are projected to it.
+Equal layers are scanned: their parameters are stacked, and the layer is compiled once.
 """
 
 from functools import partial
@@ -61,9 +62,9 @@ class EncoderLayer(Layer):
         """Applies the layer to one segment.
 
         Args:
-            x: states, those of global tokens in front.
-            layer_input: this layer's row of what the attention's context computed.
-            context: what the attention's context computed for all layers.
+            x: states, those of global tokens first.
+            layer_input: this layer's slice of the per-layer output of the attention's context.
+            context: output of the attention's context that all layers share.
             deterministic: False in training.
             state: the memory's state, () without a memory.
             mask: True on real tokens.
@@ -73,19 +74,19 @@ class EncoderLayer(Layer):
             The states after the layer; the memory's state after the segment.
         """
         # Self-attention, which may read extra keys: a compressive memory, important tokens.
-        u = self.sublayer_input(self.self_norm, x)
+        inputs = self.sublayer_input(self.self_norm, x)
         memories, memory_keys = self.replay_memory(state)
         extra = _join_extra(memory_keys, self._salient_keys(salient))
         extra_input = {} if extra is None else {"extra": extra}
-        y = self.self_attention(u, context, layer_input, deterministic, **extra_input)
-        x = self.add_residual(self.self_norm, x, y, deterministic)
-        x, state = self.advance_memory(x, u, y, state, memories, mask, deterministic)
+        attended = self.self_attention(inputs, context, layer_input, deterministic, **extra_input)
+        x = self.add_residual(self.self_norm, x, attended, deterministic)
+        x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
 
-        # Feed-forward, chunk by chunk of a long input, with dropout that does not depend on chunks
+        # Feed-forward, in chunks along the length, with dropout that does not depend on the chunks
         def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
-            u = layer.sublayer_input(layer.ff_norm, x)
-            y = layer.feed_forward(u, deterministic, keys)
-            return layer.add_residual(layer.ff_norm, x, y, deterministic, keys)
+            inputs = layer.sublayer_input(layer.ff_norm, x)
+            outputs = layer.feed_forward(inputs, deterministic, keys)
+            return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
 
         arrays = [x]
         if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
@@ -111,6 +112,7 @@ def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> A
 
 
 def _first_rows(tree: Any, size: int) -> Any:
+    """Returns the arrays of the first ``size`` layers of a stacked group."""
     return jax.tree.map(lambda x: x[:size], tree)
 
 
@@ -148,7 +150,7 @@ class Encoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Runs of equal layers: with the same attention, and all or none with a memory."""
+        """Groups of consecutive equal layers: same attention, and all or none with a memory."""
         stack = self.stack
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
@@ -156,7 +158,7 @@ class Encoder(nn.Module):
         return layer_groups(specs, stack.shares_layers)
 
     def _make_layers(self, group: LayerGroup, **module: Any) -> nn.Module:
-        """Makes the layers of a group as one scanned layer; ``module`` as for any Flax module."""
+        """Makes the layers of a group as one scanned layer; ``module`` is passed to Flax."""
         layer = nn.remat(
             EncoderLayer,
             static_argnums=(4,),  # deterministic
@@ -169,7 +171,7 @@ class Encoder(nn.Module):
             variable_axes={KERNELS: 0, LOSSES: 0} | ({} if is_shared else {"params": 0}),
             variable_broadcast="params" if is_shared else False,
             split_rngs={"params": not is_shared, "dropout": True},
-            # layer_input and state have a row for each layer, the other arguments are shared.
+            # layer_input and state are scanned over, the other arguments are broadcast.
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
@@ -186,10 +188,10 @@ class Encoder(nn.Module):
         state: Any,
         *arguments: Any,
     ) -> tuple[Any, Any]:
-        """Applies the first ``group.size`` layers of a group, as the group itself is applied.
+        """Applies the first ``group.size`` layers of a group; arguments as for the whole group.
 
-        The scan over these layers is another module, without random numbers, applied to the first
-        rows of the variables.
+        The length of a Flax scan is fixed, so that this is another module, applied to the first
+        rows of the group's variables, without random numbers.
         """
         variables = {}
         for name, tree in self.variables.items():
@@ -202,7 +204,7 @@ class Encoder(nn.Module):
         return layers.apply(variables, x, layer_inputs, context, deterministic, state, *arguments)
 
     def _make_embedding_map(self) -> Linear | None:
-        """Makes the map from the size of the embeddings to that of the states, if there is one."""
+        """Makes the projection from embeddings to states, None if they have the same size."""
         stack = self.stack
         if stack.embedding_size is None:
             return None
@@ -230,8 +232,8 @@ class Encoder(nn.Module):
             **inputs: keyword arguments of ``with_memory``.
 
         Returns:
-            States of the tokens; with ``pass_global_tokens_to_decoder`` those of the global tokens
-            in front.
+            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by those of the
+            global tokens.
         """
         memory = self.empty_memory(*x.shape[:2])
         states, _ = self.with_memory(x, mask, memory, deterministic, **inputs)
@@ -260,7 +262,7 @@ class Encoder(nn.Module):
                 ``salient_vectors``.
             embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
             layer: number of layers to apply, None for all; fewer only outside of training, and
-                the memories after the segment are then of no use.
+                the returned memories are then invalid.
             **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
 
         Returns:

@@ -1,15 +1,15 @@
-"""Memories of transformer layers that pass from segment to segment of a document (AWESOME, section
+"""Memories of transformer layers, carried from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while a segment goes through it. Afterwards it writes the segment's states
-to the memory; no gradient flows into those states.
+A layer reads its memory while it processes a segment. Afterwards it writes the segment's states to
+the memory; no gradient flows into those states.
 
-The parameters that write get their gradient from the segments that read the result. To train them
-one segment at a time, writing is put off: the state of a memory holds the last ``memory_backprop``
-segments as they are ("pending"), and every segment writes them again before it reads. Gradients go
-back through so many segments and no further (truncated back-propagation), at the same cost for
-every length of a document. With two pending segments, segment 4 does this (m1: the memory after
-segment 1, h2: the states of segment 2):
+The parameters that write get their gradient from the later segments that read the memory. To train
+them one segment at a time, writes are deferred: the state of a memory holds the states of the last
+``memory_backprop`` segments ("pending"), and every segment replays their writes before it reads.
+This is truncated back-propagation: gradients reach that many segments back, and the cost does not
+depend on the length of the document. With two pending segments, segment 4 does this (m1: the memory
+after segment 1, h2: the states of segment 2):
 
     state before    m1        h2              h3
 
@@ -49,7 +49,7 @@ from longsum_jax.ops.memory import (
 )
 from longsum_jax.typing import AnyArray
 
-# Flax collection of what layers add to the loss themselves.
+# Flax collection of auxiliary losses that layers sow.
 LOSSES = "losses"
 
 
@@ -119,7 +119,7 @@ class Memory(nn.Module):
 
     Attributes:
         self_attention: the self-attention of the layer, or the state-space layer in its place. The
-            compressive memory needs the maps of a ``MultiHeadAttention``.
+            compressive memory uses the projections of a ``MultiHeadAttention``.
     """
 
     stack: StackConfig
@@ -221,10 +221,10 @@ class CompressiveMemory(Memory):
         hidden: Float[AnyArray, "batch length d_model"],
         valid: Bool[AnyArray, "batch length"],
     ) -> None:
-        """Adds the error of reading compressed states in the place of the states themselves.
+        """Sows the reconstruction loss of the compression.
 
-        Queries of this segment attend to the states that it pushes out of the memory, and to their
-        compression; the loss is the mean squared difference of the two results.
+        Queries of this segment attend to the states that the segment evicts from the memory, and to
+        their compression; the loss is the mean squared difference of the two results.
         """
         if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
             return
@@ -267,7 +267,7 @@ class AttentiveMemory(Memory):
     def setup(self) -> None:
         stack = self.stack
         self.attention = MultiHeadAttention(**stack.attention_fields)
-        # Of the size of normalised states, so that slots begin by looking at different ones.
+        # As large as normalised states, so that slots attend to different tokens from the start.
         init = logical(normal(1.0), "slots", "embed")
         self.initial = self.param("initial", init, (stack.memory.memory_size, stack.d_model))
         self.q = self._head_map("query_init")
@@ -321,9 +321,9 @@ class AttentiveMemory(Memory):
         return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
 
     def _head_map(self, init: str = "projection_init") -> Linear:
-        """Makes a map [batch, length, d_model] -> [batch, length, heads, head_dim].
+        """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim].
 
-        Without a bias, as the maps of a memory are in the paper's parameter count.
+        It has no bias: so the paper's parameter count implies.
         """
         stack = self.stack
         shape = (stack.d_model, stack.num_heads, stack.d_kv)
@@ -331,15 +331,17 @@ class AttentiveMemory(Memory):
         return Linear(shape, ("embed", "heads", "kv"), kernel_init, dtype=stack.dtype)
 
     def _slot_map(self) -> Linear:
-        """Makes a map [batch, slots, d_model] -> [batch, slots, d_model]."""
+        """Makes a projection [batch, slots, d_model] -> [batch, slots, d_model]."""
         stack = self.stack
         shape = (stack.d_model, stack.d_model)
         kernel_init = stack.attention_fields["projection_init"]
         return Linear(shape, ("embed", "act_embed"), kernel_init, dtype=stack.dtype)
 
     def _segment_map(self) -> Linear:
-        """Makes a map [batch, slots, heads, head_dim] -> [batch, slots, d_model], with the one bias
-        of the sum that it belongs to."""
+        """Makes a projection [batch, slots, heads, head_dim] -> [batch, slots, d_model].
+
+        It has the bias of its sum with a ``_slot_map``, which has none.
+        """
         stack = self.stack
         return Linear(
             (stack.num_heads, stack.d_kv, stack.d_model),
@@ -367,8 +369,8 @@ def empty_state(
         pending: segments that gradients go back through; 0 writes every segment at once.
     """
     num_slots, d_model = stack.memory.memory_size, stack.d_model
-    # Gates add up over a document what rounding would swallow; copies of states need no more than
-    # the states had.
+    # Gates accumulate small changes, which bfloat16 would round away; compressive memories hold
+    # copies of states, which need no more precision than the states.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))

@@ -1,8 +1,17 @@
 """Gradient boosting of regression trees (Friedman, 2001) for squared error, on histograms.
 
-Features are cut at quantiles, so that the best question of a node follows from sums over the bins
+Features are binned at quantiles, so that the best split of a node follows from sums over the bins
 of each feature (as in LightGBM; Ke et al., 2017). Trees are complete: all nodes of a level are
-split together.
+split together. With G and H the sums of residuals and of weights over the rows of a node, a split
+gains (twice equation 7 of Chen & Guestrin, 2016)
+
+    G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H + ridge)
+
+and cumulative sums over the bins of a feature give G_left and H_left of all its splits at once:
+
+    bin               0    1    2    3
+    sum of residuals  g0   g1   g2   g3
+    split after bin 1: G_left = g0 + g1, G_right = g2 + g3
 """
 
 import dataclasses
@@ -22,14 +31,14 @@ class BoostingOptions:
 
     Attributes:
         trees: number of trees.
-        depth: questions from the root to a leaf.
-        learning_rate: factor of what a tree adds.
-        ridge: weight of zero in the mean of a leaf (Chen & Guestrin, 2016, equation 5).
-        smallest_leaf: least weight of rows on both sides of a question.
-        feature_share: share of the features that a tree may ask about, drawn for each.
-        row_share: share of the rows that a tree learns from, drawn for each.
+        depth: splits from the root to a leaf.
+        learning_rate: shrinkage of each tree's leaves.
+        ridge: L2 regularization of the leaves (lambda of Chen & Guestrin, 2016, equation 5).
+        smallest_leaf: minimum weight of rows on either side of a split.
+        feature_share: fraction of the features that are drawn for each tree.
+        row_share: fraction of the rows that are drawn for each tree.
         bins: of a feature, at most 256.
-        seed: of what is drawn.
+        seed: of both draws.
     """
 
     trees: int = 150
@@ -51,7 +60,7 @@ class BoostingOptions:
 
 
 class _Split(NamedTuple):
-    """The best questions of the nodes of a level, [nodes] each."""
+    """The best split of each node of a level, [nodes] each: rows up to ``bin`` go to the left."""
 
     feature: np.ndarray
     bin: np.ndarray
@@ -64,7 +73,7 @@ def fit_trees(
     names: list[str],
     options: BoostingOptions = BoostingOptions(),
 ) -> BoostedTrees:
-    """Returns trees whose sum predicts the targets; equal arguments give equal trees.
+    """Fits trees whose sum predicts the targets; equal arguments give equal trees.
 
     Args:
         table: float32 [rows, features].
@@ -74,38 +83,40 @@ def fit_trees(
         options: of boosting.
     """
     rng = np.random.default_rng(options.seed)
-    cuts = [_quantiles(column, options.bins) for column in table.T]
-    columns = [_bins(column, cut) for column, cut in zip(table.T, cuts, strict=True)]
+    edges = [_quantiles(column, options.bins) for column in table.T]
+    columns = [_bins(column, inner) for column, inner in zip(table.T, edges, strict=True)]
     binned = np.stack(columns, 1)
     predicted = np.zeros(len(table))
     trees = []
     for _ in range(options.trees):
         rows = np.flatnonzero(rng.random(len(table)) < options.row_share)
-        drawn = max(1, round(options.feature_share * len(columns)))
-        features = rng.choice(len(columns), drawn, replace=False)
+        num_drawn = max(1, round(options.feature_share * len(columns)))
+        drawn = rng.choice(len(columns), num_drawn, replace=False)
         residuals = (targets - predicted)[rows] * weights[rows]
-        tree = _fit_tree(binned[rows], residuals, weights[rows], features, options)
-        predicted += tree[2][tree_leaves(binned, *tree[:2])]
-        trees.append(tree)
-    questions, bins, leaves = (np.stack(part) for part in zip(*trees, strict=True))
-    # The bin after the last one has no cut: all rows go to the left.
-    edges = np.full((len(cuts), options.bins), np.inf, np.float32)
-    for number, cut in enumerate(cuts):
-        edges[number, : len(cut)] = cut
-    thresholds = edges[questions, np.minimum(bins, options.bins - 1)]
-    return BoostedTrees(names, questions.astype(np.int16), thresholds, leaves.astype(np.float32))
+        features, bins, leaves = _fit_tree(binned[rows], residuals, weights[rows], drawn, options)
+        predicted += leaves[tree_leaves(binned, features, bins)]
+        trees.append((features, bins, leaves))
+    all_features, all_bins, all_leaves = (np.stack(part) for part in zip(*trees, strict=True))
+    # A split at the last bin, or a missing one, has no edge: all rows go to the left.
+    edge_table = np.full((len(edges), options.bins), np.inf, np.float32)
+    for feature, inner in enumerate(edges):
+        edge_table[feature, : len(inner)] = inner
+    thresholds = edge_table[all_features, np.minimum(all_bins, options.bins - 1)]
+    return BoostedTrees(
+        names, all_features.astype(np.int16), thresholds, all_leaves.astype(np.float32)
+    )
 
 
 def _quantiles(values: np.ndarray, bins: int) -> np.ndarray:
-    """Returns at most ``bins`` - 1 distinct cuts, float32, the largest value not among them."""
-    shares = np.linspace(0, 1, bins + 1)[1:-1]
-    cuts = np.unique(np.quantile(values, shares, method="lower").astype(np.float32))
-    return cuts[cuts < values.max()]
+    """Returns at most ``bins`` - 1 distinct bin edges, float32, all below the largest value."""
+    fractions = np.linspace(0, 1, bins + 1)[1:-1]
+    edges = np.unique(np.quantile(values, fractions, method="lower").astype(np.float32))
+    return edges[edges < values.max()]
 
 
-def _bins(values: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Returns the number of cuts below each value, uint8."""
-    return np.searchsorted(cuts, values, side="left").astype(np.uint8)
+def _bins(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Returns the bin of each value, the number of edges below it, uint8."""
+    return np.searchsorted(edges, values, side="left").astype(np.uint8)
 
 
 def _fit_tree(
@@ -115,49 +126,52 @@ def _fit_tree(
     features: np.ndarray,
     options: BoostingOptions,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the features and bins of a tree's questions, and its leaves."""
+    """Returns the features and bins of a tree's splits, level by level, and its leaves."""
     columns = {feature: binned[:, feature].astype(np.int64) for feature in features.tolist()}
     rows = np.arange(len(binned))
-    place = np.zeros(len(binned), np.int64)  # in its level
-    asked, bins = [], []
+    node = np.zeros(len(binned), np.int64)  # of each row, counted within the level
+    split_features, split_bins = [], []
     for level in range(options.depth):
-        split = _best_split(columns, place, 2**level, residuals, weights, options)
-        asked.append(split.feature)
-        bins.append(split.bin)
-        place = 2 * place + (binned[rows, split.feature[place]] > split.bin[place])
-    sums = np.bincount(place, residuals, 2**options.depth)
-    totals = np.bincount(place, weights, 2**options.depth)
-    leaves = options.learning_rate * sums / (totals + options.ridge)
-    return np.concatenate(asked), np.concatenate(bins), leaves
+        split = _best_split(columns, node, 2**level, residuals, weights, options)
+        split_features.append(split.feature)
+        split_bins.append(split.bin)
+        goes_right = binned[rows, split.feature[node]] > split.bin[node]
+        node = 2 * node + goes_right
+    residual_sums = np.bincount(node, residuals, 2**options.depth)
+    weight_sums = np.bincount(node, weights, 2**options.depth)
+    leaves = options.learning_rate * residual_sums / (weight_sums + options.ridge)
+    return np.concatenate(split_features), np.concatenate(split_bins), leaves
 
 
 def _best_split(
     columns: dict[int, np.ndarray],
-    place: np.ndarray,
-    nodes: int,
+    node: np.ndarray,
+    num_nodes: int,
     residuals: np.ndarray,
     weights: np.ndarray,
     options: BoostingOptions,
 ) -> _Split:
-    """Returns the questions that lower the squared error the most.
+    """Returns the split of each node that lowers the squared error the most.
 
-    A node that no question helps sends all rows to the left.
+    A node that no split improves sends all rows to the left.
     """
-    best = np.full(nodes, _SMALLEST_GAIN)
-    split = _Split(np.full(nodes, min(columns)), np.full(nodes, options.bins))
-    shape = (nodes, options.bins)
+    best_gain = np.full(num_nodes, _SMALLEST_GAIN)
+    split = _Split(np.full(num_nodes, min(columns)), np.full(num_nodes, options.bins))
+    size, shape = num_nodes * options.bins, (num_nodes, options.bins)
     for feature, column in columns.items():
-        key = place * options.bins + column
-        left = np.bincount(key, residuals, nodes * options.bins).reshape(shape).cumsum(1)
-        mass = np.bincount(key, weights, nodes * options.bins).reshape(shape).cumsum(1)
-        right, rest = left[:, -1:] - left, mass[:, -1:] - mass
-        gain = left**2 / (mass + options.ridge) + right**2 / (rest + options.ridge)
-        gain -= left[:, -1:] ** 2 / (mass[:, -1:] + options.ridge)
-        gain[np.minimum(mass, rest) < options.smallest_leaf] = 0
-        cut = gain.argmax(1)
-        value = gain[np.arange(nodes), cut]
-        better = value > best
-        best[better] = value[better]
-        split.feature[better] = feature
-        split.bin[better] = cut[better]
+        cell = node * options.bins + column  # of the histogram [num_nodes, bins]
+        # Sums to the left of a split after each bin, and to its right.
+        g_left = np.bincount(cell, residuals, size).reshape(shape).cumsum(1)
+        h_left = np.bincount(cell, weights, size).reshape(shape).cumsum(1)
+        g_all, h_all = g_left[:, -1:], h_left[:, -1:]
+        g_right, h_right = g_all - g_left, h_all - h_left
+        gain = g_left**2 / (h_left + options.ridge) + g_right**2 / (h_right + options.ridge)
+        gain -= g_all**2 / (h_all + options.ridge)
+        gain[np.minimum(h_left, h_right) < options.smallest_leaf] = 0
+        bins = gain.argmax(1)
+        gains = gain[np.arange(num_nodes), bins]
+        is_better = gains > best_gain
+        best_gain[is_better] = gains[is_better]
+        split.feature[is_better] = feature
+        split.bin[is_better] = bins[is_better]
     return split

@@ -1,4 +1,4 @@
-"""Features of the sentences of a document: where they stand, how they look, what they share.
+"""Features of the sentences of a document: position, form, word frequencies, similarity.
 
 All are computed in time linear in the document (sorting aside), so that whole books take a second.
 """
@@ -203,7 +203,7 @@ def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _centrality(document: ParsedDocument) -> Features:
-    """Features of what a sentence has in common with others."""
+    """Features of the similarity of a sentence to others."""
     words, weights, n = document.words, document.weights, len(document.sentences)
     row = words.row
     edge = max(_EDGE, n // 20)
@@ -248,7 +248,7 @@ def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
 
 
 def _like_block(document: ParsedDocument) -> np.ndarray:
-    """Returns the cosine with the sum of a block of neighbours, twice the root of n of them."""
+    """Returns the cosine with the sum of a block of about 2 sqrt(n) neighbouring sentences."""
     words, n = document.words, len(document.sentences)
     block = np.arange(n) // max(10, int(2 * np.sqrt(n)))
     keys, number = np.unique(block[words.row] * words.size + words.word, return_inverse=True)
@@ -294,7 +294,7 @@ def _of_query(document: ParsedDocument, query: str | None) -> Features:
 
 
 def _of_document(document: ParsedDocument, features: Features) -> Features:
-    """What kind of document it is: the same values for all sentences."""
+    """Features of the whole document, the same for all sentences."""
     words, n = document.words, len(document.sentences)
     repeated = np.bincount(words.word, minlength=words.size) > 1
     values = {

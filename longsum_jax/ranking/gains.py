@@ -1,4 +1,4 @@
-"""What a ranker learns from: how much of a reference each sentence of a document holds."""
+"""Training targets of a ranker: how much of a reference each sentence of a document contains."""
 
 import functools
 from collections.abc import Sequence

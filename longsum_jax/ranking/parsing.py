@@ -1,4 +1,4 @@
-"""What a ranker sees of a document: sentences, their places, layout, words and vectors."""
+"""Parses a document for a ranker: sentences, their places, layout, words and vectors."""
 
 import functools
 from collections.abc import Sequence

@@ -79,7 +79,7 @@ class Ranker:
         query: str | None = None,
         outline: Outline = NO_OUTLINE,
     ) -> Extract:
-        """Returns the best sentences of a document that are not alike, in their order.
+        """Extracts the best sentences of a document without near-duplicates, in document order.
 
         Args:
             text: a document of any length.
@@ -108,7 +108,7 @@ class Ranker:
 
 
 def without_headings(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
-    """Returns scores that keep headings out: they say what a section is about and nothing of it."""
+    """Returns scores with minus infinity for headings, which name a topic and report nothing."""
     return np.where(document.headings, -np.inf, scores)
 
 

@@ -1,4 +1,4 @@
-"""Takes the best sentences of a document that are not alike, up to a length."""
+"""Selects the best sentences of a document without near-duplicates, up to a length."""
 
 import dataclasses
 import re
@@ -96,10 +96,10 @@ def take_sentences(
 ) -> list[int]:
     """Returns the best sentences that there is room for, in the order of the document.
 
-    Sentences are taken from the best on. One that is like a sentence taken before is left out, and
-    so is one that is longer than the room left; where none fits, the best sentence alone is the
-    summary. Sentences without words, or with a score of minus infinity, are not taken unless there
-    is no other.
+    Sentences are taken in the order of their scores. Near-duplicates of sentences taken before are
+    skipped, and so are sentences that exceed the remaining length; where none fits, the best
+    sentence alone is the summary. Sentences without words, or with a score of minus infinity, are
+    not taken unless there is no other.
 
     Args:
         document: of n sentences.
@@ -127,7 +127,7 @@ def take_sentences(
 
 
 class _Seen:
-    """The sentences that were taken, as lists of (sentence, weight) for each word."""
+    """An inverted index of the sentences taken so far: (sentence, weight) pairs for each word."""
 
     def __init__(self, document: ParsedDocument) -> None:
         words = document.words

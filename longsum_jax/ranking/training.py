@@ -20,7 +20,7 @@ from longsum_jax.text.sentences import split_sentences
 
 @dataclasses.dataclass(frozen=True)
 class RowOptions:
-    """How the rows of one data set are drawn.
+    """Options of drawing the rows of one data set.
 
     Attributes:
         rows: sentences in all, as many of each document, fewer where documents are short.
@@ -73,7 +73,7 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
 
 
 def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
-    """Returns trees for the rows of several data sets, which weigh as their weights say."""
+    """Fits trees to the rows of several data sets, with their weights."""
     sets = list(sets)
     names = sets[0].names
     parts = zip(*(rows[1:] for rows in sets), strict=True)
@@ -81,7 +81,7 @@ def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
 
 
 def asked(document: Document, most: int, rng: np.random.Generator) -> Document | None:
-    """Returns a document with a query about a part of its summary, and that part as the summary.
+    """Draws a query about a part of a document's summary, which becomes the summary.
 
     The part is a sentence of the summary, drawn among those that share at least two content words
     with the document; the query is a draw of these words. So a ranker learns what a query is on

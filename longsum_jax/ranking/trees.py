@@ -10,16 +10,20 @@ from longsum_jax.errors import InputError
 
 
 class BoostedTrees(NamedTuple):
-    """Trees of depth d, each with 2^d - 1 questions and 2^d leaves.
+    """Trees of depth d, each with 2^d - 1 splits and 2^d leaves, numbered as in a heap.
 
-    The children of question i are the entries 2i + 1 (the feature is at most the threshold) and
-    2i + 2 of one list, in which the leaves follow the questions.
+    The children of split i are nodes 2i + 1 (left: the feature is at most the threshold) and 2i + 2
+    (right); the leaves are numbered after the splits. Depth 2:
+
+                 split 0
+             split 1    split 2
+           leaf 3  4   leaf 5  6
 
     Attributes:
         names: of the features.
-        features: int16 [trees, 2^d - 1], the feature that a question is about.
-        thresholds: float32 [trees, 2^d - 1]; infinite where both ways lead on to the left.
-        leaves: float32 [trees, 2^d], what a tree adds.
+        features: int16 [trees, 2^d - 1], the feature of each split.
+        thresholds: float32 [trees, 2^d - 1]; infinite where all rows go to the left.
+        leaves: float32 [trees, 2^d], the values that a tree adds.
     """
 
     names: list[str]
@@ -47,11 +51,11 @@ class BoostedTrees(NamedTuple):
 
 
 def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Returns the leaf of one tree at which each row ends, int64 [rows].
+    """Returns the leaf of one tree that each row reaches, int64 [rows].
 
     Args:
         table: [rows, features].
-        features, thresholds: [2^d - 1], the questions of a tree.
+        features, thresholds: [2^d - 1], the splits of a tree.
     """
     rows = np.arange(len(table))
     node = np.zeros(len(table), np.int64)

@@ -1,4 +1,4 @@
-"""Documents of the files that people have: text, HTML, PDF, EPUB, office files, mail, tables.
+"""Reads documents from files: text, HTML, PDF, EPUB, office files, mail, tables.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first used.
 """

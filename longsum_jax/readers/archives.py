@@ -167,6 +167,6 @@ def _check_members(count: int, name: str) -> None:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a name is a file that systems leave in archives, as ``__MACOSX/._report.txt``."""
+    """Tells whether a member was left by an operating system, as ``__MACOSX/._report.txt``."""
     parts = name.split("/")
     return "__MACOSX" in parts or any(part.startswith(".") for part in parts if part not in "..")

@@ -51,7 +51,7 @@ class Document(NamedTuple):
 
     @property
     def outline(self) -> Outline:
-        """Where headings and pages stand, by which sentences of the document are named."""
+        """Positions of headings and pages, by which sentences of the document are cited."""
         return Outline([(start, end) for start, end, _ in self.headings], self.pages)
 
 

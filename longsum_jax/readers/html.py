@@ -90,7 +90,7 @@ class Page:
         source: that it comes from.
 
     Raises:
-        InputError: elements nested beyond all measure.
+        InputError: elements nested too deeply.
     """
 
     def __init__(self, text: str, source: Source) -> None:
@@ -181,7 +181,7 @@ def _remove(root: Any, selector: str) -> None:
 
 
 def _outermost(nodes: list[Any]) -> list[Any]:
-    """Returns nodes that lie in no other of them: with these gone, the others are no more."""
+    """Returns the nodes that lie in no other of them: removing these removes all."""
     ids = {node.mem_id for node in nodes}
     found = []
     for node in nodes:

@@ -104,7 +104,7 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
 
 
 def _unwrapped(lines: list[str]) -> str:
-    """Returns the lines of a paragraph without the line breaks that mean nothing."""
+    """Joins the lines of a paragraph where Markdown ignores the line break."""
     joined = ""
     for line in lines:
         starts_new = _ITEM.match(line) or _ROW.match(line) or _HARD_BREAK.search(joined)

@@ -1,4 +1,4 @@
-"""Which files are meant: paths, folders, patterns, file:// URLs and standard input."""
+"""Expands paths, folders, patterns, file:// URLs and standard input to files."""
 
 import glob
 import os

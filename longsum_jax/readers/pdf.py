@@ -43,7 +43,7 @@ class _Line(NamedTuple):
 
 
 class _Style(NamedTuple):
-    """What most of a document is set in."""
+    """The most frequent typesetting of a document."""
 
     size: float
     weight: float
@@ -242,7 +242,7 @@ class _Assembler:
     def _continues(
         self, before: tuple[int, _Line], place: tuple[int, _Line], level_before: int, level: int
     ) -> bool:
-        """Whether a line belongs to the block of the line before it."""
+        """Tells whether a line belongs to the block of the line before it."""
         (page, last), (here, line) = before, place
         if level or level_before:
             # Headings may have several lines, one under the other.

@@ -1,4 +1,4 @@
-"""What a reader is given: the bytes of one document, and the limits within which it reads them."""
+"""The input of a reader: the bytes of one document, and the limits of reading them."""
 
 import dataclasses
 import time
@@ -13,7 +13,7 @@ from longsum_jax.readers.encodings import decode
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How files are read, and how much of one is.
+    """Options of reading files, and limits of their sizes.
 
     Attributes:
         keep_all: keep what rules leave out otherwise: navigation and other boilerplate, running

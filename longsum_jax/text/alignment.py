@@ -1,4 +1,14 @@
-"""Finds the sentences of a document that the sentences of a summary rest on, by shared n-grams."""
+"""Aligns the sentences of a summary with the sentences of its document that support them.
+
+The greedy choice for one sentence of a summary (here by words, all of weight 1/5):
+
+    summary     the repair took twelve months
+    document    s0  the repair was long         covers: the repair           gain 2/5
+                s1  it took twelve months       covers: took twelve months   gain 3/5   chosen first
+                s2  months later                covers: months               gain 1/5
+
+    after s1    s0 gains 2/5, s2 nothing more   -> s0 chosen, all of the sentence is covered
+"""
 
 import functools
 from collections.abc import Sequence
@@ -18,11 +28,11 @@ _TOLERANCE = 1e-12  # equal gains may differ by rounding
 
 
 class Support(NamedTuple):
-    """What one sentence of a summary rests on.
+    """The sentences of a document that support one sentence of a summary.
 
     Attributes:
-        indices: of sentences of the document, in the order in which they were chosen.
-        scores: the share of the sentence that each of them adds, from 0 to 1.
+        indices: of the sentences of the document, in the order in which they were chosen.
+        scores: the share of the summary's sentence that each of them adds, from 0 to 1.
     """
 
     indices: list[int]
@@ -30,12 +40,12 @@ class Support(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The share of the sentence that all of them hold, from 0 to 1."""
+        """The share of the sentence that all of them cover together, from 0 to 1."""
         return sum(self.scores)
 
     @property
     def is_supported(self) -> bool:
-        """Whether the share is at least ``SUPPORTED``."""
+        """True if the share is at least ``SUPPORTED``."""
         return self.total >= SUPPORTED
 
 
@@ -47,16 +57,16 @@ def align(
     max_sources: int = MAX_SOURCES,
     min_gain: float = MIN_GAIN,
 ) -> list[Support]:
-    """Returns for every sentence of a summary the sentences of its document that it rests on.
+    """Finds the sentences of a document that support each sentence of its summary.
 
-    The share of a sentence that others hold is the mean of its weighted ROUGE-1 and ROUGE-2 recall:
-    of its distinct words and of its distinct pairs of words. An n-gram weighs
-    ln((1 + n) / (1 + df)) + 1, where df of the n sentences of the document hold it, so that words
-    which are everywhere say little, and those which the document lacks say most. Greedily, the
-    sentence is added that raises the share most, the first one of several.
+    The covered share of a summary sentence is the mean of its weighted ROUGE-1 and ROUGE-2 recall
+    over distinct n-grams. An n-gram has the weight ln((1 + n) / (1 + df)) + 1 (smoothed inverse
+    document frequency), where df of the n sentences of the document contain it, so that frequent
+    words count little, and those which the document lacks count most. Greedily, the sentence is
+    added that raises the share most, the first one of equals.
 
-    Where nothing is shared, or there are no words, nothing is found. The first sentence is named
-    even if it holds little; ``Support.is_supported`` tells whether all of them hold enough.
+    Without shared words nothing is found. The best sentence is returned even if it covers little;
+    ``Support.is_supported`` tells whether all of them cover enough.
 
     Args:
         summary_sentences, source_sentences: as ``split_sentences`` gives them.
@@ -73,11 +83,11 @@ def align(
 
 
 class _Shared(NamedTuple):
-    """The n-grams of one sentence of a summary, and where they stand in the document.
+    """The n-grams of one sentence of a summary, and the sentences of the document with them.
 
     Attributes:
-        weight: [n-grams].
-        sentence, ngram: [P], pairs of a sentence of the document and an n-gram in it.
+        weight: float [n-grams].
+        sentence, ngram: int [pairs], a sentence of the document and an n-gram in it.
     """
 
     weight: np.ndarray
@@ -86,7 +96,7 @@ class _Shared(NamedTuple):
 
 
 class _Index:
-    """Finds the sentences of a document that hold the n-grams of a summary's sentences."""
+    """An inverted index: the sentences of a document by the n-grams of its summary."""
 
     def __init__(
         self, source: Sequence[str], summary: Sequence[str], size: int, tokenize: Tokenize
@@ -99,7 +109,7 @@ class _Index:
         self._weight = np.log((1 + len(source)) / (1 + frequency)) + 1
 
     def of(self, sentence: int) -> _Shared:
-        """Returns what the document shares with a sentence of the summary."""
+        """Returns the n-grams of a summary's sentence with their sentences in the document."""
         ngrams = _ngrams_of(self._wanted, sentence)
         ends, frequency = self._ends[ngrams], self._frequency[ngrams]
         found = [
@@ -118,18 +128,24 @@ def _ngrams_of(counts: NgramCounts, text: int) -> np.ndarray:
 
 
 def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Support:
-    """Chooses sentences of the document for one of the summary, whose n-grams are given by size."""
+    """Greedily chooses the sentences of the document that support one of the summary.
+
+    Args:
+        shared: its n-grams, by size.
+        max_sources, min_gain: see ``align``.
+    """
     present = [each for each in shared if len(each.weight)]
     indices: list[int] = []
     scores: list[float] = []
     if not present:
         return Support(indices, scores)
+    # One list of n-grams of all sizes, whose weights sum to 1.
     offsets = np.cumsum([0, *(len(each.weight) for each in present)])
     sentence = np.concatenate([each.sentence for each in present])
-    ngram = np.concatenate(
-        [each.ngram + offset for each, offset in zip(present, offsets, strict=False)]
-    )
-    weight = np.concatenate([each.weight / each.weight.sum() for each in present]) / len(present)
+    ngrams = [each.ngram + offset for each, offset in zip(present, offsets, strict=False)]
+    ngram = np.concatenate(ngrams)
+    normalized = [each.weight / each.weight.sum() for each in present]
+    weight = np.concatenate(normalized) / len(present)
     while len(indices) < max_sources and len(sentence):
         gains = np.bincount(sentence, weight[ngram])
         best = int((gains >= gains.max() - _TOLERANCE).argmax())
@@ -137,5 +153,5 @@ def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Su
             break
         indices.append(best)
         scores.append(float(gains[best]))
-        weight[ngram[sentence == best]] = 0
+        weight[ngram[sentence == best]] = 0  # covered n-grams add nothing again
     return Support(indices, scores)

@@ -1,4 +1,4 @@
-"""Claims about a text, some made wrong by rules, to train what tells right from wrong (FactCC).
+"""Generates claims about a text, some falsified by rules, to train a classifier (FactCC).
 
 The transformations are those of Kryscinski et al. (2020), section 3.2 and table 1, over the rules
 of ``text.entities`` in place of a tagger. Paraphrases by translating there and back are left out:
@@ -103,9 +103,9 @@ Transformation = Callable[[ClaimSentence, np.random.Generator], Claim | None]
 
 
 def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
-    """Returns claims about a text: drawn sentences as they are, each with a wrong variant.
+    """Returns claims about a text: drawn sentences as they are, each with a falsified variant.
 
-    A sentence that no transformation changes is passed over, so that both labels are as many.
+    A sentence that no transformation changes is skipped, so that both labels are equally frequent.
 
     Args:
         text: whose sentences become claims.

@@ -143,9 +143,9 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 
 
 def replace_half_characters(text: str) -> str:
-    """Returns a text with U+FFFD in place of every half of a character (a lone surrogate).
+    """Replaces every lone surrogate (half of a character) by U+FFFD.
 
-    JSON can write such halves, UTF-8 cannot, so that no file could hold the text.
+    JSON can encode lone surrogates, UTF-8 cannot, so that no file could hold the text.
     """
     return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
 

@@ -64,7 +64,7 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
 def _run_length(
     document: Sequence[Hashable], position: int, summary: Sequence[Hashable], start: int
 ) -> int:
-    """Returns how many words agree from here on; two are known to."""
+    """Returns the length of the common prefix, whose first two words are known to agree."""
     length = 2
     most = min(len(document) - position, len(summary) - start)
     while length < most and document[position + length] == summary[start + length]:
@@ -112,7 +112,7 @@ def salient_ngrams(
     num_shares: int = NUM_SHARES,
     tokenize: Tokenize = words_of,
 ) -> np.ndarray | None:
-    """Returns the share of the summary's n-grams that a reader of the document has met so far.
+    """Returns the cumulative share of the summary's n-grams, by position in the document.
 
     The curve of Huang et al. (2021, figure 2), over the n-grams that the document has: each counts
     once, at its first position in the document, and the last value is 1.

@@ -159,7 +159,12 @@ class _WordCounts(NamedTuple):
     """Sparse word counts: one entry for each pair of a sentence and one of its words.
 
     The score of growing a selection S by sentence j is ROUGE-1 of S + j against all others. An
-    empty S gives the independent scores, so both strategies share these sums.
+    empty S gives the independent scores, so both strategies share these sums. The overlap,
+
+        sum over words w of min(count of w in S + j, count of w in the others),
+
+    is that of S plus a change, which only the words of j contribute to: the scores of all sentences
+    take one pass over the sparse entries, not one over the vocabulary for each sentence.
     """
 
     sentence: np.ndarray  # [P] int, number of the sentence
@@ -190,14 +195,15 @@ class _WordCounts(NamedTuple):
             selected: word counts [V] of the selection; None for an empty one.
         """
         chosen = np.zeros_like(self.total) if selected is None else selected
-        before = self._sums(chosen, self.total - chosen)
+        rest = self.total - chosen
+        before = self._sums(chosen, rest)  # [V] each
+        # Of each entry's word [P], before and after its sentence moves to the selection.
+        entry_before = self._sums(chosen[self.word], rest[self.word])
         grown = chosen[self.word] + self.count
-        after = self._sums(grown, self.total[self.word] - grown)
-        without = self._sums(chosen[self.word], (self.total - chosen)[self.word])
-        # The sums over all words change only for the words of the added sentence.
+        entry_after = self._sums(grown, self.total[self.word] - grown)
         sums = []
-        for old, new, old_of_words in zip(before, after, without, strict=True):
-            change = np.bincount(self.sentence, new - old_of_words, self.num_sentences)
+        for old, entry_old, entry_new in zip(before, entry_before, entry_after, strict=True):
+            change = np.bincount(self.sentence, entry_new - entry_old, self.num_sentences)
             sums.append(old.sum() + change)
         overlap, inside, outside = sums
         return _ratio(overlap, inside, outside, metric)
@@ -220,14 +226,14 @@ class _WordCounts(NamedTuple):
 def _ratio(
     overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
 ) -> np.ndarray:
-    """Returns ROUGE-1 by one division of whole numbers, so that ties are exact; 0 without words."""
+    """Returns ROUGE-1 by a single division of integers, so that ties are exact; 0 without words."""
     denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[metric]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
 
 
 def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[int]:
-    """Adds the sentence that raises the score of the whole selection most, ``count`` times."""
+    """Greedily adds the sentence that gives the selection the highest score, ``count`` times."""
     selected: list[int] = []
     chosen = np.zeros_like(words.total)
     for _ in range(count):

@@ -1,8 +1,14 @@
-"""Longest common subsequences of words, a whole row of the table at a time as bits of one integer.
+"""Longest common subsequences of words, bit-parallel: one integer is a row of the dynamic program.
 
-Row i of the table holds the lengths for the first i words of one text and the first j of the other.
-Neighbouring lengths differ by 0 or 1, so that a row is a bit vector, and the next one follows by an
-addition (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004).
+Entry (i, j) of the table is the length for the first i words of one text and the first j of the
+other. Neighbouring entries of a row differ by 0 or 1, so that a row is a bit vector, and an integer
+addition gives the next one (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). Here bit
+j is 1 where entry j + 1 equals entry j:
+
+                  the  cat  sat  down
+    before     0   0    0    0    0      1 1 1 1
+    cat        0   0    1    1    1      1 0 1 1     word 1, "cat", raises the length
+    down       0   0    1    1    2      1 0 1 0     so does word 3: two zeros, length 2
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,7 +20,7 @@ def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
         first, second = second, first
     places = _places([(second, 0)])
     everywhere = (1 << len(second)) - 1
-    level = everywhere  # bit j: the row is as high after word j as before it
+    level = everywhere  # the current row; bit j: word j does not raise the length
     for word in first:
         matches = level & places.get(word, 0)
         level = (level + matches | level - matches) & everywhere
@@ -22,16 +28,17 @@ def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
 
 class UnionLcs:
-    """Finds which words of a sentence lie in its common subsequences with any of several sentences.
+    """Computes union LCS: the words of a sentence in its LCS with any of several sentences.
 
-    All sentences stand side by side in one bit vector, in which a bit that is always 0 comes before
-    each, the lowest first; carries of the addition end there:
+    All sentences are concatenated in one bit vector, each after a boundary bit that is always 0 and
+    stops the carries of the addition:
 
         bit       0   1    2    3    4   5    6
         sentence  |  the  cat  sat   |  a    dog
 
-    Where several subsequences are longest, the one is taken that rouge-score 0.1.2 reads out of its
-    table: from the ends of both sentences, words that agree, else up, else to the left.
+    If several subsequences are longest, the traceback of rouge-score 0.1.2 decides. It starts at
+    the ends of both sentences (the lower right of the table), takes a match if both words are
+    equal, else goes up if the entry above is at least that on the left, else to the left.
 
     Args:
         sentences: lists of words.
@@ -53,26 +60,29 @@ class UnionLcs:
         """Returns the positions in ``sentence`` of the union of all subsequences, ascending."""
         rows = self._rows(sentence)
         found = []
-        marks = self._last_words  # one bit a sentence: where its way through the table stands
+        columns = self._last_words  # one bit for each sentence: the column of its traceback
         for position in reversed(range(len(sentence))):
             places, stops = rows[position]
-            taken = marks & stops
-            if not taken:
+            matching = columns & stops
+            if not matching:
                 continue
             found.append(position)
-            marks ^= taken
-            while taken:
-                mark = taken & -taken
-                taken ^= mark
-                match = (places & (2 * mark - 1)).bit_length() - 1
-                marks |= 1 << (match - 1)
+            columns ^= matching
+            while matching:
+                column = matching & -matching  # the lowest bit
+                matching ^= column
+                # The last occurrence of the word at or before the column.
+                match = (places & (2 * column - 1)).bit_length() - 1
+                columns |= 1 << (match - 1)
         return found[::-1]
 
     def _rows(self, sentence: Sequence[Hashable]) -> list[tuple[int, int]]:
-        """Returns for each word where it stands, and where a way does not go on to the row above.
+        """Returns two bit vectors for each word of the sentence.
 
-        A way that stands on a word that agrees takes it. Where the table is higher than in the row
-        above, it goes to the left up to the next word that agrees. Else it goes up.
+        Returns:
+            The places of the word in the other sentences, and the columns at which a traceback
+            takes a match in this row, at that column or to the left of it: where the words are
+            equal, or the entry is larger than the one above. At all others it goes up.
         """
         rows = []
         level = self._words

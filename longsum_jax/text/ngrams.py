@@ -17,7 +17,7 @@ _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
 )
 
-# How names of characters begin whose scripts put no spaces between words.
+# Prefixes of Unicode names of characters in scripts without spaces between words.
 _UNSPACED_SCRIPTS = (
     "CJK",
     "IDEOGRAPHIC",
@@ -53,8 +53,11 @@ def unicode_words(text: str) -> list[str]:
 
 
 class _Spaced(dict[int, str]):
-    """A table for str.translate, filled as characters occur: what is no part of a word is a space,
-    and spaces surround what is a word of its own."""
+    """A table for str.translate, filled lazily.
+
+    It maps characters outside of words to a space, and surrounds those that are words of their own
+    with spaces.
+    """
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -113,33 +116,35 @@ def count_ngrams(
 
     N-grams do not cross from one text into the next. ``tokenize`` makes words of a text.
     """
-    numbers = collections.defaultdict(
-        itertools.count().__next__
-    )  # numbers words in order of appearance
-    ids, owners = _numbered(others, numbers, tokenize)
-    size = len(numbers)
-    # All words that the others lack share one number.
-    numbers.default_factory = itertools.repeat(size).__next__
+    # Ids of words, in order of appearance.
+    word_ids = collections.defaultdict(itertools.count().__next__)
+    ids, owners = _numbered(others, word_ids, tokenize)
+    size = len(word_ids)
+    # All words that the others lack share one id.
+    word_ids.default_factory = itertools.repeat(size).__next__
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
-    text_codes, text_owners = _ngrams(*_numbered(texts, numbers, tokenize), n, size + 1)
+    text_codes, text_owners = _ngrams(*_numbered(texts, word_ids, tokenize), n, size + 1)
     counts = _counts(text_codes, text_owners, vocabulary, len(texts))
     return counts, _counts(codes, owners, vocabulary, len(others))
 
 
 def _numbered(
-    texts: Sequence[str], numbers: dict[Hashable, int], tokenize: Tokenize
+    texts: Sequence[str], word_ids: dict[Hashable, int], tokenize: Tokenize
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of every word and the number of its text, int64 [words] each."""
+    """Returns the id of every word and the index of its text, int64 [words] each."""
     words = [tokenize(text) for text in texts]
-    ids = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(words)), np.int64)
+    ids = np.fromiter(map(word_ids.__getitem__, itertools.chain.from_iterable(words)), np.int64)
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 
 
 def _ngrams(
     ids: np.ndarray, owners: np.ndarray, n: int, base: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a number for every n-gram inside a text, and the number of that text."""
+    """Returns a code for every n-gram inside a text, and the index of that text.
+
+    A code is the n-gram's word ids as the digits of a number to the given base.
+    """
     length = max(len(ids) - n + 1, 0)
     codes = np.zeros(length, np.int64)
     for offset in range(n):

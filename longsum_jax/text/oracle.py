@@ -10,7 +10,7 @@ _TOLERANCE = 1e-12  # equal scores may differ by rounding
 
 
 def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
-    """Returns the sentences whose greedy addition raises ROUGE-1 + ROUGE-2 F1 the most.
+    """Selects sentences greedily for ROUGE-1 + ROUGE-2 F1 with a summary.
 
     Each step adds the best sentence; the search ends when none raises the score. Bigrams do not
     cross the ends of chosen sentences, so their order does not matter; bigrams of the summary do
@@ -42,7 +42,7 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
 def recalled_sentences(
     sentences: Sequence[str], summary: str, *, sizes: Sequence[int], room: int
 ) -> list[int]:
-    """Returns the sentences whose greedy addition raises ROUGE-2 recall the most.
+    """Selects sentences greedily for ROUGE-2 recall of a summary, within a length.
 
     Each step adds the best sentence that still fits; the search ends when none raises the recall.
     Bigrams are those of ``greedy_oracle``.

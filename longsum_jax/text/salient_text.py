@@ -57,7 +57,7 @@ def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     When one side is used up, the other continues.
 
     Args:
-        salient: numbers of important sentences, ascending.
+        salient: indices of important sentences, ascending.
         segment: the segment, whose own sentences are omitted.
     """
     past = salient[: bisect.bisect_left(salient, segment.first)]

@@ -164,7 +164,7 @@ def central_sentences(
 
 
 def _release_nothing() -> None:
-    """Does nothing: what needs no weights is on no device."""
+    """Does nothing: functions without weights occupy no device memory."""
 
 
 class Auxiliary(NamedTuple):

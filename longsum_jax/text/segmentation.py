@@ -233,7 +233,7 @@ def _next_end(
         return position + 1
     start = position if options.next_includes_sentence else position + 1
     stop = _window_end(start, total, options.min_tokens)
-    if start == stop:  # the last sentence has nothing after it
+    if start == stop:  # no sentences follow to compare with
         return None
     sentence = vectors[position]
     before = (vectors[first:position] @ sentence).mean()
@@ -251,7 +251,7 @@ def _normalize_rows(table: np.ndarray) -> np.ndarray:
 
 
 def _window_end(start: int, total: list[int], min_tokens: int) -> int:
-    """Returns the end of the window: the fewest sentences from ``start`` with ``min_tokens``.
+    """Returns the end of the shortest window from ``start`` with ``min_tokens`` tokens.
 
     The window ends with the document at the latest.
     """

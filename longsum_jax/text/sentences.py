@@ -60,7 +60,7 @@ def join_wrapped_lines(text: str) -> str:
 
 
 def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
-    """Tells of each line whether the longest line around it, up to blank ones, is a wide wrap."""
+    """Tells for each line whether the longest line of its block is a wide wrap."""
     found = []
     for filled, block in itertools.groupby(lines, lambda line: bool(line.strip())):
         lengths = list(map(len, block))

@@ -7,7 +7,7 @@ from longsum_jax.text.entities import EntityKind
 
 
 class Outline(NamedTuple):
-    """Where headings stand in a text, and where its pages begin.
+    """The positions of headings and page starts in a text.
 
     Attributes:
         headings: first and last place of each, the latter exclusive, in the order of the text.
@@ -59,7 +59,7 @@ class Flag(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A sentence of a summary with what it rests on.
+    """A sentence of a summary with its sources, support and flags.
 
     Attributes:
         text: the sentence, white space in it as single spaces.

@@ -1,4 +1,4 @@
-"""What every sentence of a summary rests on: sentences of its document, and what these lack."""
+"""Finds the sources of every sentence of a summary, and flags the entities that they lack."""
 
 import bisect
 import functools
@@ -87,7 +87,7 @@ class PlacedSentences(NamedTuple):
 
 
 def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) -> list[Statement]:
-    """Returns the sentences of a summary with what each rests on, found by shared words.
+    """Returns the sentences of a summary with their sources, found by shared n-grams.
 
     Sources are those of ``alignment.align``, flags those of ``find_flags``.
 
@@ -118,7 +118,7 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
 
 
 def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
-    """Returns what was found in a document, with its places."""
+    """Returns the sentences of an alignment as sources, with their places in the document."""
     pairs = zip(found.indices, found.scores, strict=True)
     return tuple(placed.source(index, score) for index, score in pairs)
 
@@ -128,11 +128,11 @@ def find_flags(
     document: Sequence[str],
     sources: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Flag]]:
-    """Returns for each sentence of a summary its names, numbers and dates that are missing.
+    """Flags the names, numbers and dates of each sentence of a summary that are missing.
 
-    They are found by the rules of ``text.entities``. A text has a number whose value it has, in
-    digits, with thousand to trillion, or in words up to twenty. It has a name or a date if it has
-    its words in a row, in capitals or not, or if all of them stand in one of its sentences.
+    Entities are found by the rules of ``text.entities``. Numbers are compared by value, written in
+    digits, with thousand to trillion, or in words up to twenty. A name or a date is found where its
+    words are adjacent, in capitals or not, or all in one sentence.
 
     Args:
         sentences: of the summary.

@@ -1,4 +1,4 @@
-"""Training segment by segment by command: from nothing, on from a checkpoint, from a model without
+"""Training segment by segment by command: from scratch, on from a checkpoint, from a model without
 memories."""
 
 import dataclasses

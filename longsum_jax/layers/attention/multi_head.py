@@ -64,7 +64,7 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(self.dropout_rate)
 
     def projection(self, init: Initializer | None = None) -> Linear:
-        """Makes a map [batch, length, d_model] -> [batch, length, heads, head_dim]."""
+        """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim]."""
         return Linear(
             (self.d_model, self.num_heads, self.d_kv),
             ("embed", "heads", "kv"),
@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
-        """Returns ``project_kv`` with gradients for ``x``, but none for the maps."""
+        """Returns ``project_kv`` with gradients for ``x``, but none for the projections."""
         return self.k.without_gradients(x), self.v.without_gradients(x)
 
     def attend(
@@ -138,10 +138,15 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` with the keys and values of ``states``, without forming them.
 
-        The key map moves to the queries and the value map behind the weights: ``heads`` times the
-        products, but no arrays of [batch, length, heads, head_dim]. For decoding over very long
-        inputs. A bias of the keys adds the same to every score of a query, so it falls out of the
-        softmax; weights sum to one, so a bias of the values is added at the end.
+        The key projection is absorbed into the queries, and the value projection is applied to the
+        weighted sum of the states, in each head:
+
+            q . (W_k s) = (W_k^T q) . s          sum_i w_i (W_v s_i) = W_v (sum_i w_i s_i)
+
+        This takes ``heads`` times as many multiplications, but no arrays [batch, length, heads,
+        head_dim], for decoding over very long inputs. A bias of the keys adds the same to every
+        score of a query, so that the softmax cancels it; the weights sum to one, so that a bias of
+        the values is added at the end.
         """
         mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
         return self.project_mixed(mixed, mask)

@@ -11,9 +11,9 @@ blocks:
     block 2   [4 5]   [g0 g1]           [2 3 4 5 6 7]
     block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
 
-Every block has scores [block_size, 2 + 6]: those of all sets side by side, with one mask and one
-softmax. The weights then fall apart into the sets again, each for its own values. Padding (.) is
-masked.
+Every block has scores [block_size, 2 + 6]: those of all sets concatenated, with one mask and one
+softmax. The weights are then split by set, each to be multiplied with the values of its set.
+Padding (.) is masked.
 
 Pieces. The scores of all blocks may take too much memory. Then a loop goes over pieces of a few
 blocks, and no scores outlive their piece:
@@ -23,13 +23,14 @@ blocks, and no scores outlive their piece:
 
 On CPUs a piece is one block of one head of one sequence.
 
-Gradients. The forward pass saves two things for each query: its result, and ``log_total``, the log
-of its sum of exponentials. The backward pass computes the scores again, piece by piece, and has the
-weights at once: exp(scores - log_total) (Dao et al. 2022, appendix B).
+Gradients. The forward pass saves two things for each query: its output, and ``log_total``, the
+log-sum-exp of its scores. The backward pass recomputes the scores, piece by piece, and gets the
+weights without another softmax: exp(scores - log_total) (FlashAttention, Dao et al. 2022, appendix
+B).
 
-Merging. Sets of keys for which queries must stand in different orders, such as windows and strides,
-or rounds of hashing, cannot share scores. ``attend_partially`` attends to each of them, and
-``key_sets.merge_partial_softmaxes`` joins the results.
+Merging. Sets of keys that need the queries in different orders, such as windows and strides, or
+rounds of hashing, cannot share scores. ``attend_partially`` attends to each of them, and
+``key_sets.merge_partial_softmaxes`` merges the results.
 """
 
 from collections.abc import Callable, Sequence
@@ -108,8 +109,8 @@ def attend_partially(
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
     Returns:
-        float32 [batch, num_blocks, block_size, heads, head_dim], and the log of the sum of
-        exponentials [batch, num_blocks, block_size, heads].
+        float32 [batch, num_blocks, block_size, heads, head_dim], and the log-sum-exp of the scores
+        [batch, num_blocks, block_size, heads].
     """
     return _attend(q, key_sets, scale, dropout, jnp.float32)
 
@@ -125,8 +126,7 @@ def attend_all(
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes ``attend_key_sets`` for queries that all attend to the same keys.
 
-    Such queries are global tokens, for example. They are cut into as many blocks as there must be
-    pieces.
+    Such queries are global tokens, for example. They are cut into one block for each piece.
 
     Args:
         q: queries of a sequence; every shard has all of them.
@@ -186,7 +186,7 @@ def full_attention(
     blocks = to_blocks(q, FULL_BLOCK)
     bias = None
     if distance_bias is not None:
-        # Query i reads the table from the distance of the first key, -i, which is entry L - 1 - i.
+        # The first key is at distance -i from query i: entry length - 1 - i of the table.
         positions = jnp.arange(blocks.shape[1] * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
         bias = sliced_bias(distance_bias, jnp.maximum(length - 1 - positions, 0), length)
     keys = KeySet(k, v, mask[:, None, None, None], bias)
@@ -200,9 +200,9 @@ def full_attention(
 def _attend(
     q: AnyArray, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
-    """Computes the softmax, and its gradients from the saved result; ``out`` is in ``dtype``.
+    """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 
-    Arrays of ``key_sets`` may be numpy's: XLA then has them as constants.
+    NumPy arrays in ``key_sets`` become constants of the compiled program.
     """
     num_pieces = _count_pieces(q, key_sets)
     rate = 0.0 if dropout is None else dropout.rate
@@ -282,7 +282,7 @@ def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any])
 
 
 def _prepare(key_set: KeySet) -> KeySet:
-    """Brings the arrays into the layouts of the functions below, once for all pieces.
+    """Transposes the arrays to the layouts of the functions below, once for all pieces.
 
     Masks and biases get all five axes. Shared keys become [batch, heads, head_dim, num_keys], the
     form of which products are fastest on CPUs, their values [batch, heads, num_keys, head_dim].
@@ -344,7 +344,7 @@ def _evaluate_bias(key_set: KeySet) -> Any:
 
 
 class _Axis(NamedTuple):
-    """Where an axis stands in each of the arrays that have it; None in those that never do."""
+    """The index of an axis in each kind of array; None in those that never have it."""
 
     queries: int  # [batch, num_blocks, block_size, heads, ...]
     shared_keys: int | None  # [batch, heads, ...]
@@ -366,7 +366,7 @@ def _count_keys(key_sets: Sequence[KeySet]) -> int:
 
 
 def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
-    """Returns the number of pieces that keeps the scores of each below ``max_score_bytes``."""
+    """Returns the number of pieces for which the scores of one fit into ``max_score_bytes``."""
     batch, num_blocks, size, heads, _ = q.shape
     score_bytes = 4 * batch * num_blocks * heads * size * _count_keys(key_sets)
     return max(1, min(num_blocks, -(-score_bytes // max_score_bytes())))
@@ -375,7 +375,7 @@ def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
 def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = False) -> _Attend:
     """Returns ``attend`` in a loop over an axis, for ``size`` entries at a time.
 
-    With ``recompute`` gradients compute each piece again, and save nothing of it.
+    With ``recompute``, the backward pass recomputes each piece, and nothing of it is saved.
     """
 
     def attend_in_pieces(
@@ -398,7 +398,7 @@ def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = Fals
             return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
 
         if recompute:
-            # The loop itself keeps XLA from merging a piece with its second computation.
+            # The loop itself keeps XLA from merging a piece with its recomputation.
             attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
 
         def split(x: AnyArray, place: int) -> Array:
@@ -424,9 +424,9 @@ def _from_front(x: AnyArray, place: int) -> Array:
 def _looped_arrays(
     key_sets: Sequence[KeySet], axis: _Axis, length: int
 ) -> list[tuple[AnyArray, int]]:
-    """Returns the arrays that a loop must slice, and where each has the axis.
+    """Returns the arrays that a loop must slice, and the index of the axis in each.
 
-    They have ``length`` entries along it; others have one for all, or do not have the axis.
+    They have ``length`` entries along it; others are broadcast along it, or do not have it.
     """
     arrays: list[tuple[AnyArray, int]] = []
 
@@ -441,7 +441,7 @@ def _looped_arrays(
 def _with_looped_arrays(
     key_sets: Sequence[KeySet], axis: _Axis, length: int, arrays: Sequence[AnyArray]
 ) -> list[KeySet]:
-    """Returns ``key_sets`` with ``arrays``, the axis in front, for the ``_looped_arrays``."""
+    """Returns ``key_sets`` with ``arrays`` (looped axis first) in place of ``_looped_arrays``."""
     values = iter(arrays)
 
     def replace(_: AnyArray, place: int) -> Array:
@@ -453,6 +453,8 @@ def _with_looped_arrays(
 def _map_looped(
     function: Callable[[AnyArray, int], Any], key_set: KeySet, axis: _Axis, length: int
 ) -> KeySet:
+    """Applies ``function`` to each array that the loop slices, and to the index of its axis."""
+
     def visit(x: AnyArray | None, place: int | None) -> Any:
         if x is None or place is None or x.ndim <= place or x.shape[place] != length:
             return x
@@ -468,11 +470,11 @@ def _map_looped(
 
 
 def _attend_piece_by_piece(num_pieces: int, num_blocks: int) -> _Attend:
-    """Returns ``_attend_at_once`` for some blocks after others.
+    """Returns ``_attend_at_once`` in a loop over pieces.
 
-    On CPUs one sequence, one head and one block follow the other. Their plain matrix products are
-    spread over all cores, where products with batch dimensions inside a loop stay on one core and
-    take twice the time; and the keys of a head stay in the cache while its blocks follow.
+    On CPUs the loops are over sequences, heads and blocks. XLA runs the plain matrix products of
+    one block on all cores, but products with batch dimensions inside a loop on a single one, which
+    takes twice the time; and the keys of a head stay in the cache for all of its blocks.
     """
     if _on_cpu():
         attend_head = _loop(_attend_one_block, _BLOCKS, recompute=True)
@@ -482,12 +484,13 @@ def _attend_piece_by_piece(num_pieces: int, num_blocks: int) -> _Attend:
 
 
 def _with_folded_masks(attend: _Attend) -> _Attend:
-    """Returns ``attend`` with scale and masks of keys inside the products of queries and keys.
+    """Returns ``attend`` with scale and key masks folded into the products of queries and keys.
 
-    CPUs would take a pass over the scores for them, which no product and no maximum includes. A
-    query (a b) and keys with one feature more, 0 or beyond every score, give the masked scores:
+    On CPUs, XLA does not fuse them with the matrix product or the maximum: each would be one more
+    pass over the scores. So the queries are scaled beforehand and get one more feature, 1. Keys get
+    0 as that feature, or a huge negative number m where they are masked:
 
-        (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m
+        (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m, up to rounding
     """
 
     def attend_folded(
@@ -515,7 +518,7 @@ def _is_mask_of_keys(key_set: KeySet) -> bool:
 
 
 def _fold_mask(key_set: KeySet) -> KeySet:
-    """Returns prepared keys with one feature more, in place of a mask of keys."""
+    """Returns prepared keys with one more feature, which replaces a mask of keys."""
     k, mask = key_set.k, key_set.mask
     is_folded = _is_mask_of_keys(key_set)
     feature = jnp.where(mask, 0.0, FOLDED_MASK) if is_folded else jnp.zeros((1,) * 5)
@@ -525,7 +528,7 @@ def _fold_mask(key_set: KeySet) -> KeySet:
         feature, axis = feature[:, 0], 2
     shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
     k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
-    # Queries without a key are still looked for.
+    # A mask of ones, not None: the softmax then still checks for queries without a key.
     return key_set._replace(k=k, mask=jnp.ones((1,) * 5, bool) if is_folded else mask)
 
 
@@ -551,10 +554,10 @@ def _attend_one_block(
 
 
 def _of_one_block(key_set: KeySet) -> KeySet:
-    """Returns the arrays without the axes that have one entry.
+    """Squeezes the axes of size 1.
 
-    They are k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1,
-    num_keys].
+    Returns:
+        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
     """
     k, v, mask, bias = key_set._replace(bias=_evaluate_bias(key_set))
     k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])

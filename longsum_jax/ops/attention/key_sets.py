@@ -1,4 +1,4 @@
-"""Sets of keys for blocks of queries, and softmaxes over some of the keys of a query."""
+"""Sets of keys for blocks of queries, and partial softmaxes, each over some keys of a query."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from longsum_jax.ops.attention.dense import masked_exponentials
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
-# The log of a sum of no exponentials. Below every score, and finite, so that differences of two
-# such values are numbers.
+# The log-sum-exp of a query without keys. Below every score, and finite, so that differences of two
+# such values are not NaN.
 MASK_VALUE = -1e30
-# A masked score where no mask follows. Beyond MASK_VALUE, so that its exponential relative to that
-# is 0, too.
+# A masked score where no mask is applied later. So far below MASK_VALUE that exp(FOLDED_MASK -
+# MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
@@ -62,8 +62,7 @@ class PartialSoftmax(NamedTuple):
 
     Attributes:
         out: [..., heads, head_dim], mean of the values under the softmax over these keys.
-        log_total: float32 [..., heads], log of the sum of the exponentials of their scores;
-            MASK_VALUE without a key.
+        log_total: float32 [..., heads], log-sum-exp of their scores; MASK_VALUE without a key.
     """
 
     out: Array
@@ -82,7 +81,7 @@ class Dropout(NamedTuple):
     rate: float
 
     def __call__(self, weights: Float[AnyArray, "..."]) -> Float[Array, "..."]:
-        """Sets weights to zero at the rate and scales up the others, so that the mean stays."""
+        """Sets weights to zero at the rate and scales the others, to keep the expected value."""
         if self.rate == 0:
             return weights
         keep = jax.random.bernoulli(self.rng, 1 - self.rate, weights.shape)
@@ -110,8 +109,9 @@ def softmax_of_values(
         mix: product of weights and values of a set.
 
     Returns:
-        The mean of the values [..., block_size, head_dim], and the log of the sum of exponentials
-        [..., block_size]; with ``log_total``, the sum of the weights (1) in place of the latter.
+        The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp [...,
+        block_size]; with ``log_total``, the sum of the weights (1) in place of the latter, because
+        its gradient is all that the backward pass needs.
     """
     widths = [x.shape[-1] for x in scores]
     scores = jnp.concatenate(scores, -1)
@@ -141,7 +141,7 @@ def attend_jointly(
     *,
     scale: float = 1.0,
 ) -> Float[Array, "batch query_length heads head_dim"]:
-    """Attends to the keys of all sets under one softmax, without putting them into one array.
+    """Attends to the keys of all sets under one softmax, without concatenating them.
 
     Args:
         q: queries, not in blocks.
@@ -155,19 +155,19 @@ def attend_jointly(
         scores.append(products * scale if x.bias is None else products * scale + x.bias)
 
     def mix(weights: AnyArray, v: Array) -> Array:
-        # In the order of axes of ``dot_product_attention``: XLA on CPUs would transpose the values
-        # of a decoder's cache for the order that is wanted here.
+        # The axes of ``dot_product_attention``, swapped afterwards: for "bhtk", XLA on CPUs would
+        # transpose the values of a decoder's cache.
         return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)
 
     return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
 
 
 def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Array:
-    """Returns the log of the sum of exponentials, MASK_VALUE where all keys are masked.
+    """Returns the log-sum-exp of the scores, MASK_VALUE where all keys are masked.
 
     Args:
         scores, mask: [..., num_keys].
-        total: [..., 1], the sum of exponentials relative to the largest.
+        total: [..., 1], the sum of exp(scores - largest score).
     """
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
@@ -177,7 +177,7 @@ def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Arra
 
 
 def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
-    """Puts the masks of all sets side by side, broadcast no further than they need to be."""
+    """Concatenates the masks of all sets, broadcast no further than they need to be."""
     if all(key_set.mask is None for key_set in key_sets):
         return None
     masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
@@ -187,9 +187,9 @@ def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | No
 
 
 def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array, "..."]:
-    """Returns attention to the keys of all ``softmaxes`` together, under one softmax.
+    """Merges attention to several sets of keys into attention under one softmax.
 
-    Each is weighted by its share of the sum of all exponentials.
+    Each output is weighted by its share of the sum of all exponentials.
 
     Returns:
         float32 [..., heads, head_dim]; zeros where none has a key.
@@ -199,7 +199,7 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
 
 
 def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:
-    """Returns the softmax over the keys of all shards from those over the keys of each shard.
+    """Merges the softmaxes over the keys of each shard into that over the keys of all shards.
 
     Args:
         softmax: that of this shard.

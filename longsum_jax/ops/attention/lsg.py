@@ -5,7 +5,7 @@ For each block of queries the keys are [globals | sparse keys to the left | spar
 | three blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection``
 makes the sparse keys.
 
-Three defects of the published code are mended here, as its text describes the attention:
+Three defects of the published code are corrected here, following the text of the paper:
 
 - Every query attends to the ``sparse_block_size`` sparse keys nearest to its local window on either
   side, each once, for every factor that divides the block. The published code is wrong if the
@@ -14,7 +14,7 @@ Three defects of the published code are mended here, as its text describes the a
 - Causal attention works for short inputs, too; the published code raises an error.
 - No query attends to padding; in the published code ``bos_pooling`` does.
 
-``reference_quirks`` brings defects back, as far as they were published.
+``reference_quirks`` reproduces the defects of the published code, for comparison with it.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, halo_exchange, sum_over
 from longsum_jax.typing import AnyArray
 
-# In shorter pieces of a text, overlaps are longer than the pieces themselves.
+# Below this size, the overlap of neighboring pieces would be larger than the pieces.
 MIN_PIECE_BLOCKS = 8
 
 
@@ -234,8 +234,8 @@ def _all_keys(
 #     right run                               [5 5'  6 6']         first = +2, count = 2
 #       of it used                             5 5'  6             the first 3
 #
-# Every run is a fixed number of neighboring blocks, so that it is made by shifting and joining
-# arrays; blocks beyond the ends of the text are masked.
+# Every run is a fixed number of neighboring blocks, so that it is built from shifted slices without
+# a gather; blocks beyond the ends of the sequence are masked.
 
 
 class _Run(NamedTuple):
@@ -248,7 +248,7 @@ class _Run(NamedTuple):
         k, v: keys and values of all blocks.
         key_mask: bool [batch, num_blocks, step], or with a last axis of heads or 1.
         first, count: first block relative to that of the queries, and number of blocks.
-        used: places of the keys of a run to use, for runs of a fraction of a block.
+        used: the part of a run's keys that is used, where it is not a whole number of blocks.
         mask, bias: for queries of a block and keys of a run, broadcastable to [batch, num_blocks,
             heads, block_size, num_keys].
     """
@@ -263,7 +263,7 @@ class _Run(NamedTuple):
     bias: Float[Array, "..."] | None = None
 
     def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
-        """Cuts k, v and key_mask for pieces of ``size`` blocks of queries.
+        """Splits k, v and key_mask into pieces for ``size`` blocks of queries each.
 
         Returns:
             Three arrays [pieces, batch, size + count - 1, step, ...].
@@ -273,7 +273,7 @@ class _Run(NamedTuple):
         return [_overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
 
     def key_set(self, k: AnyArray, v: AnyArray, key_mask: AnyArray) -> KeySet:
-        """Returns the keys of the queries of one piece, from its ``of_pieces``."""
+        """Returns the keys of one piece from its arrays, see ``of_pieces``."""
         arrays = (k, v, key_mask)
         k, v, mask = (_join_neighbors(x, self.count)[:, :, self.used] for x in arrays)
         mask = mask[:, :, None, None] if mask.ndim == 3 else jnp.moveaxis(mask, 3, 2)[:, :, :, None]
@@ -306,7 +306,7 @@ def _side_runs(
     arrays = [to_blocks(x, step) for x in sparse]
     after = 0 if selection.reference_quirks and step == 1 else 2
     total = arrays[0].shape[1] * count_shards(axes)
-    blocks = min(-(-count // step), total - after)  # more are beyond both ends for every block
+    blocks = min(-(-count // step), total - after)  # farther blocks are outside for every query
     if blocks < 1:
         return []
     count = min(count, blocks * step)
@@ -324,7 +324,7 @@ def _attend_runs(
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
-    Every run is a copy of its keys, so that all at once would take a multiple of their memory.
+    A run copies its keys, ``count`` times each: all runs at once would take that much more memory.
     """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -341,14 +341,14 @@ def _attend_runs(
         arrays += run.of_pieces(size, pieces, axes)
     if pieces == 1:
         return attend((0, *(x[0] for x in arrays)))
-    # The loop itself keeps a piece from being merged with its second computation, for gradients.
+    # The loop itself keeps XLA from merging a piece with its recomputation.
     attend = jax.checkpoint(attend, prevent_cse=False, policy=SAVE_MARKED_POLICY)
     out = lax.map(attend, (jnp.arange(pieces), *arrays))
     return from_blocks(out.swapaxes(0, 1), blocks)
 
 
 def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
-    """Returns the number of pieces: small scores in each, none shorter than its overlap."""
+    """Returns the number of pieces: with scores of limited size, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.count for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
@@ -364,9 +364,13 @@ def _overlapping(
     pieces: int,
     axes: Axes,
 ) -> Shaped[Array, "pieces batch piece_blocks step ..."]:
-    """Cuts the blocks from ``first`` on into pieces of ``size`` blocks.
+    """Splits the blocks from ``first`` on into pieces of ``size`` blocks.
 
-    Each piece has ``extra`` blocks of the next one as well. Beyond both ends are zeros.
+    Each piece also has the first ``extra`` blocks of the next one. Zeros pad both ends. Two pieces
+    of blocks 0 to 5, with first = -1, size = 3, extra = 2:
+
+        piece 0   [. 0 1][2 3]
+        piece 1         [2 3 4][5 .]
     """
     num_blocks = (pieces + 1) * size if extra else pieces * size
     total = size + extra if pieces == 1 else num_blocks

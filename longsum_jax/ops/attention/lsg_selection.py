@@ -1,4 +1,4 @@
-"""Sparse keys of LSG attention: the text, shorter by a factor, for every head on its own.
+"""Sparse keys of LSG attention: fewer keys by a factor, selected for every head on its own.
 
 A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer keys: some
 of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors (``pooling``,
@@ -117,7 +117,7 @@ def _join_groups(
 
 
 def _largest(k: AnyArray, v: AnyArray, mask: AnyArray, selection: Selection) -> SparseKeys:
-    """Selects the keys of largest norm in each chunk; padding comes last."""
+    """Selects the keys of largest norm in each chunk, padding only if real keys are too few."""
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
     squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
@@ -132,7 +132,7 @@ def _largest(k: AnyArray, v: AnyArray, mask: AnyArray, selection: Selection) -> 
 
 
 def _offsets(selection: Selection, heads: int) -> tuple[int, np.ndarray]:
-    """Returns the size of a group, and the places [count, heads] that each head takes in it."""
+    """Returns the size of a group, and the positions [count, heads] in it that each head takes."""
     head, factor, size = np.arange(heads), selection.factor, selection.block_size
     if selection.sparsity_type == "stride":
         return factor, (head % factor)[None]
@@ -191,7 +191,7 @@ def _weighted_sums(
     """Returns the weighted sum of each group of ``factor`` tokens."""
     groups = _groups(x, factor).astype(jnp.float32)
     weights = jnp.broadcast_to(weights, groups.shape[:-1])
-    # As a product and a sum over an axis in the middle, this takes 20 times as long on CPUs.
+    # An elementwise product, summed over a middle axis, takes 20 times as long on CPUs.
     sums = jnp.einsum("bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST)
     return sums.astype(x.dtype)
 

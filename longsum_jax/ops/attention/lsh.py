@@ -9,7 +9,7 @@ to the last of the round before (of the last round, in the first):
     sorted        1  4 | 5  0 | 2  3         chunks of two; 5 attends to 1 4 5 0
     buckets       0  0 | 0  1 | 1  2
 
-Rounds are merged by their sums of exponentials. Whether two tokens of a chunk are in one bucket is
+Rounds are merged by their log-sum-exp. Whether two tokens of a chunk are in one bucket is
 not checked.
 """
 

@@ -1,4 +1,4 @@
-"""Attention to windows, spans, global tokens, strides and random blocks, alone or together.
+"""Attention to windows, spans, global tokens, strides and random blocks, alone or combined.
 
 The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et al. 2019),
 in one softmax. A key in several patterns counts once: it belongs to the first of global, window,
@@ -11,7 +11,7 @@ stride of 3 and random blocks of two tokens, of which tokens 6 and 7 were drawn:
     stride          s                 s         5 belongs to the window already
     random                         r            so does 6
 
-No array [length, length] is formed, except that a stride S leaves length / S keys for every query.
+Without strides, cost is linear in the length; with a stride S, every query has length / S keys.
 """
 
 from collections.abc import Callable
@@ -44,13 +44,14 @@ GLOBAL_BLOCK = 64  # global tokens that are computed together
 
 
 class KeyPattern(NamedTuple):
-    """A choice of the keys that a query attends to; what is None or 0 is left out.
+    """The keys that a query attends to; patterns that are None or 0 are left out.
 
     Attributes:
         radius: tokens of a window on either side; may be traced if ``max_radius`` is given.
         max_radius: upper bound of ``radius``, ``radius`` itself when None.
-        span: float [heads], soft reach of every head inside the window, in tokens (``soft_span``).
-        ramp: tokens over which a span fades out.
+        span: float [heads], adaptive span of every head inside the window, in tokens
+            (``soft_span``).
+        ramp: tokens over which the weights of a span fall to 0.
         num_global: global tokens, the first ones of the sequence: all queries attend to them, and
             they attend to all keys.
         stride: token i attends to all j with (i - j) mod stride = 0.
@@ -82,7 +83,7 @@ class KeyPattern(NamedTuple):
 
     @property
     def is_shardable(self) -> bool:
-        """Whether a sequence may be sharded: there are windows and global tokens alone."""
+        """True if a sequence may be sharded: with windows and global tokens alone."""
         return not self.stride and self.draws is None
 
     def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
@@ -92,7 +93,7 @@ class KeyPattern(NamedTuple):
         return jnp.abs(i - j) <= self.radius
 
     def in_stride(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
-        """Returns True where key ``j`` is whole strides away from query ``i``; both broadcast."""
+        """Returns True where query ``i`` and key ``j`` are a multiple of the stride apart."""
         if not self.stride:
             return jnp.zeros_like(i - j, bool)
         return (i - j) % self.stride == 0
@@ -123,7 +124,7 @@ def drawn_blocks(
     """Turns draws in [0, 1) into indices of blocks with real tokens, whatever the padding.
 
     Args:
-        draws: shares of the way through the real blocks of a sequence.
+        draws: positions among the real blocks, as fractions of their number.
         mask: True on real tokens, padding on the right.
         block_size: tokens of a block.
     """
@@ -174,7 +175,7 @@ def pattern_attention(
         stride_dropout, block_dropout, global_dropout = [dropout.fold(i) for i in range(3)]
     length = q.shape[1]
     if distance_bias is not None and axes:
-        # Shards of whole blocks may end behind the sequence, where the bias has no entries.
+        # Shards of whole blocks may end beyond the sequence, where the bias has no entries.
         total = length * count_shards(axes)
         missing = total - 1 - distance_bias.shape[1] // 2
         distance_bias = jnp.pad(distance_bias, ((0, 0), (missing, missing)), mode="edge")
@@ -255,7 +256,8 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     size, batch = pattern.block_size, x.mask.shape[0]
     block_ids = drawn_blocks(pattern.draws, x.mask, size)  # [batch, num_blocks, heads, count]
     num_blocks, heads, count = block_ids.shape[1:]
-    # Every head takes other blocks: [N, C, H, K] and [N, H, R] -> [N, R, C, H, K] in each sequence.
+    # Every head gathers its own blocks. For each sequence: [num_blocks, size, heads, head_dim] and
+    # [num_blocks, heads, count] -> [num_blocks, count, size, heads, head_dim].
     take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
 
     def gather(array: AnyArray) -> Array:
@@ -263,13 +265,13 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
         return blocks.reshape(batch, num_blocks, count * size, *array.shape[2:])
 
     k, v = gather(x.qkv.k), gather(x.qkv.v)
-    # Below, arrays are [batch, num_blocks, heads, queries of a block, keys].
+    # Below, arrays broadcast to [batch, num_blocks, heads, queries of a block, keys].
     key_positions = block_ids[..., None] * size + jnp.arange(size)
     key_positions = key_positions.reshape(batch, num_blocks, heads, 1, -1)
     is_real = jax.vmap(lambda mask, ids: mask[ids])(to_blocks(x.mask, size), block_ids)
     is_real = is_real.reshape(key_positions.shape)
     is_equal = block_ids[..., :, None] == block_ids[..., None, :]
-    is_repeated = jnp.tril(is_equal, -1).any(-1)  # the same block was drawn before
+    is_repeated = jnp.tril(is_equal, -1).any(-1)  # an earlier draw is the same block
     mask = is_real & (key_positions >= pattern.num_global)
     mask = mask & ~jnp.repeat(is_repeated, size, -1)[..., None, :]
     query_positions = positions[:, :, None, :, None]
@@ -277,14 +279,14 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     mask = mask & ~pattern.in_stride(query_positions, key_positions)
     if x.distance_bias is None:
         return KeySet(k, v, mask)
-    # From the first query of a block to the first key of a drawn block.
+    # Distance from the first query of a block to the first key of a drawn block.
     offsets = block_ids * size - positions[:, :, None, :1]
     bias = LazyBias(_bias_of_offsets(size), offsets, (x.distance_bias,))
     return KeySet(k, v, mask, bias)
 
 
 def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) -> PartialSoftmax:
-    """Attends to the keys of the own residue class that no window or global token has.
+    """Attends to the keys of the query's residue class, without window and global tokens.
 
     With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each is a sequence
     of its own with dense attention.
@@ -313,7 +315,10 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
     def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
-        """Returns MASK_VALUE inside the window, else the bias: [1, n, heads or 1, C, num_keys]."""
+        """Returns MASK_VALUE inside the window, else the bias.
+
+        Its shape is [1, num_blocks, heads or 1, block_size, num_keys].
+        """
         distances = (jnp.arange(num_keys) - places[..., None]) * stride
         in_window = jnp.abs(distances) <= radius[0]
         if not table:
@@ -330,7 +335,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
 
 
 def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None) -> Array:
-    """Attends from global tokens to all tokens, with the projections of all tokens.
+    """Attends from global tokens to all tokens, with the same projections as all tokens.
 
     Args:
         global_q: [batch, num_globals, heads, head_dim].
@@ -380,7 +385,7 @@ def _bias_start(bias: AnyArray, positions: AnyArray) -> Array:
 
 
 def _bias_at(bias: AnyArray, distances: AnyArray) -> Array:
-    """Returns the entries [heads, ...] of ``distances``; no key is farther than the last one."""
+    """Returns the entries [heads, ...] at ``distances``; only padding is clipped to the table."""
     last = bias.shape[1] // 2
     return bias[:, jnp.clip(distances, -last, last) + last]
 
@@ -389,7 +394,12 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
     """Returns the function of a LazyBias for drawn blocks of ``size`` tokens."""
 
     def bias_of_offsets(offsets: AnyArray, bias: AnyArray) -> Array:
-        """Turns offsets [batch, n, heads, count] into a bias [batch, n, heads, C, count C]."""
+        """Returns the bias [batch, num_blocks, heads, size, count * size] of drawn blocks.
+
+        Args:
+            offsets: [batch, num_blocks, heads, count], from first query to first key.
+            bias: [heads, distances].
+        """
         places = jnp.arange(size)
         distances = offsets[:, :, :, None, :, None] + places - places[:, None, None]
         distances = distances.reshape(*distances.shape[:4], -1)
