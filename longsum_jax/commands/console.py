@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.aligners import VectorAligner
     from longsum_jax.evaluation.metric import Metric
     from longsum_jax.evaluation.report import ReportContent
+    from longsum_jax.inference.model import Model
     from longsum_jax.readers import ReadOptions
 
 
@@ -637,9 +638,16 @@ def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
         type=_batch_size,
         default=1,
         metavar="N",
-        help="documents decoded together, auto for as many as are fastest; stopped half-way, those "
-        "at work are lost; default: 1",
+        help="documents decoded together, auto for as many as are fastest; above 1 they are split "
+        "over all devices; stopped half-way, those at work are lost; default: 1",
     )
+
+
+def on_devices(
+    args: argparse.Namespace, model: "Model"
+) -> contextlib.AbstractContextManager["Model"]:
+    """Returns a context with the model, on all devices if it reads several documents at once."""
+    return contextlib.nullcontext(model) if args.batch_size == 1 else model.on_all_devices()
 
 
 def _batch_size(text: str) -> int | str:

@@ -254,7 +254,11 @@ def _predict(
 
     finished = {row["id"] for row in predictions.rows}
     missing = [pair for pair in pairs if pair.id not in finished]
-    with tqdm(total=len(pairs), initial=len(pairs) - len(missing), unit="document") as bar:
+    initial = len(pairs) - len(missing)
+    with (
+        tqdm(total=len(pairs), initial=initial, unit="document") as bar,
+        console.on_devices(args, model) as parallel,
+    ):
 
         def on_row(row: dict[str, Any]) -> None:
             if not predictions.rows:
@@ -263,7 +267,7 @@ def _predict(
             bar.update()
 
         predict(
-            model,
+            parallel,
             missing,
             metrics,
             batch_size=args.batch_size,

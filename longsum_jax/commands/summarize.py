@@ -123,7 +123,8 @@ def main(argv: Sequence[str]) -> int:
         documents = _joined(documents, model.separator)
     if args.dry_run:
         return _finish(failures, _dry_run(args, model, list(documents)))
-    return _summarize(_Run(args, options, _by_model(args, model), failures), documents)
+    with console.on_devices(args, model) as model:
+        return _summarize(_Run(args, options, _by_model(args, model), failures), documents)
 
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:

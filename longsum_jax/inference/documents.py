@@ -11,6 +11,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
+from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.text.joining import DOCUMENT_TOKEN
@@ -137,6 +138,7 @@ class DocumentSummarizer:
         if batch_size == "auto":
             documents = list(documents)
             batch_size = num_slots(self._config, [len(document.ids) for document in documents])
+        batch_size = rows_on_devices(batch_size)
         # On a mesh each device holds rows of its own, which begin and end together.
         together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
         decode = self._in_batches if together else self._in_slots

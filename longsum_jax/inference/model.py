@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch
+from longsum_jax.inference.devices import on_all_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
@@ -639,6 +641,25 @@ class Model:
         """
         config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return self._replace(config, self.params)
+
+    def on_all_devices(
+        self, devices: Sequence[jax.Device] | None = None
+    ) -> AbstractContextManager["Model"]:
+        """Returns a context whose model splits every batch over devices.
+
+            with model.on_all_devices() as parallel:
+                summaries = parallel.summaries(texts, batch_size="auto")
+
+        The documents of a batch begin and end together there. With one device it is this model.
+
+        Args:
+            devices: all of this process by default; each holds all parameters.
+        """
+        return on_all_devices(self, devices)
+
+    def with_params(self, params: Params) -> "Model":
+        """Returns the same model with other parameters."""
+        return self._replace(self.config, params)
 
     def _replace(self, config: Any, params: Params) -> "Model":
         return Model(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument, check_text
 from longsum_jax.inference.padding import check_length, kernel_limit
 from longsum_jax.inference.rounds import Plan, run_plans
@@ -269,7 +270,7 @@ class ByMemory:
         return Work(self._read, self._length, self._summarize, reads_on_device=True)
 
     def _rows(self, batch_size: BatchSize) -> int:
-        return 1 if batch_size == "auto" else batch_size
+        return rows_on_devices(1 if batch_size == "auto" else batch_size)
 
     def _length(self, document: _Segmented) -> int:
         return len(document.inputs.sources)
