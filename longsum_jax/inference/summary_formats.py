@@ -26,6 +26,7 @@ class Entry(NamedTuple):
         seconds: that the summary took; documents of a batch share its time.
         statements: the sentences of the summary with their sources; None where these are not to
             be shown.
+        id: of a document that is a row of a table, or None.
     """
 
     file: str
@@ -34,6 +35,7 @@ class Entry(NamedTuple):
     summary: Summary
     seconds: float
     statements: Sequence[Statement] | None = None
+    id: str | None = None
 
     @classmethod
     def of(
@@ -47,11 +49,14 @@ class Entry(NamedTuple):
         file = document.name
         if document.path == STDIN:
             file = file.replace("standard input", STDIN, 1)
-        return cls(file, document.title, document.notes, summary, round(seconds, 2), statements)
+        about = document.title, document.notes, summary, round(seconds, 2), statements
+        return cls(file, *about, document.id)
 
     def report(self) -> dict[str, Any]:
         """Returns everything but the summary's text, ready for JSON."""
         about: dict[str, Any] = {"file": self.file}
+        if self.id is not None:
+            about["id"] = self.id
         if self.title:
             about["title"] = self.title
         about |= {**self.summary.report(), "seconds": self.seconds}

@@ -37,6 +37,7 @@ class Document(NamedTuple):
         query: what a row of a table asks of its document, or None.
         borders: places in ``text`` at which all but the first of several documents begin that are
             read as one.
+        id: of a row of a table, or None.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Document(NamedTuple):
     notes: tuple[str, ...] = ()
     query: str | None = None
     borders: tuple[int, ...] = ()
+    id: str | None = None
 
     @property
     def outline(self) -> Outline:

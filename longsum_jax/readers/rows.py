@@ -43,12 +43,13 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     if not value.strip():
         raise InputError(f'{name}: "{key}" is empty; remove the row')
     query = row.get(source.options.query_key)
-    title = row.get("title")
+    title, id_ = row.get("title"), row.get("id")
     inner = source.inner(name, b"")
     return inner.document(
         text_blocks(value.encode(errors="replace").decode()),  # half characters of JSON
         title=title if isinstance(title, str) else None,
         query=query if isinstance(query, str) and query.strip() else None,
+        id=str(id_) if isinstance(id_, str | int) else None,
     )
 
 

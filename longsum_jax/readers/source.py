@@ -118,6 +118,7 @@ class Source:
         num_pages: int = 0,
         notes: Iterable[str] = (),
         query: str | None = None,
+        id: str | None = None,
     ) -> Document:
         """Returns the document that blocks make, without what rules leave out.
 
@@ -127,6 +128,7 @@ class Source:
             num_pages: it has; 0 for no pages.
             notes: of the reader.
             query: of the document.
+            id: of the document.
 
         Raises:
             InputError: no text remains.
@@ -145,6 +147,7 @@ class Source:
             pages=layout.pages,
             notes=(*notes, *dropped),
             query=query,
+            id=id,
         )
 
 

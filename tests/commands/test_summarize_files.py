@@ -1,6 +1,7 @@
 """longsum summarize on files and folders, with a model that takes no time."""
 
 import errno
+import contextlib
 import io
 import json
 import re
@@ -15,6 +16,7 @@ from longsum_jax.commands import console, summarize
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation import report, summac
+from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.inference import attended, loading
 from longsum_jax.inference.stream import Work, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
@@ -32,6 +34,9 @@ class FirstWords:
         self.options = {}
         self.fails_at = None
         self.text = None  # of every summary
+
+    def on_all_devices(self):
+        return contextlib.nullcontext(self)
 
     def summary_options(self, **options):
         return GenerationOptions(**{"max_new_tokens": 3, "decoder_start_token_id": 0} | options)
@@ -481,6 +486,22 @@ def test_directories_without_a_model(extract, folder, tmp_path):
     assert err.splitlines()[-1] == "3 summaries in out, 3 of them before"
     *_, err = extract("--out=out", "--sources", "--length=1 sentence", "files")
     assert err.splitlines()[-1] == "3 summaries in out"
+
+
+def test_lines_of_a_table_keep_their_ids(extract, tmp_path):
+    rows = [{"id": f"d{i}", "document": f"Report {i} is short. It rains."} for i in range(2)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = extract("--format=jsonl", "--length=1 sentence", path)
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (code, [line["id"] for line in found]) == (0, ["d0", "d1"])
+    written = tmp_path / "extracts.jsonl"
+    written.write_text(out)
+    predictions = read_predictions(written, prediction_key="summary")
+    assert {name: each.text for name, each in predictions.items()} == {
+        "d0": "Report 0 is short.",
+        "d1": "Report 1 is short.",
+    }
 
 
 def test_formats_without_a_model(extract, folder):

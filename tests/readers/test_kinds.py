@@ -412,13 +412,13 @@ def test_attachments_without_a_message(tmp_path):
 
 
 def test_rows_are_documents(tmp_path, make):
-    rows = [{"text": "One.", "query": "Why?", "title": "T"}, {"text": ["Two", "parts."]}]
+    rows = [{"text": "One.", "query": "Why?", "title": "T", "id": 7}, {"text": ["Two", "parts."]}]
     lines = tmp_path / "a.jsonl"
     lines.write_text("\n".join(map(json.dumps, rows)))
     found = read(lines)
-    assert [(each.text, each.query, each.title) for each in found] == [
-        ("One.", "Why?", "T"),
-        ("Two\nparts.", None, None),
+    assert [(each.text, each.query, each.title, each.id) for each in found] == [
+        ("One.", "Why?", "T", "7"),
+        ("Two\nparts.", None, None, None),
     ]
     assert [each.name for each in found] == [f"{lines}:1", f"{lines}:2"]
     whole = tmp_path / "a.json"
