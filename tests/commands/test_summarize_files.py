@@ -1,7 +1,7 @@
 """longsum summarize on files and folders, with a model that takes no time."""
 
-import errno
 import contextlib
+import errno
 import io
 import json
 import re

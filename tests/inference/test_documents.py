@@ -80,7 +80,9 @@ def test_a_document_that_cannot_be_read_is_named(summarizer):
 
 def test_the_last_batch_is_filled_up(summarizer, monkeypatch):
     # On a mesh the documents of a batch begin and end together.
-    monkeypatch.setattr("jax.sharding.get_abstract_mesh", lambda: SimpleNamespace(size=2))
+    monkeypatch.setattr(
+        "jax.sharding.get_abstract_mesh", lambda: SimpleNamespace(size=2, shape={"batch": 2})
+    )
     found = summaries(summarizer, "aa", "b", "c", batch_size=2)
     assert [summary.text for summary in found] == ["a", "b", "c"]
     assert np.sum([summary.dropped_tokens for summary in found]) == 0
