@@ -368,6 +368,26 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             ),
         ],
     ),
+    "extractive_peers": Page(
+        "Summaries without a model, beside sumy",
+        "The built-in ranker beside summarizers of sumy on the same documents, with the same "
+        "sentences and the same budget of words. Scores are means of stemmed ROUGE-1, -2 and "
+        "-Lsum; seconds are those of the processor for one document, from text to summary.",
+        [
+            Table(
+                "",
+                [
+                    Column("data set", "data_set"),
+                    Column("system", "system"),
+                    Column("documents", "documents"),
+                    Column("ROUGE", "mean_rouge", digits(1)),
+                    Column("s", "seconds", digits(3)),
+                    Column("times ours", "ratio", digits(1)),
+                ],
+                lambda rows: rows,
+            )
+        ],
+    ),
     "sources": Page(
         "What summaries rest on",
         "Sentences drawn from documents and rewritten by rule, whose sources are known; support of "
