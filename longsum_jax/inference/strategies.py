@@ -168,6 +168,13 @@ class Source:
         return [part for part in parts if part.strip()]
 
     @cached_property
+    def headings(self) -> frozenset[str]:
+        """The headings of the document."""
+        text = self.whole.text
+        places = self.whole.outline.headings
+        return frozenset(text[start:end].strip() for start, end in places)
+
+    @cached_property
     def budget(self) -> Budget | None:
         """The length of the summary; None for what the model makes of it."""
         if self.reader.length is None:
@@ -255,13 +262,14 @@ class Source:
         return [segment.strip() for segment in found]
 
     def _segments(self, text: str, room: int) -> list[str]:
-        """Returns the text cut into segments of at most ``room`` tokens.
+        """Returns the text cut into segments of at most ``room`` tokens, at headings if possible.
 
         The lengths are in the proportions of SegmentOptions' own. A segment may have more tokens in
         an input than its sentences have one by one; it is cut again then.
         """
         options = SegmentOptions(room // 2, room * 3 // 4, room)
-        document = segment_document(text, self.reader.tokenizer, options)
+        headings = self.headings
+        document = segment_document(text, self.reader.tokenizer, options, headings=headings)
         found = []
         for index in range(len(document.segments)):
             segment = document.segment_text(index)

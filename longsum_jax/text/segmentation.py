@@ -12,7 +12,7 @@ Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -128,6 +128,7 @@ def segment_document(
     options: SegmentOptions = SegmentOptions(),
     encoder: SentenceEncoder = tfidf_vectors,
     borders: Sequence[int] = (),
+    headings: Collection[str] = (),
 ) -> SegmentedDocument:
     """Cuts a document into segments of similar sentences, in time linear in its length.
 
@@ -137,6 +138,7 @@ def segment_document(
         options: lengths, and choices that algorithm 1 leaves open.
         encoder: computes sentence vectors, which are compared by cosine.
         borders: places in the text at which a segment begins in any case.
+        headings: sentences at which a segment ends as soon as it has ``min_tokens``.
 
     Raises:
         InputError: a blank text.
@@ -144,7 +146,9 @@ def segment_document(
     if borders:
         bounds = itertools.pairwise([0, *borders, len(text)])
         parts = [text[start:stop] for start, stop in bounds]
-        return _together([segment_document(part, tokenizer, options, encoder) for part in parts])
+        return _together(
+            [segment_document(part, tokenizer, options, encoder, (), headings) for part in parts]
+        )
     sentences = split_sentences(text)
     if not sentences:
         raise InputError(
@@ -159,9 +163,10 @@ def segment_document(
     lengths = [len(ids) for ids in token_ids]
     vectors = None if sum(lengths) <= options.longest_sentence else encoder(sentences)
     ends = np.cumsum([0, *map(len, slices)])
+    sections = {i for i, sentence in enumerate(sentences) if sentence in headings}
     segments = [
         Segment(int(ends[first]), int(ends[end]), first, end, sum(lengths[first:end]))
-        for first, end in segment_ranges(lengths, vectors, options)
+        for first, end in segment_ranges(lengths, vectors, options, sections)
     ]
     return SegmentedDocument(text, sentences, token_ids, segments)
 
@@ -185,7 +190,10 @@ def _together(documents: Sequence[SegmentedDocument]) -> SegmentedDocument:
 
 
 def segment_ranges(
-    lengths: Sequence[int], vectors: np.ndarray | None, options: SegmentOptions = SegmentOptions()
+    lengths: Sequence[int],
+    vectors: np.ndarray | None,
+    options: SegmentOptions = SegmentOptions(),
+    sections: Collection[int] = (),
 ) -> list[tuple[int, int]]:
     """Returns the sentences [first, end) of each segment by algorithm 1.
 
@@ -195,6 +203,8 @@ def segment_ranges(
         lengths: number of tokens of each sentence.
         vectors: float [n, d], a vector for each sentence, of any norm; None for a document of one
             segment.
+        sections: sentences that begin a section of the document, and so a segment if the one before
+            is long enough.
     """
     total = np.cumsum([0, *lengths]).tolist()
     if total[-1] <= options.longest_sentence:
@@ -202,7 +212,7 @@ def segment_ranges(
     vectors = _normalize_rows(np.asarray(vectors, np.float32))
     ranges, first, position = [], 0, 0
     while position < len(lengths):
-        end = _next_end(first, position, total, vectors, options)
+        end = _next_end(first, position, total, vectors, options, sections)
         if end is None:
             position += 1
         else:  # the sentence at `position` begins a new segment
@@ -212,7 +222,12 @@ def segment_ranges(
 
 
 def _next_end(
-    first: int, position: int, total: list[int], vectors: np.ndarray, options: SegmentOptions
+    first: int,
+    position: int,
+    total: list[int],
+    vectors: np.ndarray,
+    options: SegmentOptions,
+    sections: Collection[int],
 ) -> int | None:
     """Decides whether the sentence at ``position`` begins a new segment.
 
@@ -220,6 +235,7 @@ def _next_end(
         first: the first sentence of the current segment.
         total: [n + 1], the number of tokens before each sentence.
         vectors: [n, d] of norm 1.
+        sections: sentences that begin a segment if this one has ``min_tokens``.
 
     Returns:
         The next sentence to decide on if a new segment begins, else None.
@@ -229,7 +245,7 @@ def _next_end(
         return position + 1
     if length < options.min_tokens:
         return None
-    if length > options.max_tokens:
+    if length > options.max_tokens or position in sections:
         return position + 1
     start = position if options.next_includes_sentence else position + 1
     stop = _window_end(start, total, options.min_tokens)

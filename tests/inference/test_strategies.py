@@ -20,6 +20,7 @@ from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.statements import NO_OUTLINE, Outline
 
 LONGEST = 40  # tokens of an input
 END = "<end>"
@@ -56,12 +57,21 @@ class Played:
         summary: at the end.
     """
 
-    def __init__(self, name, text, write=first_sentence, query=None, borders=(), **options):
+    def __init__(
+        self,
+        name,
+        text,
+        write=first_sentence,
+        query=None,
+        borders=(),
+        outline=NO_OUTLINE,
+        **options,
+    ):
         reader = Reader(
             Words(),
             **{"longest_input": LONGEST, "longest_whole": LONGEST, "max_new_tokens": 12} | options,
         )
-        request = Request(text, "a.txt", query, borders=borders)
+        request = Request(text, "a.txt", query, outline, borders)
         ids = Words().add_special_tokens(Words().encode(with_lead(text, reader.prefix, query)))
         self.source = Source(reader, request, TokenizedDocument(ids, len(ids)))
         self.rounds = []
@@ -126,6 +136,17 @@ def test_segments_are_the_document_and_their_summaries_the_summary():
     assert found.summary.summary_tokens == len(found.summary.text.split()) + 1
     share = len(found.summary.text) / len(text)
     assert sum(found.summary.coverage) / 10 == pytest.approx(share, abs=0.01)
+
+
+def test_segments_end_at_headings():
+    parts = [document(4), "Costs\n\n" + document(10)]
+    text = "\n\n".join(parts)
+    place = len(parts[0]) + 2
+    outline = Outline([(place, place + len("Costs"))])
+    [pieces] = Played("segments", text, outline=outline).rounds
+    assert pieces[1][0] == "Costs"
+    [pieces] = Played("segments", text).rounds
+    assert all(piece[0] != "Costs" for piece in pieces)
 
 
 def test_segments_without_content_are_silent_and_repetitions_said_once():

@@ -155,6 +155,21 @@ def test_segments_give_back_the_document(name):
     assert tokenizer.calls <= 4  # the document at once, and its long sentences again
 
 
+def test_a_long_enough_segment_ends_at_a_heading():
+    vectors = np.ones((30, 2))  # nothing else tells sentences apart
+    assert segment_ranges([2] * 30, vectors, SMALL) == [(0, 21), (21, 30)]
+    found = segment_ranges([2] * 30, vectors, SMALL, sections={5, 12, 25})
+    assert found == [(0, 12), (12, 25), (25, 30)]  # 10 sentences are min_tokens
+    sentences = [f"This is number {i}." for i in range(12)]
+    text = "\n\n".join([" ".join(sentences[:7]), "Costs", " ".join(sentences[7:])])
+    found = segment_document(text, Words(), SMALL, headings={"Costs"})
+    assert [found.segment_text(i).split()[0] for i in range(len(found.segments))] == [
+        "This",
+        "Costs",
+    ]
+    assert "".join(found.segment_text(i) for i in range(len(found.segments))) == text
+
+
 def test_segments_begin_at_borders():
     parts = [" ".join(f"This is {name} number {i}." for i in range(9)) for name in ("one", "two")]
     text = "\n\n".join([*parts, "Short."])
