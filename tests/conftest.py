@@ -1,7 +1,6 @@
 """What all tests share: a small tokenizer, small models, a short training run, real documents if
 they are at hand."""
 
-import gc
 import importlib.util
 import json
 import os
@@ -61,14 +60,6 @@ CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "deco
 def types_are_checked_in_their_rooms(request):
     elsewhere = not any(map(request.path.is_relative_to, CHECKED_ROOMS))
     jaxtyping_config.update("jaxtyping_disable", elsewhere)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def garbage_is_looked_for_among_new_objects():
-    """What a module leaves behind are compiled programs and their traces, which stay."""
-    yield
-    gc.collect()
-    gc.freeze()
 
 
 # Environment variables that name what is not part of the repository, by the marker of its tests.
