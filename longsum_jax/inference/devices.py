@@ -3,30 +3,25 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from longsum_jax.training.mesh import BATCH_AXES, PRESETS, MeshOptions, activate, make_mesh
-
-if TYPE_CHECKING:
-    from longsum_jax.inference.model import Model
+from longsum_jax.typing import Params
 
 
 @contextlib.contextmanager
-def on_all_devices(
-    model: "Model", devices: Sequence[jax.Device] | None = None
-) -> Iterator["Model"]:
-    """Yields a model that splits every batch over devices, see ``Model.on_all_devices``."""
-    devices = jax.local_devices() if devices is None else list(devices)
-    if len(devices) == 1:
-        yield model
-        return
+def on_devices(params: Params, devices: Sequence[jax.Device]) -> Iterator[Params]:
+    """Yields parameters that every device holds; in the block, rows of batches are split over them.
+
+    Args:
+        params: must fit into the memory of every device.
+        devices: of this process.
+    """
     mesh = make_mesh(MeshOptions("replicated"), devices)
-    params = jax.device_put(model.params, NamedSharding(mesh, PartitionSpec()))
     with activate(mesh, PRESETS["replicated"]):
-        yield model.with_params(params)
+        yield jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
 
 
 def rows_on_devices(rows: int) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch
-from longsum_jax.inference.devices import on_all_devices
+from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
@@ -642,10 +642,9 @@ class Model:
         config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return self._replace(config, self.params)
 
-    def on_all_devices(
-        self, devices: Sequence[jax.Device] | None = None
-    ) -> AbstractContextManager["Model"]:
-        """Returns a context whose model splits every batch over devices.
+    @contextmanager
+    def on_all_devices(self, devices: Sequence[jax.Device] | None = None) -> Iterator["Model"]:
+        """Yields a model that splits every batch over devices, as long as the block lasts.
 
             with model.on_all_devices() as parallel:
                 summaries = parallel.summaries(texts, batch_size="auto")
@@ -655,7 +654,12 @@ class Model:
         Args:
             devices: all of this process by default; each holds all parameters.
         """
-        return on_all_devices(self, devices)
+        devices = jax.local_devices() if devices is None else list(devices)
+        if len(devices) == 1:
+            yield self
+            return
+        with on_devices(self.params, devices) as params:
+            yield self.with_params(params)
 
     def with_params(self, params: Params) -> "Model":
         """Returns the same model with other parameters."""
