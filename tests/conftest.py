@@ -62,6 +62,25 @@ def types_are_checked_in_their_rooms(request):
     jaxtyping_config.update("jaxtyping_disable", elsewhere)
 
 
+MOST_MEMORY = 3 * 2**30  # bytes of a process, beyond which it forgets what it compiled
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_are_forgotten():
+    """Compiled programs stay in memory, gigabytes of them by the end of a run."""
+    yield
+    if _resident_bytes() > MOST_MEMORY:
+        jax.clear_caches()
+
+
+def _resident_bytes():
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # not on Linux
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {
     "shared_data": "LONGSUM_JAX_DATA",
