@@ -155,7 +155,7 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
     """
 
     sparse_block_size: SizeOrNone = 128
-    sparsity_factor: Size = 2
+    sparsity_factor: SizeOrNone = 2
     sparsity_type: SparsityType = "norm"
     mask_first_token: bool = False
     pool_with_global: bool = True
