@@ -520,7 +520,7 @@ def fine_tune(path, model, data, workdir, *overrides):
 def test_any_encoder_decoder_is_fine_tuned(small_model, rows, tmp_path, capsys):
     config = json.loads((small_model / "config.json").read_text())
     config["task_specific_params"] = {"summarization": {"prefix": "summarize: "}}
-    shutil.copytree(small_model, tmp_path / "model")
+    shutil.copytree(small_model, tmp_path / "model", ignore=shutil.ignore_patterns("SHA256SUMS"))
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     path, run = CONFIGS / "finetune.py", tmp_path / "run"
     short = ("task.max_source_length=64", "task.max_target_length=16", "task.query_key=none")

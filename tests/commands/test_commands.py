@@ -195,7 +195,7 @@ def test_same_command_continues(run, trained, tiny_run, tmp_path):
 @pytest.mark.slow
 def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
     flags = (
-        "optimizer.learning_rate=1e38,optimizer.schedule=constant,training.max_bad_steps=1,"
+        "optimizer.learning_rate=1e6,optimizer.schedule=constant,training.max_bad_steps=1,"
         "evaluation.examples=0"
     )
     code, out, err = run("train", f"--config={tiny_run},{flags}", f"--workdir={tmp_path / 'run'}")
