@@ -50,9 +50,10 @@ class Numbers:
     """A tokenizer whose texts are ids."""
 
     prefix_ids = ()
+    unk_id = 3
 
     def encode(self, text: str) -> list[int]:
-        return list(map(int, text.split()))
+        return [int(word) if word.isdecimal() else self.unk_id for word in text.split()]
 
     def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
         return list(ids)[:limit]

@@ -25,10 +25,7 @@ MakeSlots = Callable[..., ContinuousBatch]
 
 def document_token_id(tokenizer: Tokenizer) -> int | None:
     """Returns the token after each of several documents that are read as one, if there is one."""
-    try:
-        ids = tokenizer.encode(DOCUMENT_TOKEN)
-    except ValueError:  # a tokenizer of ids alone
-        return None
+    ids = tokenizer.encode(DOCUMENT_TOKEN)
     return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
 
 
