@@ -38,7 +38,7 @@ from longsum_jax.evaluation.significance import randomization_test
 from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
-from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_headings
+from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.ranking.trees import BoostedTrees, load_trees
@@ -209,7 +209,7 @@ def score_documents(
         features = sentence_features(parsed, row.query)
         for name, ranker in rankers.items():
             table = feature_table(features, ranker.trees.names)
-            scores = without_headings(parsed, ranker.trees.predict(table))
+            scores = without_fragments(parsed, ranker.trees.predict(table))
             extracts[name] = _joined(parsed, scores, length)
         gains = reference_gains(parsed.sentences, row.summary)
         extracts["reference"] = _joined(parsed, gains, length)

@@ -24,7 +24,7 @@ from longsum_jax.inference.documents import TokenizedDocument, with_lead
 from longsum_jax.inference.stream import coarse_length
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.parsing import parse_document
-from longsum_jax.ranking.ranker import builtin_ranker, without_headings
+from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, num_words, split_documents
@@ -416,7 +416,7 @@ def _best_sentences(source: Source) -> str:
     text = BLANK_LINE.join(source.parts)
     query = source.request.query
     parsed = parse_document(join_wrapped_lines(text))
-    scores = without_headings(parsed, builtin_ranker().scores(parsed, query))
+    scores = without_fragments(parsed, builtin_ranker().scores(parsed, query))
     lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
     costs = np.array([length + 1 for length in lengths])  # and a space
     chosen = take_sentences(parsed, scores, costs, source.room)

@@ -19,6 +19,7 @@ from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "medium"
+_FEWEST_WORDS = 4  # of a sentence in a summary, unless there are no others
 
 
 class Extract(NamedTuple):
@@ -96,7 +97,7 @@ class Ranker:
             raise InputError("the query is blank; give a question or leave it out")
         document = parse_document(join_wrapped_lines(text))
         scores = self.scores(document, query)
-        chosen = select_sentences(document, without_headings(document, scores), wanted)
+        chosen = select_sentences(document, without_fragments(document, scores), wanted)
         statements = _statements(_placed(text, document, outline), chosen)
         return Extract(
             text="\n".join(statement.text for statement in statements),
@@ -107,9 +108,14 @@ class Ranker:
         )
 
 
-def without_headings(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
-    """Returns scores with minus infinity for headings, which name a topic and report nothing."""
-    return np.where(document.headings, -np.inf, scores)
+def without_fragments(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
+    """Returns scores with minus infinity for what reports nothing: headings and exclamations.
+
+    A sentence of fewer than ``_FEWEST_WORDS`` words says little out of its place, and would be
+    taken often, since there is always room for it.
+    """
+    words = np.bincount(document.words.rows, minlength=len(scores))
+    return np.where(document.headings | (words < _FEWEST_WORDS), -np.inf, scores)
 
 
 def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSentences:

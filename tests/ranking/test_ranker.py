@@ -47,9 +47,10 @@ def test_headings_of_sources(text):
 
 
 def test_list_items_lose_their_marks():
-    text = "The plan:\n\n- Close the old bridge by the mill.\n-  Build one of stone.\n12. Wait."
+    items = "- Close the old bridge by the mill.\n-  Build one of stone.\n12. Wait for the spring."
+    text = f"The plan:\n\n{items}"
     extract = builtin_ranker().summarize(text, length="100%")
-    shown = ["Close the old bridge by the mill.", "Build one of stone.", "Wait."]
+    shown = ["Close the old bridge by the mill.", "Build one of stone.", "Wait for the spring."]
     assert extract.text.split("\n")[-3:] == shown
     places = [statement.sources[0] for statement in extract.statements[-3:]]
     assert [text[place.start : place.end] for place in places] == shown
@@ -147,3 +148,11 @@ def test_a_book_takes_two_seconds():
     extract = longsum_jax.summarize(book, length="1%")
     assert time.process_time() - began < 2
     assert 900 <= extract.summary_tokens <= 1000
+
+
+def test_fragments_are_no_sentences_of_a_summary_unless_there_are_no_others(text):
+    extract = longsum_jax.summarize(f"{text}\n\nGood-by! He said so. 我们在这里看书。", length="100%")
+    shown = extract.text.split("\n")
+    assert not {"Good-by!", "He said so."} & set(shown)
+    assert shown[-1] == "我们在这里看书。"
+    assert longsum_jax.summarize("Stop! Go on. Stop again.", length="1 sentence").text
