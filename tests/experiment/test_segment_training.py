@@ -4,7 +4,6 @@ memories."""
 import dataclasses
 import json
 
-import flax.linen as nn
 import flax.traverse_util
 import jax
 import numpy as np
@@ -110,7 +109,7 @@ def test_commands_read_segment_by_segment(workdir, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_model_without_memories_is_a_start(tmp_path):
+def test_a_model_without_memories_is_a_start(tmp_path, draw_params):
     sizes = {
         "vocab_size": 300,
         "d_model": 16,
@@ -121,7 +120,7 @@ def test_a_model_without_memories_is_a_start(tmp_path):
     sizes |= {"decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     family = get_family("bart")
     config = family.config(sizes)
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    params = draw_params(family.init_params(config))
     Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "plain")
     wanted = family.config(
         sizes | {"memory": "attentive", "memory_layers": "last1", "salient_vectors": 4}

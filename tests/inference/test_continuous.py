@@ -1,7 +1,5 @@
 """Documents that pass through a few slots, against one document at a time."""
 
-import flax.linen as nn
-import jax
 import numpy as np
 import pytest
 
@@ -44,12 +42,15 @@ ENDS = {"eos_token_id": tuple(range(5, 30)), "forced_eos_token_id": None, "max_n
 LENGTHS = (100, 90, 60, 50, 40, 33, 20)  # with room for 128 and for 64
 
 
-def make(name):
-    family, options = FAMILIES[name]
-    family = get_family(family)
-    config = family.config({"vocab_size": VOCABULARY} | options)
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
-    return Model(family, config, params)
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(name):
+        family, options = FAMILIES[name]
+        family = get_family(family)
+        config = family.config({"vocab_size": VOCABULARY} | options)
+        return Model(family, config, draw_params(family.init_params(config)))
+
+    return make
 
 
 def in_slots(model, documents, batch_size, seed=0, **options):
@@ -80,7 +81,7 @@ def documents():
         pytest.param("bart, pages", 0, GREEDY, id="pages", marks=pytest.mark.slow),
     ],
 )
-def test_ids_equal_those_of_one_document_at_a_time(name, first, options, documents):
+def test_ids_equal_those_of_one_document_at_a_time(make, name, first, options, documents):
     documents = documents[first:]
     model = make(name)
     found = in_slots(model, documents, 3, **options)
@@ -93,7 +94,9 @@ def test_ids_equal_those_of_one_document_at_a_time(name, first, options, documen
 
 
 @pytest.mark.slow
-def test_documents_too_large_for_keys_and_values_leave_before_others_enter(documents, monkeypatch):
+def test_documents_too_large_for_keys_and_values_leave_before_others_enter(
+    make, documents, monkeypatch
+):
     model = make("bart")
     expected = [alone(model, document) for document in documents]
     of_two_slots_of_64 = 2 * 64 * 2 * 32 * 4

@@ -6,7 +6,6 @@ import functools
 import json
 import shutil
 
-import flax.linen as nn
 import huggingface_hub
 import jax
 import numpy as np
@@ -53,13 +52,13 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def model(tiny_tokenizer):
+def model(tiny_tokenizer, draw_params):
     @functools.cache
     def make(kind):
         options, reading = KINDS[kind]
         family = get_family("bart")
         config = family.config(SIZES | options | {"vocab_size": tiny_tokenizer.vocab_size})
-        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(1)))
+        params = draw_params(family.init_params(config))
         reading = SEGMENTS | reading | {"num_vectors": config.salient_vectors}
         return Model(
             family,
@@ -274,14 +273,14 @@ def test_segments_that_are_no_options_are_refused_when_they_are_used(model, text
 
 
 @pytest.fixture(scope="module")
-def extractor_directory(tiny_tokenizer, tmp_path_factory):
+def extractor_directory(tiny_tokenizer, draw_params, tmp_path_factory):
     """A saved extractor that also serves as sentence encoder."""
     family = get_family("bert")
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_hidden_layers": 1, "max_sentence_length": 24, "head": "extraction"}
     sizes["vocab_size"] = tiny_tokenizer.vocab_size
     config = dataclasses.replace(family.presets["tiny"], **sizes)
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(2)))
+    params = draw_params(family.init_params(config))
     directory = tmp_path_factory.mktemp("auxiliary") / "extractor"
     Model(family, config, params, tiny_tokenizer).save(directory)
     return directory

@@ -1,7 +1,6 @@
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -31,13 +30,13 @@ SIZES = {
 
 
 @pytest.fixture(scope="module")
-def make():
+def make(draw_params):
     @functools.cache
     def make(**changes):
         family = get_family("bert")
         sizes = SIZES | {"vocab_size": 300, "max_sentence_length": 24}
         config = dataclasses.replace(family.presets["tiny"], **sizes | changes)
-        params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+        params = draw_params(family.init_params(config))
         return Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
 
     return make

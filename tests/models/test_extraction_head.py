@@ -1,7 +1,6 @@
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -19,15 +18,10 @@ def config_of(family, **changes):
 
 
 @pytest.fixture(scope="module")
-def extractor():
-    """(config, parameters, all of them perturbed)."""
+def extractor(draw_params):
+    """(config, random parameters)."""
     config = config_of("roberta", num_hidden_layers=1)
-    params = nn.meta.unbox(jax.jit(get_family("roberta").init_params(config))(jax.random.key(0)))
-    leaves, tree = jax.tree.flatten(params)
-    rng = np.random.default_rng(0)
-    return config, jax.tree.unflatten(
-        tree, [x + 0.3 * rng.standard_normal(x.shape).astype("f4") for x in leaves]
-    )
+    return config, draw_params(get_family("roberta").init_params(config))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ or padding."""
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,19 +34,16 @@ L, T = 6, 5
 LENGTHS = (((6, 4), (3, 0), (5, 5)), ((2, 5),))
 
 
-def make(seed=0, **options):
-    """Config, module and parameters that are all their own."""
-    config = FAMILY.config(SIZES | options)
-    params = nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(seed)))
-    leaves, tree = jax.tree.flatten(params)
-    noise = [
-        0.3 * jax.random.normal(jax.random.key(i), leaf.shape) for i, leaf in enumerate(leaves)
-    ]
-    return (
-        config,
-        FAMILY.module_class(config),
-        jax.tree.unflatten(tree, [a + b for a, b in zip(leaves, noise, strict=True)]),
-    )
+@pytest.fixture(scope="module")
+def make(draw_params):
+    """Config, module and random parameters."""
+
+    def make(**options):
+        config = FAMILY.config(SIZES | options)
+        params = draw_params(FAMILY.init_params(config))
+        return config, FAMILY.module_class(config), params
+
+    return make
 
 
 def make_batch(lengths=LENGTHS, segments=4):
@@ -218,7 +214,7 @@ def gradients(config, params, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_and_gradients_of_documents_equal_the_twin(kind):
+def test_losses_and_gradients_of_documents_equal_the_twin(make, kind):
     config, _, params = make(**KINDS[kind])
     batch = make_batch()
     total = lambda p: sum(twin_document(config, p, batch, row)[0] for row in range(2))  # noqa: E731
@@ -232,7 +228,7 @@ def test_losses_and_gradients_of_documents_equal_the_twin(kind):
 
 
 @pytest.mark.slow
-def test_one_segment_of_backpropagation():
+def test_one_segment_of_backpropagation(make):
     config, _, params = make(memory="attentive")
     batch = make_batch(segments=3)
     grads, out = gradients(config, params, batch)
@@ -247,7 +243,7 @@ def test_one_segment_of_backpropagation():
 @pytest.mark.slow
 @pytest.mark.parametrize(("backprop", "charged"), [(1, (4, 2)), (2, (4, 2)), (0, (5, 4, 2))])
 def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alone(
-    backprop, charged
+    make, backprop, charged
 ):
     """What a segment pushes out is compressed, and charged, when gradients reach it: with the
     segment after it."""
@@ -277,7 +273,7 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
 
 
 @pytest.mark.slow
-def test_evaluation_does_not_count_the_error_of_compression():
+def test_evaluation_does_not_count_the_error_of_compression(make):
     config, module, params = make(memory="compressive", memory_reconstruction=0.5)
     loss = segment_loss_fn(module, config, deterministic=True)
     _, out = jax.jit(gradient_fn(loss))(params, make_batch(), jax.random.key(0))
@@ -285,7 +281,7 @@ def test_evaluation_does_not_count_the_error_of_compression():
 
 
 @pytest.mark.slow
-def test_memory_of_a_step_does_not_depend_on_the_number_of_segments():
+def test_memory_of_a_step_does_not_depend_on_the_number_of_segments(make):
     config, module, params = make(
         memory="attentive", d_model=64, encoder_ffn_dim=128, memory_size=32
     )

@@ -1,7 +1,6 @@
 """Memories in every kind of encoder-decoder: tokens one by one as all at once; padding plays no
 part."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,11 +35,15 @@ COMMON = {
 }
 
 
-def make(name):
-    family, sizes, options = MODELS[name]
-    family = get_family(family)
-    config = family.config(COMMON | sizes | options)
-    return family, config, nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(name):
+        family, sizes, options = MODELS[name]
+        family = get_family(family)
+        config = family.config(COMMON | sizes | options)
+        return family, config, draw_params(family.init_params(config))
+
+    return make
 
 
 def two_segments(module, length, salient):
@@ -69,7 +72,7 @@ def two_segments(module, length, salient):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_steps_equal_all_at_once_and_padding_has_no_part(name):
+def test_steps_equal_all_at_once_and_padding_has_no_part(make, name):
     _, config, params = make(name)
     module, rng = get_family(MODELS[name][0]).module_class(config), np.random.default_rng(0)
     ids, targets = rng.integers(3, 30, (2, B, L)), rng.integers(3, 30, (2, B, T))
@@ -108,7 +111,7 @@ def test_steps_equal_all_at_once_and_padding_has_no_part(name):
 
 
 @pytest.mark.slow
-def test_a_segment_of_its_own_is_what_encode_and_logits_see():
+def test_a_segment_of_its_own_is_what_encode_and_logits_see(make):
     _, config, params = make("t5")
     module = get_family("t5").module_class(config)
     ids, targets = np.full((B, L), 7), np.full((B, T), 8)

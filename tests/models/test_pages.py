@@ -36,13 +36,13 @@ TARGETS = np.random.default_rng(1).integers(3, 40, (B, T))
 FAMILY = get_family("bart")
 
 
-def make(**options):
-    config = FAMILY.config(SIZES | options)
-    return (
-        config,
-        FAMILY.module_class(config),
-        nn.meta.unbox(jax.jit(FAMILY.init_params(config))(jax.random.key(0))),
-    )
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(**options):
+        config = FAMILY.config(SIZES | options)
+        return config, FAMILY.module_class(config), draw_params(FAMILY.init_params(config))
+
+    return make
 
 
 def windows(length, page, context):
@@ -61,7 +61,7 @@ def windows(length, page, context):
 
 
 @pytest.fixture(scope="module")
-def unlimiformer():
+def unlimiformer(make):
     options = {"page_length": 12, "page_context": 3}
     config, module, params = make(**options, cross_attention="nearest", cross_nearest=5)
     plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_context=0))
@@ -116,7 +116,7 @@ def all_at_once_and_by_steps(module, params, beams=2):
 
 
 @pytest.mark.slow
-def test_outputs_of_pages_are_averaged():
+def test_outputs_of_pages_are_averaged(make):
     config, module, params = make(page_length=8, page_decoding=True)
     logits, stepped = all_at_once_and_by_steps(module, params)
     for beam in range(2):
@@ -140,7 +140,7 @@ def test_outputs_of_pages_are_averaged():
 
 
 @pytest.mark.slow
-def test_nearest_positions_are_those_of_the_largest_scores():
+def test_nearest_positions_are_those_of_the_largest_scores(make):
     _, module, params = make(
         page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5
     )
@@ -210,7 +210,7 @@ def test_options_that_make_no_pages(options, problem):
 
 
 def test_config_json_says_what_pages_there_are():
-    config, _, _ = make(page_length=8, page_decoding=True)
+    config = FAMILY.config(SIZES | {"page_length": 8, "page_decoding": True})
     written = FAMILY.config_json(config)
     assert written["model_type"] == "longsum_jax/bart"
     assert FAMILY.config_of_json(written, "config.json") == config

@@ -39,11 +39,14 @@ X, MASK = (
 )
 
 
-def make(kind, **options):
-    config = dataclasses.replace(BART, encoder_attention=kind, **options)
-    encoder = Encoder(config.encoder_stack)
-    variables = nn.meta.unbox(jax.jit(encoder.init)(jax.random.key(1), X, MASK))
-    return jax.jit(encoder.apply, static_argnums=3), variables
+@pytest.fixture(scope="module")
+def make(draw_params):
+    def make(kind, **options):
+        config = dataclasses.replace(BART, encoder_attention=kind, **options)
+        encoder = Encoder(config.encoder_stack)
+        return jax.jit(encoder.apply, static_argnums=3), draw_params(encoder.init, X, MASK)
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -113,14 +116,14 @@ def test_options_out_of_range(kind, options, problem):
     assert str(caught.value).startswith(problem)
 
 
-def test_windows_that_are_not_one_for_each_layer():
+def test_windows_that_are_not_one_for_each_layer(make):
     with pytest.raises(
         InputError, match="attention_window has 3 numbers for 2 layers; give one, or one each"
     ):
         make("window", attention_window=(4, 8, 8))
 
 
-def test_inputs_beyond_the_projection_of_linformer():
+def test_inputs_beyond_the_projection_of_linformer(make):
     with pytest.raises(
         InputError, match="an input of 30 tokens is longer than the 29 tokens that the Linformer"
     ):
@@ -128,7 +131,7 @@ def test_inputs_beyond_the_projection_of_linformer():
 
 
 @pytest.mark.slow
-def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
+def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads(make):
     (first, variables), (second, _) = make("window+stride"), make("stride+window")
     np.testing.assert_array_equal(first(variables, X, MASK, True), second(variables, X, MASK, True))
     assert pattern_names("stride+window") == ("stride", "window")
@@ -141,7 +144,7 @@ def test_the_order_of_parts_does_not_matter_and_each_says_what_it_reads():
 
 
 @pytest.mark.slow
-def test_windows_of_their_own_for_each_layer():
+def test_windows_of_their_own_for_each_layer(make):
     apply, variables = make("window", attention_window=(2, 8))
     wide, _ = make("window")
     assert (
@@ -156,7 +159,7 @@ def test_windows_of_their_own_for_each_layer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "lsh", "sinkhorn"])
-def test_chance_is_for_training_alone_and_follows_the_key(kind):
+def test_chance_is_for_training_alone_and_follows_the_key(make, kind):
     apply, variables = make(kind, lsh_chunk_length=4, lsh_num_hashes=1, lsh_num_buckets=4)
     np.testing.assert_array_equal(apply(variables, X, MASK, True), apply(variables, X, MASK, True))
     trained = [
@@ -168,7 +171,7 @@ def test_chance_is_for_training_alone_and_follows_the_key(kind):
 
 
 @pytest.mark.slow
-def test_linformer_with_an_identity_is_full_attention():
+def test_linformer_with_an_identity_is_full_attention(make):
     full, variables = make("full")
     linformer, _ = make("linformer", linformer_size=30, linformer_max_length=30)
     extended = jax.tree.map(lambda x: x, variables)
