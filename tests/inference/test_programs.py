@@ -1,6 +1,7 @@
 """The compiled programs that ``generate`` runs: what a step of decoding copies, and whose memory it
 reads."""
 
+import functools
 import math
 import os
 import re
@@ -60,15 +61,21 @@ def make(name, **more):
     return family, family.config({"vocab_size": VOCABULARY} | options | more)
 
 
+@functools.cache
+def programs_of(name):
+    """Family, config, programs, and the shapes of the parameters and of the decoder's layers."""
+    family, config = make(name)
+    params = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    layers = jax.eval_shape(unstacked_layers, params["decoder"])
+    return family, config, Programs(family.module_class(config)), params, layers
+
+
 def search_program(name, length, beams, batch, slots=False):
     """The compiled search, and the shapes of what it reads: parameters, and keys of documents."""
-    family, config = make(name)
-    programs = Programs(family.module_class(config))
-    params = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    family, config, programs, params, layers = programs_of(name)
     ids = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     mask = jax.ShapeDtypeStruct((batch, length), bool)
     source = jax.eval_shape(programs.read, {"params": params}, ids, mask, {})
-    layers = jax.eval_shape(unstacked_layers, params["decoder"])
     options = Model(family, config, None).generation_options(
         num_beams=beams, max_new_tokens=NEW_TOKENS, do_sample=False
     )

@@ -269,7 +269,8 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
     for (path, a), b, c in zip(flat, jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
         name = jax.tree_util.keystr(path)
         assert (np.abs(a).max() > 0) == ("['memory']" in name), name
-        np.testing.assert_allclose(b - c, 0.5 * a, atol=2e-5, rtol=1e-3, err_msg=name)
+        added = np.subtract(b, c)
+        np.testing.assert_allclose(added, np.multiply(0.5, a), atol=2e-5, rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.slow

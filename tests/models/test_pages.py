@@ -128,7 +128,8 @@ def test_outputs_of_pages_are_averaged(make):
         return module.decoder(module.embed_target(TARGETS, jnp.arange(T)), states, mask)
 
     pages = [slice(start, start + 8) for start in range(0, L, 8)]
-    found = [plain.apply({"params": params}, IDS[:, p], MASK[:, p], method=hidden) for p in pages]
+    of_page = jax.jit(lambda ids, mask: plain.apply({"params": params}, ids, mask, method=hidden))
+    found = [of_page(IDS[:, p], MASK[:, p]) for p in pages]
     scores = params["page_scores"]
     for row in range(B):
         read = [x[row] for x, p in zip(found, pages, strict=True) if MASK[row, p].any()]
@@ -136,7 +137,8 @@ def test_outputs_of_pages_are_averaged(make):
             jnp.stack([x @ scores["kernel"] + scores["bias"] for x in read]), axis=0
         )
         mixed = (weights * jnp.stack(read)).sum(0)
-        np.testing.assert_allclose(logits[row], mixed @ params["shared"].T, atol=2e-5)
+        wanted = mixed @ params["shared"].T + params["final_logits_bias"]
+        np.testing.assert_allclose(logits[row], wanted, atol=2e-5)
 
 
 @pytest.mark.slow

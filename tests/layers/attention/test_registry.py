@@ -1,5 +1,7 @@
 """Every encoder attention in encoders that were not made for it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,11 @@ def make(draw_params):
     def make(config, kind, **options):
         """The encoder of ``config`` with another attention, and parameters."""
         config = type(config)(**vars(config) | {"encoder_attention": kind} | options)
+        encoder, variables = draw(config)
+        return encoder, jax.tree.map(lambda array: array, variables)
+
+    @functools.cache
+    def draw(config):
         encoder = Encoder(config.encoder_stack)
         return encoder, draw_params(encoder.init, jnp.zeros((1, 4, D)), jnp.ones((1, 4), bool))
 
