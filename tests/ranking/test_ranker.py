@@ -151,7 +151,8 @@ def test_a_book_takes_two_seconds():
 
 
 def test_fragments_are_no_sentences_of_a_summary_unless_there_are_no_others(text):
-    extract = longsum_jax.summarize(f"{text}\n\nGood-by! He said so. 我们在这里看书。", length="100%")
+    more = f"{text}\n\nGood-by! He said so. 我们在这里看书。"
+    extract = longsum_jax.summarize(more, length="100%")
     shown = extract.text.split("\n")
     assert not {"Good-by!", "He said so."} & set(shown)
     assert shown[-1] == "我们在这里看书。"
