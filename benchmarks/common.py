@@ -1,6 +1,7 @@
 """What every benchmark shares: timing, compiled programs, the machine's description, a table, and a
 JSON report."""
 
+import argparse
 import json
 import math
 import os
@@ -108,6 +109,33 @@ def fastest(
             if turn == 0 or sum(seconds.wall for seconds in taken[name]) < enough:
                 taken[name] += [timed(call) for _ in range(in_a_row)]
     return {name: Seconds(*map(min, zip(*turns, strict=True))) for name, turns in taken.items()}
+
+
+class Deadline:
+    """The end of the minutes that a script may take; what has begun by then is finished."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end = time.monotonic() + 60 * minutes
+
+    @staticmethod
+    def add_flag(parser: argparse.ArgumentParser) -> None:
+        """Adds --minutes."""
+        parser.add_argument(
+            "--minutes",
+            type=float,
+            default=math.inf,
+            help="begin nothing after so many; the same command goes on from --out later",
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that are left; none are where it is negative."""
+        return self._end - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Tells whether nothing more may begin."""
+        return self.seconds <= 0
 
 
 def numbers(text: str) -> list[int]:

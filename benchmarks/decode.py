@@ -1,42 +1,55 @@
 """Tokens per second of greedy and beam search, ours beside transformers' generate.
 
     python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096] \
-        [--beams=1,4]
+        [--beams=1,4] [--batches=1,4,16]
 
-Both generate exactly --new_tokens of --batch documents by their public `generate`, in turns, on the
-same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the same
-sizes. `seconds` are of a whole call, the encoder included; `tokens_per_second` is of decoding
+Both generate exactly --new_tokens of each document of a batch by their public `generate`, in turns,
+on the same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the
+same sizes. `seconds` are of a whole call, the encoder included; `tokens_per_second` is of decoding
 alone, from the difference to a call that generates a quarter of the tokens, beams not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
-ids that are the same. The fastest of --repeats turns counts.
+ids that are the same. The fastest of --repeats turns counts. Started again with the same --out, the
+script measures what is not there yet.
 """
 
 import argparse
+import gc
+import itertools
 import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import fastest, numbers, print_table, write_report
+from common import Deadline, fastest, numbers, print_table, rows_before, write_report
 from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
 from sweep import OURS
 
 from longsum_jax.inference.model import Model
 
 
+class Case(NamedTuple):
+    """What is measured: one model, tokens of a document, beams, and documents of a batch."""
+
+    model: str
+    length: int
+    beams: int
+    batch: int
+
+
 def generators(
-    name: str, length: int, beams: int, args: argparse.Namespace
+    case: Case, args: argparse.Namespace
 ) -> dict[str, Callable[[int], Callable[[], np.ndarray]]]:
     """By what their rows say: new tokens -> a call that gives ids."""
     import torch_peers
 
+    name, length = case.model, case.length
     model = make_model(*make_config(name, args.size, length, dtype=args.dtype), args.dtype)
-    ids = make_ids(model.config, args.batch, length)
-    options = {"num_beams": beams, "do_sample": False, "early_stopping": False}
+    ids = make_ids(model.config, case.batch, length)
+    options = {"num_beams": case.beams, "do_sample": False, "early_stopping": False}
 
     def ours(count: int) -> Callable[[], np.ndarray]:
         return lambda: model.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
@@ -54,9 +67,9 @@ def generators(
     return {OURS: ours, f"PyTorch {peer_name}": theirs}
 
 
-def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of ours and of the peer."""
-    made = generators(name, length, beams, args)
+    made = generators(case, args)
     few = max(args.new_tokens // 4, 1)
     calls = {
         (by, count): make(count) for by, make in made.items() for count in (few, args.new_tokens)
@@ -66,11 +79,11 @@ def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> lis
     rows = []
     for by in made:
         whole, part = taken[by, args.new_tokens], taken[by, few]
-        row = {"model": name, "length": length, "beams": beams, "by": by, "seconds": whole.wall}
+        row = case._asdict() | {"by": by, "seconds": whole.wall}
         row["cpu_seconds"] = whole.cpu
         if whole.wall > part.wall:
             row["tokens_per_second"] = (
-                args.batch * (args.new_tokens - few) / (whole.wall - part.wall)
+                case.batch * (args.new_tokens - few) / (whole.wall - part.wall)
             )
         rows.append(row)
     first, peer = rows
@@ -79,7 +92,7 @@ def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> lis
     )
     if all("tokens_per_second" in row for row in rows):
         peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
-    if peer["by"] == f"PyTorch {name}":
+    if peer["by"] == f"PyTorch {case.model}":
         peer["equal"] = _equal(*(results[row["by"], args.new_tokens] for row in rows))
     return rows
 
@@ -98,30 +111,31 @@ def main() -> None:
     parser.add_argument("--lengths", default="1024", help="tokens of a document; default: 1024")
     parser.add_argument("--beams", default="1,4", help="default: 1,4")
     parser.add_argument("--new_tokens", type=int, default=64, help="of each summary; default: 64")
-    parser.add_argument("--batch", type=int, default=1, help="documents; default: 1")
+    parser.add_argument("--batches", default="1", help="documents of a batch; default: 1")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed turns; default: 3")
-    parser.add_argument("--out", help="JSON report to write")
+    parser.add_argument("--out", help="JSON report to write, or to go on with")
+    Deadline.add_flag(parser)
     args = parser.parse_args()
+    deadline = Deadline(args.minutes)
     args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
-    rows = []
-    for name in args.models.split(","):
-        for length in numbers(args.lengths):
-            for beams in numbers(args.beams):
-                rows += measure(name, length, beams, args)
-                print(*map(json.dumps, rows[-2:]), sep="\n", file=sys.stderr, flush=True)
-                if args.out:
-                    settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
-                    write_report(
-                        args.out,
-                        rows,
-                        new_tokens=args.new_tokens,
-                        **settings,
-                        load=os.getloadavg()[0],
-                    )
+    settings = {"new_tokens": args.new_tokens, "size": args.size, "dtype": args.dtype}
+    rows = rows_before(args.out, **settings)
+    done = {tuple(row[key] for key in Case._fields) for row in rows}
+    flags = args.lengths, args.beams, args.batches
+    for case in itertools.starmap(
+        Case, itertools.product(args.models.split(","), *map(numbers, flags))
+    ):
+        if case in done or deadline.is_over:
+            continue
+        rows += measure(case, args)
+        gc.collect()
+        print(*map(json.dumps, rows[-2:]), sep="\n", file=sys.stderr, flush=True)
+        if args.out:
+            write_report(args.out, rows, **settings, load=os.getloadavg()[0])
     print_table(rows)
 
 

@@ -10,7 +10,8 @@ the run before. `ratio` is how many times as long ours takes.
 
 The rows "where" say what ours does in that time: imports, reading the model, the first summary, the
 same summary again; the difference of the last two is compiling. "--help" and "no model" are the
-command's help, and its error for a folder that is not there.
+command's help, and its error for a folder that is not there. Started again with the same --out, the
+script goes on with the models that are not there yet.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
-from common import print_table, write_report
+from common import Deadline, print_table, rows_before, write_report
 
 PEER = """
 import sys
@@ -148,6 +149,8 @@ def command_rows(repeats: int) -> list[dict[str, Any]]:
     commands = {
         "--help": ([*longsum, "--help"], False),
         "summarize --help": ([*longsum, "summarize", "--help"], False),
+        "evaluate --help": ([*longsum, "evaluate", "--help"], False),
+        "score --help": ([*longsum, "score", "--help"], False),
         "no model": ([*longsum, "summarize", "--model=missing", __file__], True),
     }
     environment = dict(os.environ)
@@ -167,14 +170,20 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=3000, help="of the document; default: 3000")
     parser.add_argument("--new_tokens", type=int, default=64, help="of the summary; default: 64")
     parser.add_argument("--repeats", type=int, default=2, help="turns; default: 2")
-    parser.add_argument("--out", help="JSON report to write")
+    parser.add_argument("--out", help="JSON report to write, or to go on with")
+    Deadline.add_flag(parser)
     args = parser.parse_args()
-    rows = command_rows(args.repeats)
+    deadline = Deadline(args.minutes)
+    sizes = {"words": args.words, "new_tokens": args.new_tokens, "size": args.size}
+    before = rows_before(args.out, **sizes)
+    rows = [row for row in before if "model" in row] + command_rows(args.repeats)
+    done = {row.get("model") for row in rows}
     for name in args.models.split(","):
+        if name in done or deadline.is_over:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, args, Path(folder))
         if args.out:
-            sizes = {"words": args.words, "new_tokens": args.new_tokens, "size": args.size}
             write_report(args.out, rows, **sizes, load=os.getloadavg()[0])
     print_table(rows)
 

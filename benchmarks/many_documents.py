@@ -32,7 +32,7 @@ import jax
 import numpy as np
 import torch
 import torch_peers
-from common import fastest, numbers, print_table, timed, write_report
+from common import Deadline, fastest, numbers, print_table, timed, write_report
 from models import SIZES, make_config, make_model
 from sweep import OURS
 
@@ -262,10 +262,11 @@ def main() -> None:
     parser.add_argument("--peer_batch_sizes", default="1,4,8,16", help="of which the best counts")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--out", help="JSON report to write, or to go on with")
+    Deadline.add_flag(parser)
     args = parser.parse_args()
-    settings = {
-        key: value for key, value in vars(args).items() if key not in ("out", "models", "documents")
-    }
+    deadline = Deadline(args.minutes)
+    others = ("out", "models", "documents", "minutes")
+    settings = {key: value for key, value in vars(args).items() if key not in others}
     parts: list[dict[str, Any]] = []
     if args.out and Path(args.out).exists():
         report = json.loads(Path(args.out).read_text())
@@ -273,6 +274,8 @@ def main() -> None:
             sys.exit(f"{args.out} has other settings; give another --out")
         parts = report["parts"]
     for name in args.models.split(","):
+        if deadline.is_over:
+            break
         for part in measure(name, parts, args):
             print(json.dumps(part), file=sys.stderr, flush=True)
             parts.append(part)
@@ -284,6 +287,8 @@ def main() -> None:
                     settings=settings,
                     parts=parts,
                 )
+            if deadline.is_over:
+                break
     print_table(totals(parts))
 
 

@@ -7,7 +7,7 @@ Runs the other scripts for one case after another, those named first until --min
 in a process of its own. A row has the `ratio` of the case (times as fast as the peer, measured in
 one process) and whether what is claimed of it `holds`. The report keeps the rows of other
 machines: a kind of machine is its processor with its number of cores and its devices, and each has
-rows of its own.
+rows of its own. With --missing it measures only what has no ratio of this machine yet.
 """
 
 import argparse
@@ -16,12 +16,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import describe_machine, print_table
+from common import Deadline, describe_machine, print_table
 
 HERE = Path(__file__).resolve().parent
 MODELS = ("bart", "t5", "longt5", "led", "pegasus_x")
@@ -58,10 +57,7 @@ def cases() -> list[Case]:
     found = []
     for length in (1024, 4096):
         for model in ("bart", "t5"):
-            for beams, what, claimed in ((1, "greedy search", 1.2), (4, "four beams", 2.0)):
-                flags = (f"--beams={beams}", "--new_tokens=32", "--repeats=2")
-                row = (f"tokens/s, {what}", "decode.py", flags, "decode_ratio", claimed)
-                found.append(Case(*row, model, length))
+            found += _decoding(model, length)
         own = "--repeats=2"
         for model in MODELS:
             encode = (own, f"--peers={model}")
@@ -72,6 +68,20 @@ def cases() -> list[Case]:
         step = (own, "--peers=longt5")
         row = ("training step beside LongT5", "train_step.py", step, "ratio", 1.5)
         found.append(Case(*row, "locost", length))
+    for batch in (4, 16):
+        found += _decoding("bart", 1024, batch)
+    for model in ("longt5", "led"):
+        found += _decoding(model, 16384)
+    return found
+
+
+def _decoding(model: str, length: int, batch: int = 1) -> list[Case]:
+    documents = f", {batch} documents at once" if batch > 1 else ""
+    found = []
+    for beams, what, claimed in ((1, "greedy search", 1.2), (4, "four beams", 2.0)):
+        flags = (f"--beams={beams}", f"--batches={batch}", "--new_tokens=32", "--repeats=2")
+        row = (f"tokens/s, {what}{documents}", "decode.py", flags, "decode_ratio", claimed)
+        found.append(Case(*row, model, length))
     return found
 
 
@@ -120,6 +130,15 @@ def merged(before: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]
     return [*kept, *(row for row in rows if key(row) not in known)]
 
 
+def measured(path: str | None, machine: str) -> set[tuple[str, str, int]]:
+    """Returns what, model and length of the cases that a report has ratios of on a machine."""
+    if path is None or not Path(path).exists():
+        return set()
+    rows = json.loads(Path(path).read_text())["rows"]
+    rows = [row for row in rows if row["machine"] == machine and "ratio" in row]
+    return {(row["what"], row["model"], row["length"]) for row in rows}
+
+
 def write(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]) -> None:
     """Puts the rows of this machine into a report, which has those of others."""
     report = json.loads(path.read_text()) if path.exists() else {"machines": {}, "rows": []}
@@ -133,15 +152,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=20.0, help="in all; default: 20")
+    Deadline.add_flag(parser)
+    parser.set_defaults(minutes=20.0)
+    parser.add_argument(
+        "--missing", action="store_true", help="only what --out has no ratio of on this machine"
+    )
     parser.add_argument("--only", default="", help="cases whose script's name begins so")
     parser.add_argument("--models", default="", help="only these, comma-separated")
     parser.add_argument("--lengths", default="", help="only these, comma-separated")
     parser.add_argument("--size", default="base", help="of the models; default: base")
     parser.add_argument("--out", help="JSON report to write, or to put rows into")
     args = parser.parse_args()
-    end = time.monotonic() + 60 * args.minutes
+    deadline = Deadline(args.minutes)
     machine = describe_machine()
+    done = measured(args.out, machine_kind(machine)) if args.missing else set()
     rows = []
     for case in cases():
         if not case.script.startswith(args.only):
@@ -150,10 +174,11 @@ def main() -> None:
             continue
         if args.lengths and str(case.length) not in args.lengths.split(","):
             continue
-        left = end - time.monotonic()
-        if left <= 0:
+        if (case.what, case.model, case.length) in done:
+            continue
+        if deadline.is_over:
             break
-        row = {"machine": machine_kind(machine), **measure(case, args.size, left)}
+        row = {"machine": machine_kind(machine), **measure(case, args.size, deadline.seconds)}
         row["load"] = os.getloadavg()[0]
         print(json.dumps(row), file=sys.stderr, flush=True)
         rows.append(row)

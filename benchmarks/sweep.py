@@ -26,6 +26,7 @@ import jax
 import numpy as np
 from common import (
     GIB,
+    Deadline,
     Program,
     Seconds,
     fastest,
@@ -132,11 +133,13 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
     parser.add_argument(
         "--enough", type=float, default=30.0, help="seconds of calls that are enough; default: 30"
     )
-    parser.add_argument("--out", help="JSON report to write")
+    parser.add_argument("--out", help="JSON report to write, or to go on with")
+    Deadline.add_flag(parser)
 
 
 def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     """Measures, prints and writes."""
+    deadline = Deadline(args.minutes)
     args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     args.budget_gib = args.budget_gib or 0.8 * _device_bytes() / GIB
     peak = None if args.compiled_only else peak_flops(args.dtype)
@@ -145,7 +148,7 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     done = {(row["model"], row["length"]) for row in rows}
     for name in args.models.split(","):
         for length in sorted(numbers(args.lengths)):
-            if (name, length) in done:
+            if (name, length) in done or deadline.is_over:
                 continue
             new = measure(make_case(name, length, args), rows, peak)
             gc.collect()

@@ -99,7 +99,7 @@ def with_peers(rows: list[Row]) -> list[Row]:
 
 
 def _case(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(key) for key in ("model", "length", "beams"))
+    return tuple(row.get(key) for key in ("model", "length", "beams", "batch"))
 
 
 def where(**values: Any) -> Callable[[list[Row]], list[Row]]:
@@ -293,6 +293,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     MODEL,
                     TOKENS,
                     Column("beams", "beams"),
+                    Column("documents at once", "batch", count),
                     Column("tokens/s", "our_tokens_per_second", digits(1)),
                     Column("peer (PyTorch)", "by"),
                     Column("tokens/s", "tokens_per_second", digits(1)),

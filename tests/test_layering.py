@@ -196,6 +196,24 @@ def test_front_door_is_light():
     assert not loaded & {*OPTIONAL, "jax", "flax", "numpy"}
 
 
+HELP = """
+import contextlib, io, importlib, sys
+from longsum_jax.commands import COMMANDS
+for name in COMMANDS:
+    command = importlib.import_module(f"longsum_jax.commands.{name}")
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+        command.main(["--help"])
+    assert f"longsum {name}" in out.getvalue(), name
+print(*sys.modules)
+"""
+
+
+def test_help_is_light():
+    """The help of every command, metrics by name included, imports no jax."""
+    loaded = {name.split(".")[0] for name in run_python(HELP).split()}
+    assert not loaded & {*OPTIONAL, "jax", "flax"}
+
+
 def test_front_door_shows_its_names():
     import longsum_jax
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longsum_jax.data.examples.tags import first_tokens
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.model_metric import Requirement, UserModel, longest_text
 from longsum_jax.evaluation.tags import OUTSIDE, entities
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.tokenizers.base import first_tokens
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model

@@ -1,59 +1,57 @@
 """The metrics of summaries by name; a new one is a file in this directory and a line here."""
 
+import importlib
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.evaluation.answers import Answers
-from longsum_jax.evaluation.apes import Apes
-from longsum_jax.evaluation.bartscore import BartScore
-from longsum_jax.evaluation.bertscore import BertScore
-from longsum_jax.evaluation.blanc import Blanc
-from longsum_jax.evaluation.choice import Choice
-from longsum_jax.evaluation.discoscore import DiscoScore
-from longsum_jax.evaluation.entities import EntityPrecision
-from longsum_jax.evaluation.entity_graph import EntityGraph
-from longsum_jax.evaluation.extractiveness import Extractiveness
-from longsum_jax.evaluation.factcc import FactCC
-from longsum_jax.evaluation.length import Length
-from longsum_jax.evaluation.longdocfactscore import LongDocFactScore
-from longsum_jax.evaluation.meteor import Meteor
-from longsum_jax.evaluation.metric import Metric
-from longsum_jax.evaluation.novelty import Novelty
-from longsum_jax.evaluation.ordering import Ordering
-from longsum_jax.evaluation.percentage import Percentage
-from longsum_jax.evaluation.repetition import Repetition
-from longsum_jax.evaluation.rouge import Rouge
-from longsum_jax.evaluation.salience import Salience
-from longsum_jax.evaluation.summac import SummaC
-from longsum_jax.evaluation.support import Support
 from longsum_jax.schema import from_dict
 
-METRICS: dict[str, type[Metric]] = {
-    "rouge": Rouge,
-    "meteor": Meteor,
-    "novelty": Novelty,
-    "repetition": Repetition,
-    "extractiveness": Extractiveness,
-    "length": Length,
-    "salience": Salience,
-    "support": Support,
-    "entities": EntityPrecision,
-    "entity_graph": EntityGraph,
-    "answers": Answers,
-    "choice": Choice,
-    "percentage": Percentage,
-    "ordering": Ordering,
-    "bertscore": BertScore,
-    "bartscore": BartScore,
-    "longdocfactscore": LongDocFactScore,
-    "discoscore": DiscoScore,
-    "factcc": FactCC,
-    "summac": SummaC,
-    "blanc": Blanc,
-    "apes": Apes,
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.metric import Metric
+
+# name -> module of this directory and class
+_CLASSES = {
+    "rouge": "rouge.Rouge",
+    "meteor": "meteor.Meteor",
+    "novelty": "novelty.Novelty",
+    "repetition": "repetition.Repetition",
+    "extractiveness": "extractiveness.Extractiveness",
+    "length": "length.Length",
+    "salience": "salience.Salience",
+    "support": "support.Support",
+    "entities": "entities.EntityPrecision",
+    "entity_graph": "entity_graph.EntityGraph",
+    "answers": "answers.Answers",
+    "choice": "choice.Choice",
+    "percentage": "percentage.Percentage",
+    "ordering": "ordering.Ordering",
+    "bertscore": "bertscore.BertScore",
+    "bartscore": "bartscore.BartScore",
+    "longdocfactscore": "longdocfactscore.LongDocFactScore",
+    "discoscore": "discoscore.DiscoScore",
+    "factcc": "factcc.FactCC",
+    "summac": "summac.SummaC",
+    "blanc": "blanc.Blanc",
+    "apes": "apes.Apes",
 }
+
+
+class _Metrics(UserDict[str, "type[Metric]"]):
+    """Classes by name, imported when they are asked for: commands list the names in their help."""
+
+    def __getitem__(self, name: str) -> "type[Metric]":
+        found = self.data[name]
+        if isinstance(found, str):
+            module, _, class_name = found.partition(".")
+            module = importlib.import_module(f"longsum_jax.evaluation.{module}")
+            found = self.data[name] = getattr(module, class_name)
+        return found
+
+
+METRICS = _Metrics(_CLASSES)
 
 DEFAULT = ("rouge",)
 
@@ -61,7 +59,7 @@ DEFAULT = ("rouge",)
 def make_metrics(
     names: Sequence[str] = DEFAULT,
     options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> dict[str, Metric]:
+) -> dict[str, "Metric"]:
     """Returns metrics by name.
 
     Args:

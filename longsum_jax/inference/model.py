@@ -21,7 +21,7 @@ from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.continuous import ContinuousBatch
+from longsum_jax.inference.continuous import ContinuousBatch, Pad
 from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
 from longsum_jax.inference.kernel_cache import KernelCache
@@ -800,11 +800,23 @@ class Model:
     def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
         return document_inputs(ids, self._document_id, self.config)
 
-    def _slots(self, **sizes: Any) -> ContinuousBatch:
+    @property
+    def segment_decoder(self) -> DocumentSummarizer:
+        """What decodes segments that carry no memory."""
+        pad = partial(self.padded, inputs={})
+        return DocumentSummarizer(
+            self.config,
+            self.tokenizer,
+            prefix="",
+            generate=partial(self._generated, inputs={}),
+            make_slots=partial(self._slots, pad=pad),
+        )
+
+    def _slots(self, pad: Pad | None = None, **sizes: Any) -> ContinuousBatch:
         return ContinuousBatch(
             self._programs,
             self.params,
-            pad=self._padded_document,
+            pad=pad or self._padded_document,
             variables=self._variables,
             **sizes,
         )

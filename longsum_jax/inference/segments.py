@@ -10,9 +10,12 @@ before it:
 Reading encodes a segment. Searching leaves the memory as it is. Writing runs the decoder once more
 over the summary that the search returned, and adds it to the memory. The summaries of a document's
 segments are joined (AWESOME, appendix A).
+
+Segments of a model without memories do not depend on each other. They are decoded like documents,
+in slots (``continuous``): see ``SegmentSummarizer.steps``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,9 +25,10 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.inference.documents import check_overflow, check_text
+from longsum_jax.inference.documents import TokenizedDocument, check_overflow, check_text
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
+from longsum_jax.inference.strategies import Piece
 from longsum_jax.inference.summary import Overflow, Request, Summary
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
@@ -105,6 +109,32 @@ class SegmentSummarizer:
             check_overflow(request.name, document.total_tokens, limit, on_overflow)
         return document
 
+    def release_auxiliary(self) -> None:
+        """Moves the models that read sentences off the device, where the model itself needs it."""
+        self._auxiliary.release()
+
+    @property
+    def carries_memory(self) -> bool:
+        """Whether a segment depends on how others were read."""
+        return self._config.has_memory
+
+    @property
+    def length(self) -> int:
+        """Tokens that a segment is padded to."""
+        return self._options.segment_length
+
+    def steps(
+        self, document: SegmentInputs, joiner: Joiner
+    ) -> Generator[list[Piece], list[Summary], Summary]:
+        """Summarizes a document whose segments depend on nothing but themselves: one round."""
+        found = yield [Piece(TokenizedDocument(ids, len(ids))) for ids in document.sources]
+        for index, summary in enumerate(found):
+            ended = summary.ended == "eos"
+            self._join(document, index, summary.text.strip(), ended, joiner)
+        num_tokens = sum(summary.summary_tokens for summary in found)
+        ended = all(summary.ended == "eos" for summary in found)
+        return self._summary(document, joiner, num_tokens, ended)
+
     def summarize(
         self,
         params: Params,
@@ -127,7 +157,7 @@ class SegmentSummarizer:
             on_segment: called with the index of a document in the batch and the summary of its
                 next segment, as soon as it is decoded.
         """
-        self._auxiliary.release()
+        self.release_auxiliary()
         num_segments = max(len(document.sources) for document in documents)
         # The last batch is filled up with copies, to have the shape that is compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
@@ -157,21 +187,26 @@ class SegmentSummarizer:
             outputs.append(jax.device_get(out))
             for row, document in enumerate(documents):
                 if index < len(document.sources):
-                    said = self._join(document, index, outputs[-1], row, joiners[row])
+                    out = outputs[-1]
+                    text, ended = self._text(out, row), bool(out.ended[row])
+                    said = self._join(document, index, text, ended, joiners[row])
                     if on_segment is not None:
                         on_segment(row, said)
-        return [
-            self._summary(document, row, outputs, joiners[row])
-            for row, document in enumerate(documents)
-        ]
+        summaries = []
+        for row, (document, joiner) in enumerate(zip(documents, joiners, strict=False)):
+            of_document = outputs[: len(document.sources)]
+            num_tokens = sum(int(out.lengths[row]) for out in of_document)
+            ended = all(bool(out.ended[row]) for out in of_document)
+            summaries.append(self._summary(document, joiner, num_tokens, ended))
+        return summaries
 
     def _join(
-        self, document: SegmentInputs, index: int, out: Generated, row: int, joiner: Joiner
+        self, document: SegmentInputs, index: int, text: str, ended: bool, joiner: Joiner
     ) -> str:
         """Adds the summary of a segment to those before; returns what of it is said."""
         up_to_here = document.document.segments[: index + 1]
         share = sum(segment.num_tokens for segment in up_to_here) / max(document.read_tokens, 1)
-        return joiner.add(self._text(out, row), share, ended=bool(out.ended[row]))
+        return joiner.add(text, share, ended=ended)
 
     def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
         """Returns the arrays of segment ``index`` of all documents.
@@ -208,16 +243,14 @@ class SegmentSummarizer:
         return segment
 
     def _summary(
-        self, document: SegmentInputs, row: int, outputs: Sequence[Generated], joiner: Joiner
+        self, document: SegmentInputs, joiner: Joiner, num_tokens: int, ended: bool
     ) -> Summary:
-        outputs = outputs[: len(document.sources)]
-        ended = all(bool(out.ended[row]) for out in outputs)
         return Summary(
             text=joiner.text,
             document_tokens=document.total_tokens,
             read_tokens=document.read_tokens,
             dropped_tokens=document.total_tokens - document.read_tokens,
-            summary_tokens=sum(int(out.lengths[row]) for out in outputs),
+            summary_tokens=num_tokens,
             ended="eos" if ended and not joiner.is_cut else "limit",
         )
 

@@ -225,8 +225,13 @@ class _Segmented(NamedTuple):
 class ByMemory:
     """Summarizes segment by segment as the model was trained to.
 
+    Segments that carry a memory are read one after the other, those of as many documents as rows
+    together. Others are decoded as soon as there is a place, whatever document they are from; the
+    sampled ones draw by their index in the document, for which they are read in order, too.
+
     Args:
         segments: reads and writes them.
+        documents: decodes segments that depend on nothing else.
         params: of the model.
         prefix: text before every segment.
         tokenizer: of the model.
@@ -238,6 +243,7 @@ class ByMemory:
     def __init__(
         self,
         segments: SegmentSummarizer,
+        documents: DocumentSummarizer,
         params: Params,
         prefix: str,
         tokenizer: Tokenizer,
@@ -246,6 +252,7 @@ class ByMemory:
         on_segment: Callable[[str], None] | None,
     ) -> None:
         self._segments = segments
+        self._documents = documents
         self._params = params
         self._prefix = prefix
         self._tokenizer = tokenizer
@@ -255,6 +262,9 @@ class ByMemory:
 
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document, read as its batch comes."""
+        if self._any_order:
+            found = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
+            return [found[i] for i in range(len(requests))]
         rows = self._rows(self._options.batch_size)
         found: list[Summary] = []
         for start in range(0, len(requests), rows):
@@ -269,6 +279,35 @@ class ByMemory:
         """
         return Work(self._read, self._length, self._summarize, reads_on_device=True)
 
+    @property
+    def _any_order(self) -> bool:
+        in_order = self._on_segment is not None or self._generation.do_sample
+        return not (in_order or self._segments.carries_memory)
+
+    def _in_any_order(
+        self, documents: Iterable[_Segmented], batch_size: BatchSize
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields places of documents with their summaries, as they are done."""
+        documents = list(documents)
+        self._segments.release_auxiliary()
+
+        def decode(
+            inputs: Iterable[TokenizedDocument], limit: int | None
+        ) -> Iterator[tuple[int, Summary]]:
+            del limit  # of strategies that share out a length
+            sizes = {"batch_size": batch_size, "options": self._generation}
+            seed, length = self._options.seed, self._segments.length
+            return self._documents.decode(
+                inputs, **sizes, seed=seed, padded_length=lambda _: length
+            )
+
+        plans = [
+            Plan(self._segments.steps(document.inputs, self._joiner(document)))
+            for document in documents
+        ]
+        for place, summary in run_plans(plans, decode):
+            yield place, self._finished(summary, documents[place])
+
     def _rows(self, batch_size: BatchSize) -> int:
         return rows_on_devices(1 if batch_size == "auto" else batch_size)
 
@@ -282,6 +321,9 @@ class ByMemory:
     def _summarize(
         self, documents: Sequence[_Segmented], batch_size: BatchSize
     ) -> Iterator[list[tuple[int, Summary]]]:
+        if self._any_order:
+            yield from ([done] for done in self._in_any_order(documents, batch_size))
+            return
         rows = self._rows(batch_size)
         for start in range(0, len(documents), rows):
             found = self._summarize_batch(documents[start : start + rows], rows)
@@ -335,6 +377,7 @@ class SummarizingModel(Protocol):
     separator: str
     document_summarizer: DocumentSummarizer
     segment_summarizer: SegmentSummarizer
+    segment_decoder: DocumentSummarizer
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns options of the search."""
@@ -368,9 +411,8 @@ def make_engine(
     prefix = model.summarization.get("prefix", "")
     if call.strategy == "memory":
         segments = model.segment_summarizer
-        return ByMemory(
-            segments, model.params, prefix, model.tokenizer, call, generation, on_segment
-        )
+        parts = segments, model.segment_decoder, model.params, prefix, model.tokenizer
+        return ByMemory(*parts, call, generation, on_segment)
     longest = max_input_length(model.config)
     reader = Reader(
         model.tokenizer,

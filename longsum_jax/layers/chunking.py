@@ -17,6 +17,7 @@ def map_over_length(
     fn: Callable[..., Array],
     chunk: int,
     *arrays: Shaped[AnyArray, "batch length ..."],
+    is_trained: bool = False,
 ) -> Shaped[Array, "batch length *output"]:
     """Computes ``fn(module, *arrays)`` chunk by chunk, for a ``fn`` that treats positions alike.
 
@@ -34,13 +35,15 @@ def map_over_length(
             CPU chunks have at most CPU_ROWS rows, so that the values between two maps stay in its
             caches.
         arrays: inputs of ``fn``.
+        is_trained: the values between maps are kept for gradients, and leave the caches anyway:
+            CPUs then have no smaller chunks, each of which would be copied to the kept values.
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
     is_cut = sharding is not None and length % sharding.num_shards == 0
     num_shards = sharding.num_shards if is_cut else 1
     shard_length = length // num_shards
-    chunk = _chunk_length(chunk, batch, shard_length)
+    chunk = _chunk_length(chunk, batch, shard_length, is_trained)
     if length <= chunk * num_shards or module.is_initializing():
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)
@@ -55,9 +58,9 @@ def map_over_length(
     return out[:, :, :shard_length].reshape(batch, length, *out.shape[3:])
 
 
-def _chunk_length(chunk: int, batch: int, length: int) -> int:
+def _chunk_length(chunk: int, batch: int, length: int, is_trained: bool = False) -> int:
     """Returns the positions of a chunk, such that chunks are about equal."""
-    if is_on_one_cpu():
+    if is_on_one_cpu() and not is_trained:
         chunk = min(chunk or length, max(1, CPU_ROWS // batch))
     count = -(-length // chunk) if chunk else 1
     return -(-length // count)

@@ -60,3 +60,14 @@ class Tokenizer(Protocol):
 
     def save(self, directory: str | Path) -> None:
         """Writes the files that `load_tokenizer` and transformers read."""
+
+
+def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Returns the number of the first token of every word, from the places of both."""
+    firsts = []
+    token = 0
+    for start, _ in words:
+        while token < len(spans) - 1 and spans[token][1] <= start:
+            token += 1
+        firsts.append(token)
+    return firsts

@@ -29,6 +29,19 @@ def test_a_machine_replaces_its_own_rows_alone(peers):
     assert after == [row("B", 2.0), row("A", 3.0, 4096), row("A", 1.5), row("A", None, 16384)]
 
 
+def test_what_a_machine_has_measured_is_known(peers, tmp_path):
+    out = tmp_path / "peers.json"
+    assert peers.measured(str(out), "A") == peers.measured(None, "A") == set()
+    rows = [row("A", 1.0), row("A", None, 4096), row("B", 2.0, 16384)]
+    out.write_text(json.dumps({"machines": {}, "rows": rows}))
+    assert peers.measured(str(out), "A") == {("encoder", "bart", 1024)}
+
+
+def test_cases_differ(peers):
+    cases = [(case.what, case.model, case.length) for case in peers.cases()]
+    assert len(set(cases)) == len(cases)
+
+
 def test_machines_are_told_apart_by_processor_vectors_cores_and_devices(peers):
     machine = {
         "cpu": "Xeon",

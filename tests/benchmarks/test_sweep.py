@@ -108,6 +108,9 @@ def test_decoding_beside_transformers(report):
     assert [(row["beams"], row["by"]) for row in rows] == [(4, "longsum_jax"), (4, "PyTorch bart")]
     assert rows[1]["equal"] == 1
     assert rows[1]["ratio"] == pytest.approx(rows[1]["seconds"] / rows[0]["seconds"])
+    # The same command goes on from what there is, and begins nothing after its minutes.
+    more = "--lengths=16,32", "--beams=4", "--new_tokens=4", "--batches=1,2", "--minutes=0"
+    assert report("decode", *TINY, "--models=bart", *more)["rows"] == rows
 
 
 def products(jaxpr):

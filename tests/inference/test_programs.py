@@ -92,7 +92,7 @@ def search_program(name, length, beams, batch, slots=False):
 
 
 def moves_in_loops(text):
-    """Shapes of all copies and transposes in the bodies of a program's loops, without ones."""
+    """Shapes of all copies, transposes and gathers in bodies of a program's loops, without ones."""
     found, computation = [], ""
     bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
     assert bodies
@@ -102,7 +102,7 @@ def moves_in_loops(text):
         if not (match := re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\(", line)):
             continue
         name, shape, operation = match.groups()
-        moves = operation in ("copy", "transpose") or re.search("copy|transpose", name)
+        moves = re.search("copy|transpose|gather", f"{operation} {name}")
         if computation in bodies and moves:
             found += [
                 _without_ones(int(n) for n in dims.split(",") if n) for dims in SHAPE.findall(shape)
@@ -132,7 +132,7 @@ def test_no_step_of_slots_copies_keys_values_or_weights(name):
 
 
 def moved_keys_or_weights(*case, **options):
-    """Shapes of such arrays that a program copies or transposes at every step."""
+    """Shapes of such arrays that a program copies, transposes or gathers at every step."""
     text, layers, source = search_program(*case, **options)
     weights = jax.tree.leaves(layers)
     weights = [_without_ones(x.shape) for x in weights if x.size >= WIDTH * WIDTH]

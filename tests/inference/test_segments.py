@@ -3,6 +3,7 @@ said."""
 
 import dataclasses
 import functools
+import itertools
 import json
 import shutil
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
@@ -49,13 +51,14 @@ KINDS = {
         {"salient": "vectors"},
     ),
 }
+ALL_KINDS = KINDS | {"none": ({"memory_layers": None}, {"salient": "text"})}
 
 
 @pytest.fixture(scope="module")
 def model(tiny_tokenizer, draw_params):
     @functools.cache
     def make(kind):
-        options, reading = KINDS[kind]
+        options, reading = ALL_KINDS[kind]
         family = get_family("bart")
         config = family.config(SIZES | options | {"vocab_size": tiny_tokenizer.vocab_size})
         params = draw_params(family.init_params(config))
@@ -141,6 +144,27 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
     assert [program._cache_size() for program in programs] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_segments_without_memory_are_decoded_in_slots(model, texts, monkeypatch):
+    """Segments of all documents together; summaries are those of segments one after the other."""
+    model = model("none")
+    # As they come, segments go through the programs of memories.
+    said = []
+    requests = [Request(text, "a document", None) for text in texts]
+    alone = [next(model.stream([each], on_segment=said.append))[0][1] for each in requests]
+    sizes, decode = [], ContinuousBatch.decode
+
+    def recorded(slots, documents):
+        sizes.append(len(documents))
+        return decode(slots, documents)
+
+    monkeypatch.setattr(ContinuousBatch, "decode", recorded)
+    assert model.summaries(texts, batch_size=4) == alone
+    assert sizes == [len(said)]
+    streamed = dict(itertools.chain(*model.stream(requests, batch_size=4)))
+    assert [streamed[i] for i in range(len(texts))] == alone
 
 
 @pytest.mark.slow

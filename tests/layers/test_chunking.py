@@ -1,5 +1,7 @@
 """Maps over the length in chunks."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from flax.core import meta
 
 from longsum_jax.layers.chunking import _chunk_length, map_over_length
 from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
+from longsum_jax.models.registry import get_family
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 11, 6)), jnp.float32)
 
@@ -116,5 +119,31 @@ def test_pieces_are_about_equal_and_small_on_cpus():
         (0, 1000, 3),
     ]
     assert [_chunk_length(*size) for size in sizes] == [512, 64, 463, 84, 250, 1]
+    asked = [4096, 4096, 4160, 84, 250, 3]
+    assert [_chunk_length(*size, is_trained=True) for size in sizes] == asked
     with jax.default_device("gpu"):
-        assert [_chunk_length(*size) for size in sizes] == [4096, 4096, 4160, 84, 250, 3]
+        assert [_chunk_length(*size) for size in sizes] == asked
+
+
+def test_chunks_in_training_are_those_that_are_asked_for():
+    family = get_family("t5")
+    sizes = {"num_layers": 1, "d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "vocab_size": 16}
+    ids = np.zeros((1, 600), np.int32)
+
+    def num_chunks(deterministic, chunk):
+        config = family.config(sizes | {"length_chunk": chunk})
+        module = family.module_class(config)
+        params = meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+        rngs = {"dropout": jax.random.key(0)}
+
+        def encode(params):
+            variables = {"params": params}
+            options = {"deterministic": deterministic, "rngs": rngs, "method": "encode"}
+            return module.apply(variables, ids, ids == 0, **options)
+
+        text = str(jax.make_jaxpr(encode)(params))
+        return max(map(int, re.findall(r"\blength=(\d+)", text)))
+
+    assert num_chunks(True, 0) == 2
+    assert num_chunks(False, 0) == 1
+    assert num_chunks(False, 200) == 3

@@ -1,7 +1,6 @@
 """Examples of a document and a label for each of its words, for models that label tokens."""
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
-from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.base import Tokenizer, first_tokens
 from longsum_jax.typing import IGNORED_LABEL
 
 _WORD = re.compile(r"\S+")
@@ -58,14 +57,3 @@ def tag_examples(
         target_tokens=len(labels),
     )
     return [example]
-
-
-def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the number of the first token of every word, from the places of both."""
-    firsts = []
-    token = 0
-    for start, _ in words:
-        while token < len(spans) - 1 and spans[token][1] <= start:
-            token += 1
-        firsts.append(token)
-    return firsts
