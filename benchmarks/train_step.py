@@ -23,7 +23,6 @@ import sweep
 from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
-from longsum_jax.commands.console import start_with_large_pages
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
@@ -139,5 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    start_with_large_pages()  # as longsum train does; both sides have them
     main()

@@ -10,8 +10,6 @@ from longsum_jax.errors import InputError, did_you_mean
 
 def main() -> None:
     """Runs the command that the first argument names; the console script ``longsum``."""
-    if sys.argv[1:2] == ["train"]:
-        console.start_with_large_pages()
     console.run_process(_run_command)
 
 

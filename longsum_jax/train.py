@@ -4,5 +4,4 @@ from longsum_jax.commands import console
 from longsum_jax.commands.train import main
 
 if __name__ == "__main__":
-    console.start_with_large_pages()
     console.run_process(main)

@@ -73,31 +73,6 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
             os._exit(code)
 
 
-_LARGE_PAGES = "glibc.malloc.hugetlb"
-_PAGES_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-def start_with_large_pages() -> None:
-    """Starts this process again with large pages for what the C library allocates.
-
-    XLA on CPUs allocates what a program works with at every call, and Linux clears it page by page.
-    Of 4 KiB each, those of a training step take a tenth of its processor seconds. glibc reads its
-    settings when a process starts. Nothing happens where Linux has large pages for all or for
-    nobody, or where GLIBC_TUNABLES says something about them already.
-    """
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    if _LARGE_PAGES in tunables:
-        return
-    try:
-        setting = _PAGES_SETTING.read_text()
-    except OSError:  # no Linux, or one without them
-        return
-    if "[madvise]" in setting:
-        asked = f"{_LARGE_PAGES}=1"
-        os.environ["GLIBC_TUNABLES"] = f"{tunables}:{asked}" if tunables else asked
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
 # Errors of the system that are a matter of a path that was given.
 _PROBLEMS_OF_PATHS = (
     errno.EACCES,

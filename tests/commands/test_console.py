@@ -1,14 +1,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from longsum_jax.commands import console
 from longsum_jax.commands.console import keep_compiled_programs
-
-LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 PROGRAM = """
 from longsum_jax.commands import console
@@ -62,52 +58,6 @@ def test_commands_keep_their_programs(tmp_path):
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
     assert list(tmp_path.rglob("jit_*-cache"))
-
-
-@pytest.mark.parametrize(
-    ("setting", "before", "after"),
-    [
-        ("always [madvise] never", None, "glibc.malloc.hugetlb=1"),
-        ("always [madvise] never", "glibc.malloc.arena_max=2", ":glibc.malloc.hugetlb=1"),
-        ("always [madvise] never", "glibc.malloc.hugetlb=0", None),
-        ("[always] madvise never", None, None),
-        ("always madvise [never]", None, None),
-        (None, None, None),
-    ],
-)
-def test_training_starts_again_with_large_pages(tmp_path, monkeypatch, setting, before, after):
-    path, started = tmp_path / "enabled", []
-    if setting:
-        path.write_text(setting)
-    monkeypatch.setattr(console, "_PAGES_SETTING", path)
-    monkeypatch.setattr(os, "execv", lambda *command: started.append(command))
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "longsum_jax", "train", "--help"])
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if before:
-        monkeypatch.setenv("GLIBC_TUNABLES", before)
-    console.start_with_large_pages()
-    if after is None:
-        assert started == []
-        assert os.environ.get("GLIBC_TUNABLES") == before
-        return
-    assert started == [(sys.executable, [sys.executable, *sys.orig_argv[1:]])]
-    assert os.environ["GLIBC_TUNABLES"] == (before or "") + after
-    console.start_with_large_pages()  # the process that was started
-    assert len(started) == 1
-
-
-@pytest.mark.skipif(
-    not LARGE_PAGES.exists() or "[madvise]" not in LARGE_PAGES.read_text(),
-    reason="Linux gives large pages to all or to nobody",
-)
-def test_the_process_that_is_started_says_the_same(tmp_path):
-    flags = ["--config=no_such_file.py", f"--workdir={tmp_path}"]
-    for door in (["longsum_jax.train"], ["longsum_jax", "train"]):
-        command = [sys.executable, "-m", *door, *flags]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
-        assert "no_such_file.py" in done.stderr
 
 
 WAITING = """
