@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, Linear, normal
+from longsum_jax.layers.dense import ACTIVATIONS, FeedForward, LayerNorm, Linear, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import SHARED
 from longsum_jax.layers.partitioning import constrain, logical
@@ -53,6 +53,8 @@ from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenH
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.typing import AnyArray
+
+_REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
 
 
 def _hidden_layer(config: BertConfig, outputs: int) -> Linear:
@@ -93,6 +95,33 @@ class Pooler(nn.Module):
         return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
 
 
+class BigBirdAnswerHead(nn.Module):
+    """BigBird's head for answers: a feed-forward around which the states go, its norm, one map."""
+
+    config: BigBirdConfig
+
+    @nn.compact
+    def __call__(
+        self, states: Float[AnyArray, "batch length d_model"], deterministic: bool
+    ) -> Float[Array, "batch length 2"]:
+        """Returns float32 logits of the first and the last token of an answer."""
+        c = self.config
+        features = (c.hidden_size, SPAN_OUTPUTS)
+        feed_forward = FeedForward(
+            c.intermediate_size,
+            c.hidden_act,
+            use_bias=True,
+            init_std=c.initializer_range,
+            dtype=c.compute_dtype,
+            name="feed_forward",
+        )
+        dropout = nn.Dropout(c.head_dropout, deterministic=deterministic)
+        x = dropout(feed_forward(dropout(states)))
+        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x + states)
+        axes, std = ("embed", "labels"), c.initializer_range
+        return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(jnp.float32)
+
+
 class Bert(nn.Module):
     """BERT and its relatives.
 
@@ -121,6 +150,8 @@ class Bert(nn.Module):
             self.head = self._text_head(1)
         elif c.head == "token_classification":
             self.head = self._token_head(c.num_labels)
+        elif c.head == "question_answering" and isinstance(c, BigBirdConfig):
+            self.head = BigBirdAnswerHead(c)
         elif c.head == "question_answering":
             self.head = self._token_head(SPAN_OUTPUTS)
         elif c.head == "pooler":
@@ -176,6 +207,10 @@ class Bert(nn.Module):
         if head == "extraction":
             vectors, mask = self.encode_sentences(input_ids, attention_mask, deterministic)
             return self.score_sentences(vectors, mask, deterministic)
+        if head == "question_answering" and isinstance(self.config, BigBirdConfig):
+            return self._answer_behind_question(
+                input_ids, attention_mask, deterministic, token_type_ids, **inputs
+            )
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
@@ -201,6 +236,27 @@ class Bert(nn.Module):
         types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
         states = self.encode(ids, mask, deterministic, types, **inputs)
         return self.head(states[:, 0], deterministic).reshape(input_ids.shape[:-1])
+
+    def _answer_behind_question(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        deterministic: bool,
+        token_type_ids: Int[AnyArray, "batch length"] | None,
+        **inputs: Any,
+    ) -> Float[Array, "batch length 2"]:
+        """Returns logits of answers, none in the question but at the first token, as BigBird's.
+
+        By default the tokens behind the question are of type 1.
+        """
+        places = jnp.arange(input_ids.shape[1])
+        question_end = first_place(input_ids == self.config.sep_token_id, default=0)
+        in_question = places <= question_end[:, None]
+        if token_type_ids is None:
+            token_type_ids = jnp.where(in_question, 0, 1)
+        states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
+        is_refused = in_question & (places > 0)
+        return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
 
     def encode_sentences(
         self,
@@ -257,11 +313,25 @@ class Bert(nn.Module):
             **inputs: keyword arguments of ``layers.encoder.Encoder.with_memory``.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
-        attention = get_encoder_attention(self.config)
-        if "global_indices" in attention.inputs and not self.config.has_global_tokens:
-            inputs.setdefault("global_indices", jnp.full((len(mask), 1), NO_TOKEN, jnp.int32))
+        if "global_indices" in get_encoder_attention(self.config).inputs:
+            inputs.setdefault("global_indices", self._global_indices(input_ids))
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
+
+    def _global_indices(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Int[Array, "batch num_globals"]:
+        """Returns the positions of the tokens that are global by default, -1 for none."""
+        c, (rows, length) = self.config, ids.shape
+        if c.global_tokens in ("none", "first"):
+            place = NO_TOKEN if c.global_tokens == "none" else 0
+            return jnp.full((rows, 1), place, jnp.int32)
+        is_question = c.global_tokens == "question"
+        found = first_place(ids == c.sep_token_id, default=0 if is_question else length)
+        first, stop = (0, found) if is_question else (found + 2, length)
+        first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
+        places = first + jnp.arange(min(c.max_global_tokens, length))
+        return jnp.where(places < stop, places, NO_TOKEN)
 
     def embed(
         self,
@@ -285,6 +355,11 @@ class Bert(nn.Module):
         # RoBERTa counts the tokens that are no padding; padding has a row of its own.
         mask = ids != self.config.pad_token_id
         return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
+
+
+def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
+    """Returns the first True place of every row, ``default`` in rows without one."""
+    return jnp.where(found.any(-1), found.argmax(-1), default)
 
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
@@ -408,9 +483,11 @@ _TEXT_HEAD_KEYS = {
 }
 _CHOICE_KEYS = _TEXT_HEAD_KEYS | {
     RobertaConfig: ("roberta.pooler.dense", "classifier"),
+    LongformerConfig: ("longformer.pooler.dense", "classifier"),
     ElectraConfig: ("sequence_summary.summary", "classifier"),
     BigBirdConfig: ("bert.pooler", "classifier"),
 }
+_BIG_BIRD_ANSWERS = "qa_classifier"
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
@@ -439,6 +516,11 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
         keys = _CHOICE_KEYS if config.head == "multiple_choice" else _TEXT_HEAD_KEYS
         dense, out = _of_class(keys, config)
         return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
+    if config.head == "question_answering" and isinstance(config, BigBirdConfig):
+        rows = linear("head/feed_forward/wi", f"{_BIG_BIRD_ANSWERS}.intermediate.dense", bias=True)
+        rows += linear("head/feed_forward/wo", f"{_BIG_BIRD_ANSWERS}.output.dense", bias=True)
+        rows += layer_norm("head/norm", f"{_BIG_BIRD_ANSWERS}.output.LayerNorm")
+        return rows + linear("head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True)
     if config.head in ("token_classification", "question_answering"):
         key = "qa_outputs" if config.head == "question_answering" else "classifier"
         return linear("head/out", key, bias=True)
