@@ -32,14 +32,16 @@ def generators(
     name: str, length: int, beams: int, args: argparse.Namespace
 ) -> dict[str, Callable[[int], Callable[[], np.ndarray]]]:
     """By what their rows say: new tokens -> a call that gives ids."""
-    import torch_peers
-
     model = make_model(*make_config(name, args.size, length, dtype=args.dtype), args.dtype)
     ids = make_ids(model.config, args.batch, length)
     options = {"num_beams": beams, "do_sample": False, "early_stopping": False}
 
     def ours(count: int) -> Callable[[], np.ndarray]:
         return lambda: model.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
+
+    if args.peers == "none":
+        return {OURS: ours}
+    import torch_peers
 
     peer_name = next(peer for peer in MODELS[name].peers if peer not in PUBLISHED)
     same = peer_name == name
@@ -55,7 +57,7 @@ def generators(
 
 
 def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of ours and of the peer."""
+    """The rows of ours and, unless --peers=none, of the peer."""
     made = generators(name, length, beams, args)
     few = max(args.new_tokens // 4, 1)
     calls = {
@@ -73,6 +75,8 @@ def measure(name: str, length: int, beams: int, args: argparse.Namespace) -> lis
                 args.batch * (args.new_tokens - few) / (whole.wall - part.wall)
             )
         rows.append(row)
+    if len(rows) == 1:
+        return rows
     first, peer = rows
     peer["ratio"], peer["cpu_ratio"] = (
         peer[key] / first[key] for key in ("seconds", "cpu_seconds")
@@ -99,6 +103,7 @@ def main() -> None:
     parser.add_argument("--beams", default="1,4", help="default: 1,4")
     parser.add_argument("--new_tokens", type=int, default=64, help="of each summary; default: 64")
     parser.add_argument("--batch", type=int, default=1, help="documents; default: 1")
+    parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
@@ -111,8 +116,9 @@ def main() -> None:
     for name in args.models.split(","):
         for length in numbers(args.lengths):
             for beams in numbers(args.beams):
-                rows += measure(name, length, beams, args)
-                print(*map(json.dumps, rows[-2:]), sep="\n", file=sys.stderr, flush=True)
+                found = measure(name, length, beams, args)
+                rows += found
+                print(*map(json.dumps, found), sep="\n", file=sys.stderr, flush=True)
                 if args.out:
                     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
                     write_report(
