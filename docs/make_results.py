@@ -593,7 +593,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
     ),
     "corpora": Page(
         "Data sets",
-        "Means over the documents of the validation splits that the other pages use: words, how many"
+        "Means over the documents of the validation splits that other pages use: words, how many"
         " words of the document there are for one of the summary, the share of the summary's words"
         " in fragments that the document has, and the mean length of a word's fragment (Grusky et"
         " al. 2018). The columns are those of table 2 of the Hepos paper.",

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import ACTIVATIONS, FeedForward, LayerNorm, Linear, normal
+from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import SHARED
 from longsum_jax.layers.partitioning import constrain, logical
@@ -46,80 +46,15 @@ from longsum_jax.models.bert_config import (
     read_config,
     write_config,
 )
-from longsum_jax.models.encoder_decoder import vocabulary_logits
+from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead, biased_linear
+from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.typing import AnyArray
 
 _REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
-
-
-def _hidden_layer(config: BertConfig, outputs: int) -> Linear:
-    """Returns the first map of a head over the vocabulary, and of the pooler."""
-    features = (config.hidden_size, outputs)
-    axes, std = ("embed", "embed_out"), config.initializer_range
-    return biased_linear(features, axes, std, config.compute_dtype, "dense")
-
-
-class VocabularyHead(nn.Module):
-    """The head that predicts the token at every position, or the one after it."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[AnyArray, "batch length d_model"],
-        table: Float[AnyArray, "vocab embedding_size"],
-    ) -> Float[Array, "batch length vocab"]:
-        """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
-        c = self.config
-        x = _hidden_layer(c, c.embedding_size)(x)
-        x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
-        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
-        init = logical(nn.initializers.zeros, "vocab")
-        return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
-
-
-class Pooler(nn.Module):
-    """The map of the first token's state that pre-trained BERTs have."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
-        """Returns tanh of a linear map of the first token's state."""
-        return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
-
-
-class BigBirdAnswerHead(nn.Module):
-    """BigBird's head for answers: a feed-forward around which the states go, its norm, one map."""
-
-    config: BigBirdConfig
-
-    @nn.compact
-    def __call__(
-        self, states: Float[AnyArray, "batch length d_model"], deterministic: bool
-    ) -> Float[Array, "batch length 2"]:
-        """Returns float32 logits of the first and the last token of an answer."""
-        c = self.config
-        features = (c.hidden_size, SPAN_OUTPUTS)
-        feed_forward = FeedForward(
-            c.intermediate_size,
-            c.hidden_act,
-            use_bias=True,
-            init_std=c.initializer_range,
-            dtype=c.compute_dtype,
-            name="feed_forward",
-        )
-        dropout = nn.Dropout(c.head_dropout, deterministic=deterministic)
-        x = dropout(feed_forward(dropout(states)))
-        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x + states)
-        axes, std = ("embed", "labels"), c.initializer_range
-        return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(jnp.float32)
 
 
 class Bert(nn.Module):
