@@ -878,6 +878,27 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             )
         ],
     ),
+    "empty_segments": Page(
+        "Segments without a target",
+        "Segments that no sentence of the summary belongs to, read without a loss (*false*) or"
+        " trained to be silent (*true*), on technical specifications: the first 1,024 tokens in"
+        " segments of 96 to 128, a model of one million parameters from scratch, greedy search."
+        " Bits are of segments with a target, in both. The model makes hardly any use of its"
+        " source, as the bits with another document's say; what the table shows is when it stops.",
+        [
+            Table(
+                "",
+                [
+                    Column("trained to be silent", "train_empty"),
+                    Column("bits per token", "bits", digits(3)),
+                    Column("other source", "bits_other", digits(3)),
+                    Column("mean ROUGE", "mean_rouge", digits(2)),
+                    Column("lead", "lead", digits(2)),
+                    Column("tokens of a summary", "summary_tokens", digits(0)),
+                ],
+            )
+        ],
+    ),
     "input": Page(
         "Input pipeline",
         "Documents per second of one core.",
