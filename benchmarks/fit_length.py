@@ -52,6 +52,7 @@ from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
 from longsum_jax.analysis.plan import refused_bytes
 from longsum_jax.configs import hepos
+from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
@@ -291,7 +292,10 @@ def main() -> None:
     if args.run and args.device:
         parser.error("--run makes steps here; leave --device out")
     if args.device:  # compilers read their flags with the first program
-        devices.set_environment(args.device, os.environ)
+        try:
+            devices.set_environment(args.device, os.environ)
+        except InputError as error:
+            parser.error(str(error))
 
     settings = {"size": args.size, "budget_gib": args.budget_gib}
     settings |= {"lengths": args.lengths, "batch": args.batch, "device": args.device}
