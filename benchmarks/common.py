@@ -143,6 +143,23 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def lsg_options(name: str) -> dict[str, Any]:
+    """Options of LSG attention by name: "128/4 norm" has blocks of 128 tokens, and of every four
+    tokens beyond them one sparse key, chosen by its norm; "256/none" blocks of 256 alone.
+
+    Raises:
+        SystemExit: another form of name.
+    """
+    found = re.fullmatch(r"(\d+)/(none|(\d+) (\w+))", name)
+    if found is None:
+        raise SystemExit(f'"{name}" is no LSG attention; write "128/4 norm" or "256/none"')
+    block, _, factor, kind = found.groups()
+    if kind is None:
+        return {"block_size": int(block), "sparsity_type": "none"}
+    blocks = dict.fromkeys(("block_size", "sparse_block_size"), int(block))
+    return {"sparsity_type": kind, **blocks, "sparsity_factor": int(factor)}
+
+
 def describe_machine() -> dict[str, Any]:
     """Returns processor and its instruction sets, usable cores, memory, accelerators in use, Python
     and package versions."""

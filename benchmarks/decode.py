@@ -44,8 +44,6 @@ def generators(
     case: Case, args: argparse.Namespace
 ) -> dict[str, Callable[[int], Callable[[], np.ndarray]]]:
     """By what their rows say: new tokens -> a call that gives ids."""
-    import torch_peers
-
     name, length = case.model, case.length
     model = make_model(*make_config(name, args.size, length, dtype=args.dtype), args.dtype)
     ids = make_ids(model.config, case.batch, length)
@@ -53,6 +51,10 @@ def generators(
 
     def ours(count: int) -> Callable[[], np.ndarray]:
         return lambda: model.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
+
+    if args.peers == "none":
+        return {OURS: ours}
+    import torch_peers
 
     peer_name = next(peer for peer in MODELS[name].peers if peer not in PUBLISHED)
     same = peer_name == name
@@ -68,7 +70,7 @@ def generators(
 
 
 def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of ours and of the peer."""
+    """The rows of ours and, unless --peers=none, of the peer."""
     made = generators(case, args)
     few = max(args.new_tokens // 4, 1)
     calls = {
@@ -86,6 +88,8 @@ def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
                 case.batch * (args.new_tokens - few) / (whole.wall - part.wall)
             )
         rows.append(row)
+    if len(rows) == 1:
+        return rows
     first, peer = rows
     peer["ratio"], peer["cpu_ratio"] = (
         peer[key] / first[key] for key in ("seconds", "cpu_seconds")
@@ -112,6 +116,7 @@ def main() -> None:
     parser.add_argument("--beams", default="1,4", help="default: 1,4")
     parser.add_argument("--new_tokens", type=int, default=64, help="of each summary; default: 64")
     parser.add_argument("--batches", default="1", help="documents of a batch; default: 1")
+    parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="default: bfloat16, float32 on a CPU"
@@ -131,9 +136,10 @@ def main() -> None:
     ):
         if case in done or deadline.is_over:
             continue
-        rows += measure(case, args)
+        found = measure(case, args)
+        rows += found
         gc.collect()
-        print(*map(json.dumps, rows[-2:]), sep="\n", file=sys.stderr, flush=True)
+        print(*map(json.dumps, found), sep="\n", file=sys.stderr, flush=True)
         if args.out:
             write_report(args.out, rows, **settings, load=os.getloadavg()[0])
     print_table(rows)

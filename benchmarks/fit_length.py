@@ -15,18 +15,21 @@ stand in the same segments of 1,024 tokens: "se3" and "attentive" are the rows o
 of Hepos are those of configs/hepos.py, encoder/cross, with its options.
 
 Memory comes from compiled programs alone: nothing is run and no array is made. XLA on a CPU plans
-other temporary arrays than on a GPU, so that numbers for a device have to be taken on one; how they
-grow with the length is the same. `--lengths` asks what steps over these lengths take, and `--run`
-makes such steps: the fastest of --repeats. Segments hold 768 tokens, padded to 1,024; summaries
-1,024 tokens, those of segments 256. Started again with the same --out, it goes on where it stopped.
+other temporary arrays than on a GPU: --device=a100-40 compiles for one that need not be there (see
+`longsum plan`). How they grow with the length is the same. Rows `at_end` fit even at --longest,
+where the search ends. `--lengths` asks what steps over these lengths take, and `--run` makes such
+steps: the fastest of --repeats. Segments hold 768 tokens, padded to 1,024; summaries 1,024 tokens,
+those of segments 256. Started again with the same --out, it goes on where it stopped.
 """
 
 import argparse
+import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -43,9 +46,13 @@ from common import (
     write_report,
 )
 from flax.core import meta
+from jax.sharding import SingleDeviceSharding
 
+from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
+from longsum_jax.analysis.plan import refused_bytes
 from longsum_jax.configs import hepos
+from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
@@ -107,18 +114,24 @@ MODELS = (*WHOLE, "led", "longt5", *SEGMENTED)
 
 @dataclass(frozen=True)
 class Step:
-    """A model's loss, and the shapes of its parameters and of a batch."""
+    """A model's loss, and the shapes of its parameters and of a batch; ``device`` compiles."""
 
     loss_fn: LossFn | SegmentedLoss
     init_params: Callable[[Any], Any]
     batch: dict[str, jax.ShapeDtypeStruct]
     vocabulary: int
+    device: jax.Device | None = None
 
     @cached_property
     def program(self) -> Program:
         """The step, compiled for shapes; ``held_bytes`` is what it holds."""
         step = make_train_step(self.loss_fn, make_optimizer(OptimizerOptions()))
-        return compiled(step, jax.eval_shape(self._state, jax.random.key(0)), self.batch)
+        shapes = jax.eval_shape(self._state, jax.random.key(0)), self.batch
+        if self.device is None:
+            return compiled(step, *shapes)
+        sharding = SingleDeviceSharding(self.device)
+        there = partial(jax.ShapeDtypeStruct, sharding=sharding)
+        return compiled(step, *jax.tree.map(lambda x: there(x.shape, x.dtype), shapes))
 
     def seconds(self, repeats: int) -> float:
         """The fastest of some steps."""
@@ -219,20 +232,32 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
+def bytes_of(step: Step) -> int:
+    """What a step holds; of one that a described device refuses, what it would need."""
+    try:
+        return step.program.held_bytes
+    except jax.errors.JaxRuntimeError as error:
+        needed = refused_bytes(str(error))
+        if needed is None:
+            raise
+        return needed
+
+
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """The row of a model."""
     size = SIZES[args.size]
+    device = devices.find_target(args.device).devices[0] if args.device else None
+
+    def step_over(length: int) -> Step:
+        return dataclasses.replace(step_of(name, size, length, args.batch), device=device)
+
     if not args.lengths:
-        budget = int(args.budget_gib * GIB)
         options = {"longest": args.longest, "multiple": size.padded}
-
-        def bytes_of(length: int) -> int:
-            return step_of(name, size, length, args.batch).program.held_bytes
-
-        return {"tokens": fit_length(bytes_of, budget, **options)}
+        found = fit_length(lambda n: bytes_of(step_over(n)), int(args.budget_gib * GIB), **options)
+        return {"tokens": found, "at_end": found == args.longest}
     row: dict[str, Any] = {}
     for length in numbers(args.lengths):
-        step = step_of(name, size, length, args.batch)
+        step = step_over(length)
         row[f"{length:,}"] = round(step.program.held_bytes / GIB, 3)
         if args.run:
             row[f"batches/s at {length:,}"] = 1 / step.seconds(args.repeats)
@@ -247,6 +272,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="large")
     parser.add_argument("--budget_gib", type=float, default=27.0)
     parser.add_argument("--longest", type=int, default=2**17)
+    parser.add_argument(
+        "--device", help="to compile for, as longsum plan names it: a100-40, v5p; default: here"
+    )
     parser.add_argument("--batch", type=int, default=1, help="documents of a step; default: 1")
     parser.add_argument(
         "--lengths", help="comma-separated; asks for bytes instead of the longest length"
@@ -261,9 +289,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.run and not args.lengths:
         parser.error("--run makes steps over --lengths; give them")
+    if args.run and args.device:
+        parser.error("--run makes steps here; leave --device out")
+    if args.device:  # compilers read their flags with the first program
+        try:
+            devices.set_environment(args.device, os.environ)
+        except InputError as error:
+            parser.error(str(error))
 
     settings = {"size": args.size, "budget_gib": args.budget_gib}
-    settings |= {"lengths": args.lengths, "batch": args.batch}
+    settings |= {"lengths": args.lengths, "batch": args.batch, "device": args.device}
     rows = rows_before(args.out, **settings)
     done = {row["model"] for row in rows}
     for name in args.models.split(","):

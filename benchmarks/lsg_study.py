@@ -13,7 +13,9 @@ the original that reads the first 512 tokens alone, and two different documents.
 "masked_lm": the same BERT with a new masked-language-model head, trained here at 512 tokens on the
 documents of --train. Every variant guesses the same hidden tokens of the same texts, as it is and
 after some steps of training at 4,096 tokens; the original reads the texts in chunks of 512. The
-trained model is kept in --work and used again.
+trained model is kept in --work and used again. --checkpoints are further masked language models,
+such as a published Longformer or BigBird, read as they are; tokens are their own, so that texts of
+one length in tokens are not of one length in words.
 
 Variants are the selections of LSG attention, blocks of 128 tokens with every fourth token a sparse
 key ("128/4 norm"; "128/2 norm" with every second, as in table 1 of the paper), or blocks of 256
@@ -38,7 +40,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import print_table, rows_before, write_report
+from common import lsg_options, print_table, rows_before, write_report
 
 import longsum_jax
 from longsum_jax.experiment.warm_start import WarmStart
@@ -50,14 +52,8 @@ from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.typing import IGNORED_LABEL
 
 SHORT = 512  # what the original reads
-BLOCKS = {"block_size": 128, "sparse_block_size": 128, "sparsity_factor": 4}
 SELECTIONS = ("norm", "pooling", "stride", "block_stride", "bos_pooling", "lsh")
-VARIANTS: dict[str, dict[str, Any]] = {
-    "full": {},
-    "256/none": {"block_size": 256, "sparsity_type": "none"},
-    **{f"128/4 {kind}": {"sparsity_type": kind, **BLOCKS} for kind in SELECTIONS},
-    "128/2 norm": {"sparsity_type": "norm", **BLOCKS, "sparsity_factor": 2},
-}
+VARIANTS = ("full", "256/none", *(f"128/4 {kind}" for kind in SELECTIONS), "128/2 norm")
 PEERS: dict[str, dict[str, Any]] = {
     "longformer": {"encoder_attention": "longformer", "attention_window": (512,)},
     "bigbird": {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 3},
@@ -75,7 +71,8 @@ def converted(model: Model, variant: str, length: int, **options: Any) -> Model:
     if variant == "full" or variant in PEERS:
         longer = model if length <= model.config.max_source_length else model.extended(length)
         return longer if variant == "full" else with_attention(longer, **PEERS[variant])
-    return model.to_lsg(None if length <= SHORT else length, **VARIANTS[variant], **options)
+    longer_than = None if length <= SHORT else length
+    return model.to_lsg(longer_than, **lsg_options(variant), **options)
 
 
 def with_attention(model: Model, **options: Any) -> Model:
@@ -282,6 +279,20 @@ def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[s
                 after = scores(longer, texts[:, : length - 2], length, args.seed)
                 found[-1] |= {f"{name}_fine_tuned": value for name, value in after.items()}
         yield from found
+    for path in filter(None, args.checkpoints.split(",")):
+        if path not in done:
+            yield from checkpoint_rows(path, lengths, args)
+
+
+def checkpoint_rows(
+    path: str, lengths: Sequence[int], args: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Rows of a pre-trained model as it is, by the tokens of its own vocabulary."""
+    model = longsum_jax.load(path)
+    texts = np.array(long_texts(model, args.documents, args.count, max(lengths) - 2))
+    row = {"documents": len(texts), "variant": path}
+    for length in lengths:
+        yield {"length": length, **row, **scores(model, texts[:, : length - 2], length, args.seed)}
 
 
 STUDIES: dict[str, Callable[[argparse.Namespace, set[str]], Iterator[dict[str, Any]]]] = {
@@ -304,6 +315,11 @@ def main() -> None:
         "--variants",
         default=",".join([*VARIANTS, *PEERS]),
         help="comma-separated; default: all",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        default="",
+        help="masked_lm: further masked language models for long texts, comma-separated",
     )
     parser.add_argument("--model", required=True, help="directory of a BERT")
     parser.add_argument(

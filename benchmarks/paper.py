@@ -29,11 +29,12 @@ SCALES = ("here", "paper", "tiny")
 
 
 class Curves(NamedTuple):
-    """A picture of rows: a line for every value of ``by``."""
+    """A picture of rows: a line for every value of ``by``, on logarithmic axes or plain ones."""
 
     x: str
     y: str
     by: str
+    scale: str = "log"
 
 
 class Table(NamedTuple):
@@ -69,6 +70,35 @@ _LENGTHS = "1024,2048,4096,8192,16384,32768,65536,131072,262144,524288"
 _ONE_STEP = "--config.training.steps=1 --config.evaluation.examples=2"
 _AWESOME = (
     "'configs/awesome.py:{},variant={{variant}},decoder_memory={{decoder_memory}},data={{data}}'"
+)
+# Small models that are trained where they are read, on a file of which a tenth is held out.
+_TRAIN = "--config.data.reader=memory --config.training.eval_every=0"
+_SMALL_LOCOST = (
+    "--config=configs/locost_small.py:scratch --workdir=runs/paper/small_locost "
+    f"--config.task.source=json:train.jsonl --config.task.held_out=0.1 {_TRAIN}"
+)
+_TINY_LOCOST = (
+    f"{_SMALL_LOCOST} --workdir=runs/paper/tiny_locost --config.model.vocab_size=512 {_ONE_STEP}"
+)
+_SMALL_LSG = (
+    "--config=configs/attention_study.py:data=train.jsonl --workdir=runs/paper/small_lsg "
+    "--config.model.encoder_attention=lsg --config.model.block_size=64 "
+    "--config.model.sparse_block_size=64 --config.model.sparsity_factor=4 "
+    "--config.model.sparsity_type=norm --config.model.num_global_tokens=1 "
+    "--config.training.steps=100"
+)
+_TINY_LSG = (
+    "--workdir=runs/paper/tiny_lsg --config.training.steps=1 --examples=2 "
+    "--config.task.max_source_length=64"
+)
+_SELECTIONS = ("norm", "pooling", "stride", "block_stride", "bos_pooling", "lsh")
+_LSG_HERE = ",".join(
+    ["trained", "32/none", "64/none", "128/none", "32/4 norm", "128/4 norm", "64/2 norm"]
+    + [f"64/4 {kind}" for kind in _SELECTIONS[1:]]
+)
+_LSG_PAPER = ",".join(
+    ["trained", "128/none", "256/none", "32/4 norm", "64/4 norm", "128/2 norm"]
+    + [f"128/4 {kind}" for kind in _SELECTIONS]
 )
 TABLES: dict[str, Table] = {
     "locost_figure_1": Table(
@@ -115,6 +145,17 @@ TABLES: dict[str, Table] = {
         },
         Curves("length", "tokens_per_second", "model"),
     ),
+    "locost_table_4_generation": Table(
+        "LOCOST, table 4: throughput of whole summaries at 4K and 16K tokens, greedy",
+        "decode",
+        "--models=locost,longt5,led --beams=1 --peers=none",
+        {
+            "here": "--size=small --lengths=1024,4096 --batches=4 --repeats=1",
+            "paper": "--lengths=4096,16384 --batches=4 --new_tokens=512",
+            "tiny": "--size=tiny --lengths=64 --batches=2 --new_tokens=8 --repeats=1 --models=led",
+        },
+        Curves("length", "tokens_per_second", "model"),
+    ),
     "locost_figure_5": Table(
         "LOCOST, figure 5: tokens read in training, tested on whole books",
         "study",
@@ -124,6 +165,26 @@ TABLES: dict[str, Table] = {
             "--cells=1024,2048,4096,8192,16384,32768 "
             "--config='configs/locost_finetune.py:booksum_book,length={tokens}' "
             "--config.init_from=locost"
+        },
+    ),
+    "locost_table_6": Table(
+        "LOCOST, table 6: trained at 4K tokens, read at 4K and 8K",
+        "reread",
+        "--documents=test.jsonl",
+        {
+            "here": f"{_SMALL_LOCOST} --lengths=512,1024,2048 --examples=50 --stemmer",
+            "paper": "--model=runs/arxiv --lengths=4096,8192",
+            "tiny": f"{_TINY_LOCOST} --lengths=32,64 --examples=2",
+        },
+    ),
+    "locost_table_7": Table(
+        "LOCOST, table 7: whole books, beside the beginnings that training reads",
+        "reread",
+        "--documents=books.jsonl --batch=1",
+        {
+            "here": f"{_SMALL_LOCOST} --lengths=512,16384,0",
+            "paper": "--model=runs/booksum_book --lengths=16384,32768,0",
+            "tiny": f"{_TINY_LOCOST} --lengths=32,0 --examples=2",
         },
     ),
     "lsg_table_1": Table(
@@ -148,6 +209,16 @@ TABLES: dict[str, Table] = {
             "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1",
         },
     ),
+    "lsg_table_11": Table(
+        "LSG, tables 11 and 12: other blocks and selections after training",
+        "reread",
+        "--documents=test.jsonl --stemmer",
+        {
+            "here": f"{_SMALL_LSG} --attentions='{_LSG_HERE}' --lengths=1024 --examples=50",
+            "paper": f"--model=runs/arxiv-4096 --attentions='{_LSG_PAPER}' --lengths=4096",
+            "tiny": f"{_SMALL_LSG} {_TINY_LSG} --attentions='trained,16/2 norm' --lengths=64",
+        },
+    ),
     "lsg_figure_5": Table(
         "LSG, figure 5: seconds and memory of a layer by length",
         "lsg",
@@ -170,6 +241,29 @@ TABLES: dict[str, Table] = {
         },
         Curves("length", "forward_seconds", "kind"),
     ),
+    "hepos_table_2": Table(
+        "Hepos, table 2: documents, words, compression and density of data sets",
+        "corpora",
+        "statistics",
+        {
+            "here": "--data=validation.jsonl",
+            "paper": "--data=govreport/train.jsonl,pubmed/train.jsonl,arxiv/train.jsonl,"
+            "billsum/train.jsonl,bigpatent/train.jsonl",
+            "tiny": "--data=validation.jsonl --examples=2",
+        },
+    ),
+    "hepos_figure_2": Table(
+        "Hepos, figure 2: where in documents bigrams and unigrams of summaries first stand",
+        "corpora",
+        "ngrams --ngrams=2,1",
+        {
+            "here": "--data=validation.jsonl",
+            "paper": "--data=govreport/train.jsonl,pubmed/train.jsonl,arxiv/train.jsonl,"
+            "billsum/train.jsonl,bigpatent/train.jsonl",
+            "tiny": "--data=validation.jsonl --examples=2",
+        },
+        Curves("read", "seen", "data", "linear"),
+    ),
     "hepos_table_3": Table(
         "Hepos, table 3: encoder attentions and cross-attentions at equal cost, trained",
         "study",
@@ -187,8 +281,19 @@ TABLES: dict[str, Table] = {
         "sinkhorn/full,sinkhorn/hepos",
         {
             "here": "--size=small --lengths=1024,4096",
-            "paper": "--size=large --budget_gib=48",
+            "paper": "--size=large --budget_gib=48 --device=a100-80",
             "tiny": "--size=tiny --lengths=256 --models=full/full,lsh/hepos",
+        },
+    ),
+    "awesome_table_2": Table(
+        "AWESOME, table 2: documents and lengths of data sets",
+        "corpora",
+        "statistics",
+        {
+            "here": "--data=validation.jsonl",
+            "paper": "--data=govreport/train.jsonl,qmsum/train.jsonl,summscreentms/train.jsonl,"
+            "arxiv/train.jsonl,booksum_book/train.jsonl",
+            "tiny": "--data=validation.jsonl --examples=2",
         },
     ),
     "awesome_table_10": Table(
@@ -204,12 +309,12 @@ TABLES: dict[str, Table] = {
         },
     ),
     "awesome_table_14": Table(
-        "AWESOME, table 14: memory of training steps by length",
+        "AWESOME, table 14: the longest documents, by memory of training steps",
         "fit_length",
         "",
         {
-            "here": "--size=small --lengths=1024,4096,16384",
-            "paper": "--size=large --budget_gib=27",
+            "here": "--size=small --budget_gib=3",
+            "paper": "--size=large --budget_gib=27 --device=a100-40",
             "tiny": "--size=tiny --lengths=64 --models=pagesum,attentive",
         },
     ),
@@ -249,7 +354,8 @@ def draw(table: Table, out: Path) -> list[Path]:
     ours = [row for row in rows if row.get("by", "longsum_jax") == "longsum_jax"]
     points = [row for row in ours if row.get(table.curves.y) is not None]
     picture = out.with_suffix(".png")
-    figures.save(figures.lines_figure(points, *table.curves, size=(5.0, 3.2)), picture, 200)
+    figure = figures.lines_figure(points, **table.curves._asdict(), size=(5.0, 3.2))
+    figures.save(figure, picture, 200)
     return [text, picture]
 
 

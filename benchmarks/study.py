@@ -21,12 +21,14 @@ it stopped. At the end WORKDIR/table.md holds the table, and study.png the pictu
 
 `bits` are bits per token of the reference summaries of all validation documents under teacher
 forcing, `bits_other` the same with the source of another document: where both are equal, the model
-does not make use of what it reads, and the study says nothing of the parts compared. ROUGE is of
-config.evaluation.examples generated summaries, with its stemmer. `step_mib` is what one training
+does not make use of what it reads, and the study says nothing of the parts compared. Of documents
+in segments they are of segments with a target. ROUGE is of config.evaluation.examples generated
+summaries, with its stemmer; `summary_tokens` is how long these are. `step_mib` is what one training
 step holds of the device's memory, as its compiled program says.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import re
@@ -139,6 +141,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         **{name: round(value, 4) for name, value in bits_per_token(model, experiment).items()},
         **{name: round(float(found.evaluation[name].values[-1]), 2) for name in ROUGE},
         "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
+        "summary_tokens": round(float(found.evaluation["summary_tokens"].values[-1]), 1),
         "tokens_per_second": round(float(np.median(found.training["tokens_per_second"].values))),
         "step_mib": round(_step_bytes(experiment, model) / 2**20, 1),
         "seconds": round(seconds),
@@ -202,8 +205,13 @@ def _segment_loss(model: Model) -> Loss:
 def _batches(
     model: Model, experiment: Experiment, batch_size: int
 ) -> Iterator[dict[str, np.ndarray]]:
+    task = experiment.setup.task
+    if experiment.objective.parts:  # of sentences of summaries alone, however the cell was trained
+        task = dataclasses.replace(
+            task, segments=dataclasses.replace(task.segments, train_empty=False)
+        )
     return Batches(
-        load_examples(experiment.setup.task, model.tokenizer, "validation"),
+        load_examples(task, model.tokenizer, "validation"),
         batch_size=batch_size,
         source_lengths=experiment.objective.source_lengths,
         **experiment.objective.label_options(),

@@ -18,7 +18,8 @@ led, longt5      Longformer's and LongT5's own models (Beltagy et al. 2020, Guo 
 data_set= govreport, qmsum, summscreen (TMS), arxiv, booksum, or json: files of your own at `data`,
 with GovReport's lengths and passes. Thousands of tokens that are read in training (AWESOME, table
 14), of 1,024 each; reading later is not limited to them where a page is read at a time. The table
-has pagesum on three data sets; the others get GovReport's length here.
+has pagesum on three data sets; the others get GovReport's length here. That block attention's 8 is
+SummScreen's rests on the order of the columns as below.
 
                  govreport  qmsum  summscreen  arxiv  booksum
 unlimiformer             2      2           2      2        2

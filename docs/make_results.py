@@ -592,6 +592,43 @@ PAGES_BY_FILE: Mapping[str, Page] = {
             ),
         ],
     ),
+    "corpora": Page(
+        "Data sets",
+        "Means over the documents of the validation splits that other pages use: words, how many"
+        " words of the document there are for one of the summary, the share of the summary's words"
+        " in fragments that the document has, and the mean length of a word's fragment (Grusky et"
+        " al. 2018). The columns are those of table 2 of the Hepos paper.",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    Column("documents", "documents", count),
+                    Column("words of a document", "document_words", digits(0)),
+                    Column("words of a summary", "summary_words", digits(0)),
+                    Column("compression", "compression", digits(1)),
+                    Column("coverage", "coverage", digits(2)),
+                    Column("density", "density", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "salient_ngrams": Page(
+        "Where n-grams of summaries first stand",
+        "Of the distinct unigrams and bigrams of a summary that its document has, the percentage"
+        " that stands in the first tenths of the document; means over documents (Hepos paper,"
+        " figure 2).",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    *(Column(f"{read} %", str(read), digits(1)) for read in range(10, 101, 10)),
+                ],
+                pivot("data", "read", "seen"),
+            )
+        ],
+    ),
     "fit_length": Page(
         "Training memory by document length",
         "GiB of a training step from compiled programs. Models that read segment by segment hold"
@@ -838,6 +875,27 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("variant", "variant"),
                     Column("memory in the decoder", "decoder_memory"),
                     *SCORES,
+                ],
+            )
+        ],
+    ),
+    "empty_segments": Page(
+        "Segments without a target",
+        "Segments that no sentence of the summary belongs to, read without a loss (*false*) or"
+        " trained to be silent (*true*), on technical specifications: the first 1,024 tokens in"
+        " segments of 96 to 128, a model of one million parameters from scratch, greedy search."
+        " Bits are of segments with a target, in both. The model makes hardly any use of its"
+        " source, as the bits with another document's say; what the table shows is when it stops.",
+        [
+            Table(
+                "",
+                [
+                    Column("trained to be silent", "train_empty"),
+                    Column("bits per token", "bits", digits(3)),
+                    Column("other source", "bits_other", digits(3)),
+                    Column("mean ROUGE", "mean_rouge", digits(2)),
+                    Column("lead", "lead", digits(2)),
+                    Column("tokens of a summary", "summary_tokens", digits(0)),
                 ],
             )
         ],

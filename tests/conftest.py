@@ -28,7 +28,7 @@ _LAYERS = (
     "attention.sinkhorn attention.staggered attention.state_space chunking decoder decoder_cache "
     "dense encoder layer layer_groups memory partitioning s4d"
 )
-_MODELS = "bart bert encoder_decoder extraction_head heads salient_vectors t5"
+_MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"
 CHECKED_MODULES = (
     "longsum_jax.ops",
     *(f"longsum_jax.layers.{name}" for name in _LAYERS.split()),

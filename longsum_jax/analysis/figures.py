@@ -290,15 +290,22 @@ def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
 
 
 def lines_figure(
-    rows: Sequence[Mapping[str, Any]], x: str, y: str, by: str, *, size: tuple[float, float]
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    y: str,
+    by: str,
+    *,
+    size: tuple[float, float],
+    scale: str = "log",
 ) -> "Figure":
-    """Draws a line per model or attention over the length, both axes logarithmic.
+    """Draws a line per model, attention or data set.
 
     Args:
         rows: of a benchmark; those of a line in the order of their ``x``.
-        x, y: keys of the numbers, all above 0.
+        x, y: keys of the numbers; on logarithmic axes all are above 0.
         by: key of the name of a row's line.
         size: width and height in inches.
+        scale: of both axes, as matplotlib names it.
     """
     with _style():
         figure, axes = _figure(size, 1, 1)
@@ -313,7 +320,7 @@ def lines_figure(
                 markersize=3,
                 label=name,
             )
-        axes[0][0].set(xlabel=x, ylabel=y.replace("_", " "), xscale="log", yscale="log")
+        axes[0][0].set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
         axes[0][0].grid(alpha=0.3, linewidth=0.5)
         axes[0][0].legend(frameon=False)
     return figure

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -46,12 +47,10 @@ def main(argv: Sequence[str]) -> None:
     """
     parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport")
-    statistics = commands.add_parser(
-        "statistics", help="lengths, compression, coverage and density"
-    )
-    add_data_flags(statistics)
-    statistics.add_argument("--out", metavar="FILE", help="JSON to write, too")
-    statistics.set_defaults(run=_statistics)
+    describe = commands.add_parser("statistics", help="lengths, compression, coverage and density")
+    add_data_flags(describe)
+    describe.add_argument("--out", metavar="FILE", help="JSON to write, too")
+    describe.set_defaults(run=_statistics)
     _add_export(commands)
     govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
     govreport.add_argument(
@@ -235,25 +234,24 @@ def _govreport(args: argparse.Namespace) -> None:
     target = Path(args.target)
     try:
         with atomic.scratch_directory(target) as work:
-            counts = {
+            notes = {
                 split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
             }
             target.mkdir(exist_ok=True)
-            for split, (written, left_out) in counts.items():
+            for split, note in notes.items():
                 (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
-                note = f", {left_out:,} left out" if left_out else ""
-                print(f"{target / split}.jsonl: {written:,} reports{note}")
+                print(f"{target / split}.jsonl: {note}")
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
 
 
-def _write_split(source: str, split: str, path: Path) -> tuple[int, int]:
-    """Writes the reports of a split.
+def _write_split(source: str, split: str, path: Path) -> str:
+    """Writes the reports of a split, and names those that cannot be read.
 
     Returns:
-        How many were written, and how many could not be read, each of which is named.
+        How many were written and left out, and the mean number of their sections by office.
 
     Raises:
         InputError: the split cannot be read, or none of its reports.
@@ -261,13 +259,17 @@ def _write_split(source: str, split: str, path: Path) -> tuple[int, int]:
     from longsum_jax.data.govreport import read_govreport
 
     unreadable: list[InputError] = []
+    sections: dict[str, list[int]] = {}
     with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
-        written = _write_rows(file, read_govreport(source, split, unreadable=unreadable))
+        reports = read_govreport(source, split, unreadable=unreadable, sections=sections)
+        written = _write_rows(file, reports)
     if not written and unreadable:
         raise unreadable[0]
     for error in unreadable:
         console.print_stderr(f"left out: {error}")
-    return written, len(unreadable)
+    means = [f"{statistics.fmean(counts):.1f} ({name})" for name, counts in sections.items()]
+    left_out = f", {len(unreadable):,} left out" if unreadable else ""
+    return f"{written:,} reports{left_out}; sections of a report: {', '.join(means)}"
 
 
 def _write(path: Path, text: str) -> None:

@@ -22,7 +22,11 @@ OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
 
 
 def read_govreport(
-    directory: str | Path, split: str, *, unreadable: list[InputError] | None = None
+    directory: str | Path,
+    split: str,
+    *,
+    unreadable: list[InputError] | None = None,
+    sections: dict[str, list[int]] | None = None,
 ) -> Iterator[Document]:
     """Yields the reports of a split, those of the CRS first, with ids such as "crs/R40562".
 
@@ -34,6 +38,8 @@ def read_govreport(
         split: train, validation or test.
         unreadable: takes the errors of reports that cannot be read, which are then left out; None
             raises the first of them.
+        sections: takes for every office the number of sections of each report, without their
+            subsections.
 
     Raises:
         InputError: a list of ids that is missing, or a report that is missing, damaged or of
@@ -46,13 +52,16 @@ def read_govreport(
             path = directory / office / f"{name}.json"
             try:
                 row = _read_row(path)
-                report = _section_text(_section(row, report_key, path), path, titles=True)
+                root = _section(row, report_key, path)
+                report = _section_text(root, path, titles=True)
                 summary = _section_text(_section(row, summary_key, path), path, titles=False)
             except InputError as error:
                 if unreadable is None:
                     raise
                 unreadable.append(error)
                 continue
+            if sections is not None:
+                sections.setdefault(office, []).append(len(root.get("subsections") or [root]))
             yield Document(f"{office}/{name}", report, summary, None)
 
 

@@ -155,6 +155,9 @@ class EvaluationOptions:
     top_k: int | None = None
     top_p: float | None = None
     forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | tuple[int, ...] | None = None
+    bad_words_ids: tuple[tuple[int, ...], ...] | None = None
+    suppress_tokens: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")

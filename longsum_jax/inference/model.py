@@ -29,6 +29,7 @@ from longsum_jax.inference.padding import (
     BUCKET,
     PaddedInputs,
     check_ends,
+    check_global_tokens,
     check_ids,
     check_kernel_length,
     check_length,
@@ -311,6 +312,8 @@ class Model:
             raise InputError("this model has no head, so it gives no logits; use encode")
         if self.family.is_encoder_decoder and self.config.head == "classification":
             check_ends(ids, self.config.eos_token_id)
+        if "global_attention_mask" not in inputs:
+            check_global_tokens(ids, mask, self.config)
         padded = self.padded(ids, mask, inputs, bucket)
         logits = self._programs.logits(self._variables(padded), *padded)
         return logits[:, : ids.shape[1]] if self.config.head in TOKEN_HEADS else logits

@@ -197,6 +197,34 @@ def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
     return indices
 
 
+def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
+    """Checks that all tokens of questions and choices can be global, where they are by default.
+
+    Args:
+        ids: int32 [batch, length].
+        mask: bool [batch, length].
+        config: of the model.
+
+    Raises:
+        InputError: a row with more than ``max_global_tokens`` of them.
+    """
+    if "global_indices" not in get_encoder_attention(config).inputs:
+        return
+    kind = getattr(config, "global_tokens", "first")
+    if kind not in ("question", "choice"):
+        return
+    is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
+    first, has_end = (~is_behind).sum(-1, keepdims=True), is_behind.any(-1, keepdims=True)
+    is_global = ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
+    counts = (is_global & has_end & mask).sum(-1)
+    if counts.max() > config.max_global_tokens:
+        raise InputError(
+            f"row {counts.argmax()} has {counts.max()} tokens of a {kind}, and this model makes at "
+            f"most max_global_tokens={config.max_global_tokens} of them global; shorten it, or "
+            "give global_attention_mask"
+        )
+
+
 def like_ids(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
     """Returns ``value`` as int32, or raises InputError if its shape is not that of ``ids``."""
     value = np.asarray(value)

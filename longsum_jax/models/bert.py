@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import ACTIVATIONS, LayerNorm, Linear, normal
+from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
 from longsum_jax.layers.layer_groups import SHARED
 from longsum_jax.layers.partitioning import constrain, logical
@@ -46,51 +46,15 @@ from longsum_jax.models.bert_config import (
     read_config,
     write_config,
 )
-from longsum_jax.models.encoder_decoder import vocabulary_logits
+from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead, biased_linear
+from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.typing import AnyArray
 
-
-def _hidden_layer(config: BertConfig, outputs: int) -> Linear:
-    """Returns the first map of a head over the vocabulary, and of the pooler."""
-    features = (config.hidden_size, outputs)
-    axes, std = ("embed", "embed_out"), config.initializer_range
-    return biased_linear(features, axes, std, config.compute_dtype, "dense")
-
-
-class VocabularyHead(nn.Module):
-    """The head that predicts the token at every position, or the one after it."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[AnyArray, "batch length d_model"],
-        table: Float[AnyArray, "vocab embedding_size"],
-    ) -> Float[Array, "batch length vocab"]:
-        """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
-        c = self.config
-        x = _hidden_layer(c, c.embedding_size)(x)
-        x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
-        x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x)
-        init = logical(nn.initializers.zeros, "vocab")
-        return vocabulary_logits(x, table) + self.param("bias", init, (c.vocab_size,))
-
-
-class Pooler(nn.Module):
-    """The map of the first token's state that pre-trained BERTs have."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
-        """Returns tanh of a linear map of the first token's state."""
-        return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
+_REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
 
 
 class Bert(nn.Module):
@@ -121,6 +85,8 @@ class Bert(nn.Module):
             self.head = self._text_head(1)
         elif c.head == "token_classification":
             self.head = self._token_head(c.num_labels)
+        elif c.head == "question_answering" and isinstance(c, BigBirdConfig):
+            self.head = BigBirdAnswerHead(c)
         elif c.head == "question_answering":
             self.head = self._token_head(SPAN_OUTPUTS)
         elif c.head == "pooler":
@@ -176,6 +142,10 @@ class Bert(nn.Module):
         if head == "extraction":
             vectors, mask = self.encode_sentences(input_ids, attention_mask, deterministic)
             return self.score_sentences(vectors, mask, deterministic)
+        if head == "question_answering" and isinstance(self.config, BigBirdConfig):
+            return self._answer_behind_question(
+                input_ids, attention_mask, deterministic, token_type_ids, **inputs
+            )
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
@@ -201,6 +171,27 @@ class Bert(nn.Module):
         types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
         states = self.encode(ids, mask, deterministic, types, **inputs)
         return self.head(states[:, 0], deterministic).reshape(input_ids.shape[:-1])
+
+    def _answer_behind_question(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        deterministic: bool,
+        token_type_ids: Int[AnyArray, "batch length"] | None,
+        **inputs: Any,
+    ) -> Float[Array, "batch length 2"]:
+        """Returns logits of answers, none in the question but at the first token, as BigBird's.
+
+        By default the tokens behind the question are of type 1.
+        """
+        places = jnp.arange(input_ids.shape[1])
+        question_end = first_place(input_ids == self.config.sep_token_id, default=0)
+        in_question = places <= question_end[:, None]
+        if token_type_ids is None:
+            token_type_ids = jnp.where(in_question, 0, 1)
+        states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
+        is_refused = in_question & (places > 0)
+        return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
 
     def encode_sentences(
         self,
@@ -257,11 +248,25 @@ class Bert(nn.Module):
             **inputs: keyword arguments of ``layers.encoder.Encoder.with_memory``.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
-        attention = get_encoder_attention(self.config)
-        if "global_indices" in attention.inputs and not self.config.has_global_tokens:
-            inputs.setdefault("global_indices", jnp.full((len(mask), 1), NO_TOKEN, jnp.int32))
+        if "global_indices" in get_encoder_attention(self.config).inputs:
+            inputs.setdefault("global_indices", self._global_indices(input_ids))
         x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
         return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
+
+    def _global_indices(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Int[Array, "batch num_globals"]:
+        """Returns the positions of the tokens that are global by default, -1 for none."""
+        c, (rows, length) = self.config, ids.shape
+        if c.global_tokens in ("none", "first"):
+            place = NO_TOKEN if c.global_tokens == "none" else 0
+            return jnp.full((rows, 1), place, jnp.int32)
+        is_question = c.global_tokens == "question"
+        found = first_place(ids == c.sep_token_id, default=0 if is_question else length)
+        first, stop = (0, found) if is_question else (found + 2, length)
+        first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
+        places = first + jnp.arange(min(c.max_global_tokens, length))
+        return jnp.where(places < stop, places, NO_TOKEN)
 
     def embed(
         self,
@@ -285,6 +290,11 @@ class Bert(nn.Module):
         # RoBERTa counts the tokens that are no padding; padding has a row of its own.
         mask = ids != self.config.pad_token_id
         return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
+
+
+def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
+    """Returns the first True place of every row, ``default`` in rows without one."""
+    return jnp.where(found.any(-1), found.argmax(-1), default)
 
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
@@ -408,9 +418,11 @@ _TEXT_HEAD_KEYS = {
 }
 _CHOICE_KEYS = _TEXT_HEAD_KEYS | {
     RobertaConfig: ("roberta.pooler.dense", "classifier"),
+    LongformerConfig: ("longformer.pooler.dense", "classifier"),
     ElectraConfig: ("sequence_summary.summary", "classifier"),
     BigBirdConfig: ("bert.pooler", "classifier"),
 }
+_BIG_BIRD_ANSWERS = "qa_classifier"
 # Tied copies that files may hold, of the bias and of the embeddings.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
@@ -439,6 +451,11 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
         keys = _CHOICE_KEYS if config.head == "multiple_choice" else _TEXT_HEAD_KEYS
         dense, out = _of_class(keys, config)
         return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
+    if config.head == "question_answering" and isinstance(config, BigBirdConfig):
+        rows = linear("head/feed_forward/wi", f"{_BIG_BIRD_ANSWERS}.intermediate.dense", bias=True)
+        rows += linear("head/feed_forward/wo", f"{_BIG_BIRD_ANSWERS}.output.dense", bias=True)
+        rows += layer_norm("head/norm", f"{_BIG_BIRD_ANSWERS}.output.LayerNorm")
+        return rows + linear("head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True)
     if config.head in ("token_classification", "question_answering"):
         key = "qa_outputs" if config.head == "question_answering" else "classifier"
         return linear("head/out", key, bias=True)

@@ -60,6 +60,7 @@ Head = Literal[
     "multiple_choice",
     "extraction",
 ]
+GlobalTokens = Literal["none", "first", "question", "choice"]
 VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
 
 
@@ -150,9 +151,9 @@ class BertConfig(ModelConfig, LabelOptions):
         return self.hidden_size
 
     @property
-    def has_global_tokens(self) -> bool:
-        """The first token is global by default, in encoders with attention "longformer"."""
-        return True
+    def global_tokens(self) -> GlobalTokens:
+        """Those that are global by default, in encoders with attention "longformer"."""
+        return "first"
 
     @property
     def maps_embeddings(self) -> bool:
@@ -370,28 +371,37 @@ class AlbertConfig(BertConfig):
 class LongformerConfig(RobertaConfig):
     """The config of Longformer; defaults of Longformer base.
 
-    ``attention_window`` has one number for all layers or one for each. No token is global unless
-    ``global_attention_mask`` says so, but for the first one in classification. Classes for answers
-    and choices make tokens of the question global, and are not here.
+    ``attention_window`` has one number for all layers or one for each. Where
+    ``global_attention_mask`` does not say which tokens are global, it is the first one in
+    classification, the question for answers, the second text for choices, and none elsewhere.
+
+    Attributes:
+        sep_token_id: stands after the question, and twice between two texts.
+        max_global_tokens: of a question or choice; in a longer one the first tokens are global.
     """
 
     prefix: ClassVar[str] = "longformer"
     class_name: ClassVar[str] = "Longformer"
-    heads: ClassVar[tuple[str, ...]] = heads_without(
-        "causal_lm", "question_answering", "multiple_choice"
-    )
+    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
 
     encoder_attention: str = "longformer"
     max_position_embeddings: Length = 4098
+    sep_token_id: Count = 2
+    max_global_tokens: Size = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_windows(self, self.num_hidden_layers)
 
     @property
-    def has_global_tokens(self) -> bool:
+    def global_tokens(self) -> GlobalTokens:
         """See ``BertConfig``."""
-        return self.head == "classification"
+        by_head: dict[str, GlobalTokens] = {
+            "classification": "first",
+            "question_answering": "question",
+            "multiple_choice": "choice",
+        }
+        return by_head.get(self.head, "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,14 +409,13 @@ class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
 
     In training dropout follows the norm of the embeddings, as in BERT; transformers has it before.
-    Its class for answers has a head of its own, which is not here.
 
     Attributes:
         rescale_embeddings: embeddings of tokens are multiplied by sqrt(hidden_size).
+        sep_token_id: stands after the question.
     """
 
     class_name: ClassVar[str] = "BigBird"
-    heads: ClassVar[tuple[str, ...]] = heads_without("question_answering")
     drops_head_input: ClassVar[bool] = True
 
     vocab_size: Positive = 50358
@@ -416,6 +425,14 @@ class BigBirdConfig(BertConfig):
     rescale_embeddings: bool = False
     bos_token_id: Count = 1
     eos_token_id: Count = 2
+    sep_token_id: Count = 66
+
+    @property
+    def head_dropout(self) -> float:
+        """See ``BertConfig``; answers have the dropout of the layers."""
+        if self.head == "question_answering":
+            return self.hidden_dropout_prob
+        return super().head_dropout
 
     @property
     def scale_embedding(self) -> bool:

@@ -106,6 +106,79 @@ def test_models_read_what_their_rows_say(scripts, name):
     assert out.loss_sum.shape == out.weight.shape == ()
 
 
+class _Writer:
+    """A model that writes what it was told to read."""
+
+    def __init__(self, attention=()):
+        self.attention = dict(attention)
+
+    def with_lsg_options(self, **options):
+        return _Writer(options)
+
+    def summaries(self, texts, *, max_source_length, **options):
+        words = [text.split() for text in texts]
+        return [_Written(" ".join(read[:max_source_length]), len(read)) for read in words]
+
+
+class _Written:
+    def __init__(self, text, count):
+        self.text, self.count = text, count
+
+    def report(self):
+        read = len(self.text.split())
+        names = {"summary_tokens": read, "read_tokens": read, "document_tokens": self.count}
+        return names | {"dropped_tokens": self.count - read, "ended": "end"}
+
+
+def test_a_model_reads_otherwise(scripts, tmp_path, monkeypatch, capsys):
+    reread = scripts("reread")
+    documents = tmp_path / "test.jsonl"
+    documents.write_text(json.dumps({"document": "a b c d", "summary": "a b"}) + "\n")
+    used = []
+    monkeypatch.setattr(reread.longsum_jax, "load", lambda path: _Writer())
+    monkeypatch.setattr(_Writer, "with_lsg_options", lambda self, **o: used.append(o) or self)
+    out = tmp_path / "rows.json"
+    flags = ["--model=m", f"--documents={documents}", "--lengths=2,0", f"--out={out}"]
+    reread.main([*flags, "--attentions=trained,128/4 norm,256/none"])
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["length"], row["rouge1"], row["read_share"]) for row in rows[:2]] == [
+        (2, 100.0, 0.5),
+        (0, 66.67, 1.0),
+    ]
+    assert len(rows) == 6
+    blocks = {"block_size": 128, "sparse_block_size": 128, "sparsity_factor": 4}
+    assert used[0] == blocks | {"sparsity_type": "norm"}
+    assert used[-1] == {"block_size": 256, "sparsity_type": "none"}
+    with pytest.raises(SystemExit, match='"128/4" is no LSG attention; write'):
+        scripts("common").lsg_options("128/4")
+
+
+def test_data_sets_as_rows(report, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"document": "rain falls " * 5, "summary": "rain falls"}) + "\n")
+    [row] = report("corpora", "statistics", f"--data={path}")["rows"]
+    assert (row["data"], row["documents"], row["compression"]) == ("a.jsonl", 1, 5.0)
+    rows = report("corpora", "ngrams", f"--data={path}", "--ngrams=1")["rows"]
+    assert rows[0] == {"data": "a.jsonl, unigrams", "read": 10, "seen": 50.0}
+    assert rows[-1]["read"] == rows[-1]["seen"] == 100
+
+
+def test_what_a_described_device_refuses_counts_with_what_it_needs(scripts):
+    fit = scripts("fit_length")
+
+    class Refused:
+        @property
+        def program(self):
+            raise jax.errors.JaxRuntimeError(self.problem)
+
+    step = Refused()
+    step.problem = "RESOURCE_EXHAUSTED: Ran out of memory. Used 20.50G of 16.00G hbm."
+    assert fit.bytes_of(step) == int(20.5 * 2**30)
+    step.problem = "INTERNAL: lost"
+    with pytest.raises(jax.errors.JaxRuntimeError, match="lost"):
+        fit.bytes_of(step)
+
+
 def test_reports_of_other_settings_are_not_gone_on_with(scripts, tmp_path):
     common = scripts("common")
     path = tmp_path / "rows.json"

@@ -69,8 +69,8 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     (release / "split_ids" / "gao_train.ids").write_text("1\n2\n")
     corpus.main(["govreport", str(release), str(target)])
     out, err = capsys.readouterr()
-    assert f"{target}/train.jsonl: 3 reports, 1 left out\n" in out
-    assert f"{target}/test.jsonl: 3 reports\n" in out
+    assert f"{target}/train.jsonl: 3 reports, 1 left out; sections of a report: " in out
+    assert f"{target}/test.jsonl: 3 reports; sections of a report: 1.0 (crs), 1.0 (gao)\n" in out
     assert f"left out: {release}/gao/2.json: no such file; check the path" in err
     # Where nothing can be read, nothing is written.
     for office in ("crs", "gao"):

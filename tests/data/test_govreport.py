@@ -47,6 +47,16 @@ def test_sections_become_lines_and_summaries_have_no_titles(release):
     assert gao == Document("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None)
 
 
+def test_sections_are_counted_by_office(release):
+    """Those of the report itself, not the sections inside them."""
+    counts = {}
+    assert len(list(read_govreport(release(), "test", sections=counts))) == 2
+    assert counts == {"crs": [2], "gao": [2]}
+    counts = {}
+    list(read_govreport(release(CRS | {"reports": SECTION}), "test", sections=counts))
+    assert counts["crs"] == [1]
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [

@@ -11,8 +11,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.experiment.config import default_sections, run_config
+from longsum_jax.experiment.config import EvaluationOptions, default_sections, run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import (
     check_mesh,
@@ -406,6 +407,17 @@ def test_evaluation_may_read_more_than_training(config, tmp_path, wanted, tokens
     config = changed(config, "task", max_source_length=64)
     experiment = experiment_of(changed(config, "tokenizer", path="bytes"), tmp_path / "run")
     assert experiment.objective.max_read_tokens == tokens
+
+
+def test_every_option_of_generation_can_be_set(config):
+    """But for ids that are the model's own, and the number of summaries of a document."""
+    known = {field.name for field in dataclasses.fields(GenerationOptions)}
+    left_out = {"decoder_start_token_id", "eos_token_id", "pad_token_id", "num_return_sequences"}
+    ours = {field.name for field in dataclasses.fields(EvaluationOptions)}
+    assert known - left_out <= ours
+    options = {"suppress_tokens": (5, 6), "bad_words_ids": ((7, 8),), "forced_eos_token_id": 1}
+    found = run_config(changed(config, "evaluation", **options)).evaluation.generation()
+    assert found.items() >= options.items()
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ def test_a_decoder_that_reads_the_source_limits_it():
         ("distilbert", "classification", (0.0, 0.3)),
         ("distilbert", "token_classification", (0.0, 0.1)),
         ("distilbert", "question_answering", (0.0, 0.2)),
+        ("big_bird", "question_answering", (0.0, 0.1)),
+        ("longformer", "multiple_choice", (0.0, 0.1)),
     ],
 )
 def test_dropout_is_that_of_the_class(family, head, rates):

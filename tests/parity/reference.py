@@ -189,7 +189,13 @@ HEADS = {
     "electra_tokens": ("electra", tf.ElectraForTokenClassification),
     "electra_choices": ("electra", tf.ElectraForMultipleChoice),
     "albert_answers": ("albert", tf.AlbertForQuestionAnswering),
+    "albert_tokens": ("albert_labels", tf.AlbertForTokenClassification),
     "albert_choices": ("albert", tf.AlbertForMultipleChoice),
+    "longformer_answers": ("longformer", tf.LongformerForQuestionAnswering),
+    "longformer_tokens": ("longformer_labels", tf.LongformerForTokenClassification),
+    "longformer_choices": ("longformer", tf.LongformerForMultipleChoice),
+    "big_bird_answers": ("big_bird", tf.BigBirdForQuestionAnswering),
+    "big_bird_tokens": ("big_bird_labels", tf.BigBirdForTokenClassification),
     "big_bird_choices": ("big_bird", tf.BigBirdForMultipleChoice),
 }
 ENCODERS |= {
@@ -234,7 +240,7 @@ def further_inputs(name, ids):
 
 def unused_keys(name):
     """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head."""
-    if name not in ("big_bird", "big_bird_labels", "big_bird_causal"):
+    if name not in ("big_bird", "big_bird_labels", "big_bird_tokens", "big_bird_causal"):
         return set()
     return {"bert.pooler.weight", "bert.pooler.bias"}
 

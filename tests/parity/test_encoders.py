@@ -1,6 +1,7 @@
 """BERT and its relatives beside transformers' PyTorch classes: states, logits of all heads,
 and the way back."""
 
+import dataclasses
 import json
 import shutil
 
@@ -20,6 +21,7 @@ from reference import (
 import longsum_jax
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
 
 FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
 
@@ -39,9 +41,13 @@ def output_of(model, ids, mask, **inputs):
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).numpy()
 
 
-def in_choices(name, *arrays):
-    """Three rows as one of three choices, for models that choose."""
-    return [x[None] if name.endswith("choices") else x for x in arrays]
+def inputs_of(name, ids, mask):
+    """Ids and mask, with the separators that Longformer finds a question or choice by; three rows
+    as one of three choices, for models that choose."""
+    if name in ("longformer_answers", "longformer_choices"):
+        ids = ids.copy()
+        ids[:, [10, 11, 25]] = 2
+    return [x[None] if name.endswith("choices") else x for x in (ids, mask)]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -53,7 +59,7 @@ def test_states_and_logits(name, saved, loaded):
         wanted = output_of(base, ids, mask, **further_inputs(name, ids))
         assert_close(np.asarray(ours.encode(ids, mask))[mask], wanted[mask])
     if not name.endswith("states"):
-        inputs = in_choices(name, ids, mask)
+        inputs = inputs_of(name, ids, mask)
         wanted, found = output_of(theirs, *inputs), np.asarray(ours.logits(*inputs))
         assert_close(found, wanted) if wanted.ndim == 2 else assert_close(found[mask], wanted[mask])
 
@@ -69,7 +75,7 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
     wanted, found = theirs.state_dict(), again.state_dict()
     assert wanted.keys() == found.keys()
     assert all(torch.equal(found[key], wanted[key]) for key in wanted.keys() - unused)
-    inputs = in_choices(name, *make_batch(theirs.config.pad_token_id))
+    inputs = inputs_of(name, *make_batch(theirs.config.pad_token_id))
     found, wanted = output_of(again.eval(), *inputs), output_of(theirs, *inputs)
     if name.endswith("choices"):  # a single score, whose sum depends on where the weights lie
         assert_close(found, wanted)
@@ -148,6 +154,22 @@ def test_longformer_global_attention_is_where_it_is_asked_for(saved, loaded):
     wanted = output_of(theirs, ids, mask, global_attention_mask=torch.tensor(globals_))
     found = np.asarray(ours.logits(ids, mask, global_attention_mask=globals_))
     assert_close(found[mask], wanted[mask])
+
+
+@pytest.mark.parametrize("name", ["longformer_answers", "longformer_choices"])
+def test_questions_and_choices_of_longformer_have_room_among_global_tokens(name, loaded):
+    """In the first row 10 tokens stand before the first separator, 49 after the second."""
+    ours = loaded(name)
+    config = dataclasses.replace(ours.config, max_global_tokens=9)
+    short = Model(ours.family, config, ours.params)
+    ids, mask = inputs_of(name, *make_batch(1))
+    kind, count = ("question", 10) if name.endswith("answers") else ("choice", 49)
+    problem = f"row 0 has {count} tokens of a {kind}, .* at most max_global_tokens=9"
+    with pytest.raises(InputError, match=problem):
+        short.logits(ids, mask)
+    first = np.zeros_like(ids)
+    first[..., 0] = 1
+    assert np.isfinite(ours.logits(ids, mask, global_attention_mask=first)).all()
 
 
 def test_short_inputs_of_big_bird_have_full_attention(loaded):

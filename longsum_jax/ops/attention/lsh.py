@@ -94,7 +94,7 @@ def lsh_attention(
     if chunk_length < 1:
         raise InputError(f"lsh_chunk_length is {chunk_length}; it must be at least 1")
     batch, heads, rounds, length = buckets.shape
-    order = jnp.argsort(buckets * length + jnp.arange(length), -1)  # stable: by bucket, by position
+    order = jnp.argsort(buckets, -1, stable=True)  # by bucket, by position
 
     # Every head and round is a sequence of one head: S = batch heads rounds.
     def sort(x: AnyArray) -> Array:  # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]

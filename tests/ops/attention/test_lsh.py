@@ -62,6 +62,14 @@ def test_it_is_what_its_definition_says(chunk):
     np.testing.assert_allclose(found, definition(vectors, v, bias, chunk), atol=1e-5)
 
 
+def test_only_the_order_of_buckets_counts():
+    """Even of numbers whose products with the length are beyond int32."""
+    vectors, v, _ = arrays()
+    buckets = hash_buckets(vectors, MASK, ROTATIONS)
+    attend = jax.jit(lambda buckets: lsh_attention(vectors, v, MASK, buckets, chunk_length=C))
+    np.testing.assert_array_equal(attend(buckets * 2**27), attend(buckets))
+
+
 @pytest.mark.slow
 def test_a_bias_of_zeros_and_longer_padding_change_nothing():
     vectors, v, bias = arrays()
