@@ -91,7 +91,9 @@ class EncoderLayer(Layer):
         arrays = [x]
         if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
             arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
-        x = map_over_length(self, feed_forward, self.stack.length_chunk, *arrays)
+        x = map_over_length(
+            self, feed_forward, self.stack.length_chunk, *arrays, recompute=self.stack.remat
+        )
         return constrain(x, "batch", "length", "act_embed"), state
 
     def _salient_map(self) -> Linear:
