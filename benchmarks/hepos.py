@@ -6,7 +6,7 @@ compiled programs alone.
 
 Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
 would take. "keys" keeps keys and values of every layer whatever their size, "states" keeps the
-encoder states alone (what the library does beyond layers.decoder.MAX_CROSS_CACHE_BYTES).
+encoder states alone (what the library does beyond layers.decoder.max_cross_cache_bytes).
 `cache` is what decoding holds of one document, `fill_temp` what making it takes besides,
 `step_temp` what one decoding step takes besides. Stride 1 is full cross-attention. XLA on a CPU
 computes in float32, so that --dtype=bfloat16 has temporary copies there that an accelerator does

@@ -22,12 +22,16 @@ from common import print_table, write_report
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
 BASE = "BASE"  # stands for a directory with the config of the published base model
+TRAINING = ("--programs=train", "--config.data.batch_size=8", "--config.training.accumulation=1")
+TRAINING += ("--config.task.max_target_length=1024",)
 SUMMARIES = (f"--model={BASE}", "--dtype=bfloat16", "--max_new_tokens=512")
 # Name -> arguments of longsum plan.
 CASES = {
     "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1"),
     "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
+    "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
+    "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train"),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),

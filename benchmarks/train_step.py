@@ -24,7 +24,7 @@ from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
 from longsum_jax.inference.model import Model
-from longsum_jax.ops.losses import shift_right, token_cross_entropy
+from longsum_jax.ops.losses import count_labels
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossOutput, make_train_step
@@ -52,16 +52,17 @@ class TrainStep(sweep.Case):
         }
 
     def _loss(self, params: Any, batch: Any, rng: Any) -> LossOutput:
-        c = self.config
-        shifted = shift_right(
-            batch["labels"], start_id=c.decoder_start_token_id, pad_id=c.pad_token_id
+        module = self.family.module_class(self.config)
+        scores = module.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["attention_mask"],
+            batch["labels"],
+            deterministic=False,
+            rngs={"dropout": rng},
+            method="score_targets",
         )
-        inputs = batch["input_ids"], batch["attention_mask"], shifted
-        module = self.family.module_class(c)
-        logits = module.apply(
-            {"params": params}, *inputs, deterministic=False, rngs={"dropout": rng}
-        )
-        return LossOutput(*token_cross_entropy(logits, batch["labels"]))
+        return LossOutput(scores.losses.sum(), count_labels(batch["labels"]))
 
     def _state(self, params: Any) -> TrainState:
         return init_state(params, self.optimizer)

@@ -342,7 +342,7 @@ def _devices_here() -> Target:
     import jax
 
     devices = jax.devices()
-    first = devices[0]
+    first = jax.local_devices()[0]  # other processes' devices do not tell
     hardware = hardware_of(first.device_kind)
     limit = (first.memory_stats() or {}).get("bytes_limit", 0)
     if not limit and first.platform == "cpu":

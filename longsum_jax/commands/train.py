@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console
+from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
+
+    import jax
 
     from longsum_jax.data.examples.base import ExampleStore
     from longsum_jax.experiment.config import RunConfig
@@ -68,6 +71,20 @@ def _dry_run(run: "RunConfig") -> None:
     plan_run(run, find_target(HERE))
 
 
+def _check_memory(compiled: "jax.stages.Compiled") -> None:
+    """Raises InputError for a training step that takes more memory than a device has."""
+    from longsum_jax.analysis.device_memory import held_bytes
+    from longsum_jax.analysis.devices import HERE, find_target
+
+    memory, analysis = find_target(HERE).memory, compiled.memory_analysis()
+    needed = held_bytes(analysis) if memory and analysis is not None else 0
+    if needed > memory:
+        raise InputError(
+            f"a training step takes {needed / 1e9:.1f} GB of a device, which has "
+            f"{memory / 1e9:.1f} GB; {console.TRAINING_ADVICE}; longsum plan says which change fits"
+        )
+
+
 def _train(run: "RunConfig", workdir: str) -> None:
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.experiment import experiment as steps
@@ -110,6 +127,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
             model_name=run.family.name,
             evaluate=evaluator,
             initial_params=initial_params,
+            check_program=_check_memory,
         )
 
     # The report

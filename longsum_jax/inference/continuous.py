@@ -24,7 +24,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Programs, layer_views
-from longsum_jax.layers.decoder import MAX_CROSS_CACHE_BYTES
+from longsum_jax.layers.decoder import max_cross_cache_bytes
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.typing import Params
 
@@ -47,7 +47,7 @@ def num_slots(config: Any, lengths: Sequence[int]) -> int:
     stack = config.decoder_stack
     width = stack.num_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
-    count = min(MAX_SLOTS, len(lengths), MAX_CROSS_CACHE_BYTES // bytes_of_longest)
+    count = min(MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest)
     return 1 << (max(count, 1).bit_length() - 1)
 
 

@@ -31,7 +31,6 @@ from longsum_jax.decoding.search import (
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
-from longsum_jax.ops.losses import shift_right
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -235,11 +234,8 @@ def _logits(
 def _log_probs(
     module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, targets: Array
 ) -> Array:
-    c = module.config
-    decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
-    logits = module.apply(variables, ids, mask, decoder_ids, **inputs)
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)
+    scores = module.apply(variables, ids, mask, targets, method="score_targets", **inputs)
+    return -scores.losses
 
 
 def _read(

@@ -35,11 +35,21 @@ from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
+from longsum_jax.ops.platform import device_memory, target_platform
 from longsum_jax.typing import AnyArray
 
-# Above this size, keys and values of the encoder are not stored: every step attends to the encoder
-# states themselves.
-MAX_CROSS_CACHE_BYTES = 2**31
+MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
+
+
+def max_cross_cache_bytes() -> int:
+    """Returns the size above which keys and values of the encoder are not stored.
+
+    Every step then attends to the encoder states themselves. Accelerators with much memory store
+    up to an eighth of it.
+    """
+    if target_platform() == "cpu":
+        return MAX_CROSS_CACHE_BYTES
+    return max(MAX_CROSS_CACHE_BYTES, device_memory() // 8)
 
 
 class DecoderLayer(Layer):
@@ -344,7 +354,7 @@ class Decoder(nn.Module):
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
         size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
-        is_large = size * jnp.dtype(stack.dtype).itemsize > MAX_CROSS_CACHE_BYTES
+        is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
         stores_states = is_large if stores_states is None else stores_states
         to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)

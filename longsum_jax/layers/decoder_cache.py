@@ -70,8 +70,8 @@ class DecoderSource(NamedTuple):
     """The encoded document as a decoder reads it: the constant part of the decoding state.
 
     ``Decoder.read_source`` makes it. The document is stored as cross-attention keys and values of
-    every layer or, where those would take more than MAX_CROSS_CACHE_BYTES, as its encoder states
-    alone. A head may have fewer keys than the source has tokens, see ``layers.attention.cross``.
+    every layer or, where those would take too much memory, as its encoder states alone. A head may
+    have fewer keys than the source has tokens, see ``layers.attention.cross``.
 
     Attributes:
         layers: keys and values of each layer.

@@ -91,8 +91,14 @@ class EncoderLayer(Layer):
         arrays = [x]
         if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
             arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
-        chunk = self.stack.length_chunk
-        x = map_over_length(self, feed_forward, chunk, *arrays, is_trained=not deterministic)
+        x = map_over_length(
+            self,
+            feed_forward,
+            self.stack.length_chunk,
+            *arrays,
+            is_trained=not deterministic,
+            recompute=self.stack.remat,
+        )
         return constrain(x, "batch", "length", "act_embed"), state
 
     def _salient_map(self) -> Linear:

@@ -69,6 +69,15 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     return SequenceSharding(batch_axes, length_axes, num_shards)
 
 
+def rows_per_device(batch: int) -> int:
+    """Returns the rows of a batch that one device of the active mesh has; all without a mesh."""
+    spec = mesh_spec((batch,), ("batch",))
+    if spec is None:
+        return batch
+    mesh = jax.sharding.get_abstract_mesh()
+    return batch // math.prod(mesh.shape[axis] for axis in _auto_axes(spec[0], mesh))
+
+
 def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
     """Keeps an activation where its logical axis names put it; does nothing without a mesh."""
     spec = mesh_spec(x.shape, names)

@@ -1,6 +1,7 @@
 """The gated bidirectional state-space layer of LOCOST (section 4.2), as in its published code."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -50,6 +51,7 @@ class S4D(nn.Module):
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
         length_chunk: positions per chunk in the dense maps; 0 for all at once.
+        recompute: gradients compute chunks of the dense maps again (``map_over_length``).
     """
 
     d_model: int
@@ -64,6 +66,7 @@ class S4D(nn.Module):
     backend: Backend | Literal["auto"] = "auto"
     operands: Literal["float32", "bfloat16"] = "float32"
     length_chunk: int = 0
+    recompute: bool = False
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
@@ -125,9 +128,12 @@ class S4D(nn.Module):
         def masked_keys(layer: S4D, u: AnyArray, mask: AnyArray) -> Array:
             return layer.k_proj(u) * mask[..., None]
 
-        k = map_over_length(self, masked_keys, self.length_chunk, u, mask)
+        k = self._map(masked_keys, u, mask)
         y = save_for_backward(self._convolve(k))
-        return map_over_length(self, S4D._gate, self.length_chunk, u, y)
+        return self._map(S4D._gate, u, y)
+
+    def _map(self, fn: Callable[..., Array], *arrays: AnyArray) -> Array:
+        return map_over_length(self, fn, self.length_chunk, *arrays, recompute=self.recompute)
 
     def _gate(self, u: AnyArray, y: AnyArray) -> Array:
         return self.output_linear(y * self.q_proj(u) if self.gating else y)

@@ -7,15 +7,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
-from longsum_jax.layers.partitioning import constrain
+from longsum_jax.layers.partitioning import constrain, rows_per_device
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.losses import TokenScores, shift_right, token_scores
 from longsum_jax.ops.pages import make_pages
 from longsum_jax.typing import AnyArray
+
+MAX_LOGIT_BYTES = 2**28  # float32 logits of targets in a device's memory at once
 
 
 class DocumentMemory(NamedTuple):
@@ -50,6 +54,58 @@ class EncoderDecoder(nn.Module):
         """Returns teacher-forced logits in float32; ``inputs`` as for ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         return self.decode(decoder_input_ids, states, attention_mask, deterministic)
+
+    def score_targets(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        labels: Int[AnyArray, "batch target_length"],
+        deterministic: bool = True,
+        *,
+        label_smoothing: float = 0.0,
+        **inputs: Any,
+    ) -> TokenScores:
+        """Returns losses and guesses of the tokens of targets, teacher-forced.
+
+        Args:
+            labels: the targets; IGNORED_LABEL is left out.
+            label_smoothing: see ``ops.losses.token_scores``.
+            **inputs: as for ``encode``.
+        """
+        states = self.encode(input_ids, attention_mask, deterministic, **inputs)
+        ids = self.decoder_inputs(labels)
+        x = self.decoder_states(ids, states, attention_mask, deterministic)
+        return self.token_scores(x, labels, label_smoothing=label_smoothing)
+
+    def decoder_inputs(
+        self, labels: Int[AnyArray, "batch target_length"]
+    ) -> Int[Array, "batch target_length"]:
+        """Returns the tokens that the decoder reads to predict ``labels``."""
+        c = self.config
+        return shift_right(labels, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+
+    def token_scores(
+        self,
+        x: Float[AnyArray, "batch target_length d_model"],
+        labels: Int[AnyArray, "batch target_length"],
+        *,
+        label_smoothing: float = 0.0,
+    ) -> TokenScores:
+        """Scores tokens by the decoder's states.
+
+        Where the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop
+        goes over the positions, and gradients compute logits again.
+        """
+
+        def score(model: EncoderDecoder, x: AnyArray, labels: AnyArray) -> TokenScores:
+            logits = model.output_logits(x)
+            return token_scores(logits, labels, label_smoothing=label_smoothing)
+
+        position_bytes = 4 * rows_per_device(x.shape[0]) * self.config.vocab_size
+        chunk = max(1, MAX_LOGIT_BYTES // position_bytes)
+        if x.shape[1] <= chunk:
+            return score(self, x, labels)
+        return map_over_length(self, score, chunk, x, labels, recompute=True)
 
     def encode(
         self,
@@ -182,8 +238,8 @@ class EncoderDecoder(nn.Module):
         attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "batch target_length vocab"], DocumentMemory]:
-        """Decodes a segment; returns its logits and the memory after it.
+    ) -> tuple[Float[Array, "batch target_length d_model"], DocumentMemory]:
+        """Decodes a segment; returns the decoder's states and the memory after it.
 
         Args:
             target_mask: True at positions to memorize: those that predict a real token.
@@ -193,7 +249,7 @@ class EncoderDecoder(nn.Module):
         x, decoder_memory = self.decoder.with_memory(
             x, target_mask, encoder_states, mask, memory.decoder, deterministic
         )
-        return self.output_logits(x), memory._replace(decoder=decoder_memory)
+        return x, memory._replace(decoder=decoder_memory)
 
     def decode(
         self,

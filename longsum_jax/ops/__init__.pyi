@@ -32,9 +32,12 @@ from .attention.performer import performer_attention as performer_attention
 from .attention.relative_position import relative_position_bucket as relative_position_bucket
 from .attention.sinkhorn import sinkhorn_attention as sinkhorn_attention
 from .attention.staggered import block_staggered_attention as block_staggered_attention
+from .losses import TokenScores as TokenScores
 from .losses import class_cross_entropy as class_cross_entropy
+from .losses import count_labels as count_labels
 from .losses import shift_right as shift_right
 from .losses import token_cross_entropy as token_cross_entropy
+from .losses import token_scores as token_scores
 from .masking import mask_tokens as mask_tokens
 from .memory import compressive_update as compressive_update
 from .memory import gated_update as gated_update

@@ -1,10 +1,47 @@
 """Losses of token predictions."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.typing import IGNORED_LABEL, AnyArray
+
+
+class TokenScores(NamedTuple):
+    """What logits say of the tokens that should follow.
+
+    Attributes:
+        losses: cross-entropies, float32; 0 where the label is IGNORED_LABEL.
+        is_right: True where the label has the largest logit.
+    """
+
+    losses: Float[Array, "*batch length"]
+    is_right: Bool[Array, "*batch length"]
+
+
+def token_scores(
+    logits: Float[AnyArray, "*batch length vocab"],
+    labels: Int[AnyArray, "*batch length"],
+    *,
+    label_smoothing: float = 0.0,
+) -> TokenScores:
+    """Scores the label of every position.
+
+    Args:
+        logits: scores of the vocabulary, any float type; losses are computed in float32.
+        labels: ids of the correct tokens; IGNORED_LABEL is left out.
+        label_smoothing: probability mass spread evenly over the vocabulary.
+    """
+    mask = jnp.asarray(labels != IGNORED_LABEL)
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    indices = jnp.where(mask, labels, 0)[..., None]
+    label_log_probs = jnp.take_along_axis(log_probs, indices, axis=-1)[..., 0]
+    loss = -(1 - label_smoothing) * label_log_probs
+    if label_smoothing:
+        loss = loss - label_smoothing * log_probs.mean(-1)
+    return TokenScores(jnp.where(mask, loss, 0.0), logits.argmax(-1) == labels)
 
 
 def token_cross_entropy(
@@ -16,21 +53,18 @@ def token_cross_entropy(
     """Sums the cross-entropy over all labels but IGNORED_LABEL.
 
     Args:
-        logits: scores of the vocabulary, any float type; the loss is computed in float32.
-        labels: ids of the correct tokens; IGNORED_LABEL is left out.
-        label_smoothing: probability mass spread evenly over the vocabulary.
+        logits, labels, label_smoothing: see ``token_scores``.
 
     Returns:
         (loss_sum, weight), float32 scalars; their ratio is the mean per token that PyTorch reports.
     """
-    mask = jnp.asarray(labels != IGNORED_LABEL)
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    indices = jnp.where(mask, labels, 0)[..., None]
-    label_log_probs = jnp.take_along_axis(log_probs, indices, axis=-1)[..., 0]
-    loss = -(1 - label_smoothing) * label_log_probs
-    if label_smoothing:
-        loss = loss - label_smoothing * log_probs.mean(-1)
-    return jnp.where(mask, loss, 0.0).sum(), mask.sum().astype(jnp.float32)
+    losses, _ = token_scores(logits, labels, label_smoothing=label_smoothing)
+    return losses.sum(), count_labels(labels)
+
+
+def count_labels(labels: Int[AnyArray, "*batch length"]) -> Float[Array, ""]:
+    """Returns the number of labels but IGNORED_LABEL, the weight of a sum of losses."""
+    return jnp.asarray(labels != IGNORED_LABEL).sum().astype(jnp.float32)
 
 
 def class_cross_entropy(

@@ -25,7 +25,13 @@ from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batc
 from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
-from longsum_jax.training.step import CompilationWatch, LossFn, SegmentedLoss, make_train_step
+from longsum_jax.training.step import (
+    CheckProgram,
+    CompilationWatch,
+    LossFn,
+    SegmentedLoss,
+    make_train_step,
+)
 from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
 from longsum_jax.typing import Array, BatchIterator
 
@@ -112,6 +118,7 @@ def fit(
     evaluate: Evaluate | None = None,
     initial_params: Any | None = None,
     hooks: Sequence[Hook] = (),
+    check_program: CheckProgram | None = None,
 ) -> FitResult:
     """Trains a model, or continues the training that ``workdir`` holds.
 
@@ -128,6 +135,7 @@ def fit(
         evaluate: parameters and step to named scores, the same on every host.
         initial_params: host arrays to start from instead of ``init``; not used by a resume.
         hooks: called after every step, see `Hook`.
+        check_program: see `step.CompilationWatch`.
 
     Raises:
         InputError: workdir not writable, in use or of another run, mesh or batch that does not
@@ -170,7 +178,7 @@ def fit(
             seed=options.seed,
             shardings=shardings_of(abstract),
         )
-        watch = CompilationWatch(train_step)
+        watch = CompilationWatch(train_step, check_program)
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
         reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
         milestones = _Milestones(evaluate, options, checkpoints, reporter, start, is_evaluated)
@@ -192,7 +200,9 @@ def fit(
             if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
                 # The batch is the first of a new epoch, the state still that of the old one's end.
                 milestones.evaluate_and_save(step, state, position)
-            state, metrics = train_step(state, put_batch(batch, mesh, options.accumulation))
+            placed = put_batch(batch, mesh, options.accumulation)
+            watch.check_program(state, placed)
+            state, metrics = train_step(state, placed)
             step += 1
             reporter.push(step, metrics)
             watch.check(step, batch)

@@ -5,7 +5,7 @@ norm of the parameters tells of an update that was not finite.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -166,11 +166,24 @@ def make_train_step(
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated))
 
 
-class CompilationWatch:
-    """Reports a step that was compiled again for a batch shape that it had been compiled for."""
+# Takes a compiled step and raises if it should not run.
+CheckProgram = Callable[[jax.stages.Compiled], None]
 
-    def __init__(self, train_step: TrainStep) -> None:
+
+class CompilationWatch:
+    """Looks at the compilations of a step.
+
+    It reports a step that was compiled again for a batch shape that it had been compiled for.
+
+    Args:
+        train_step: of ``make_train_step``.
+        check_program: called with the compiled step of every new batch shape before it runs.
+    """
+
+    def __init__(self, train_step: TrainStep, check_program: CheckProgram | None = None) -> None:
         self._train_step = train_step
+        self._check_program = check_program
+        self._checked: set[tuple[Any, ...]] = set()
         self._shapes: set[tuple[Any, ...]] = set()
         self._unexpected = 0
 
@@ -179,10 +192,19 @@ class CompilationWatch:
         """Number of compilations of the step so far."""
         return self._train_step._cache_size()
 
+    def check_program(self, state: TrainState, batch: dict[str, Array]) -> None:
+        """Compiles the step for a new shape of batches, and has the program checked.
+
+        The step that follows finds it compiled.
+        """
+        shape = _shape_of(batch)
+        if self._check_program is not None and shape not in self._checked:
+            self._check_program(self._train_step.lower(state, batch).compile())
+        self._checked.add(shape)
+
     def check(self, step: int, batch: NumpyBatch) -> None:
         """Prints a warning if ``step``, which took ``batch``, was compiled without need."""
-        shape = tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items()))
-        self._shapes.add(shape)
+        self._shapes.add(_shape_of(batch))
         unexpected = self.compilations - len(self._shapes)
         if unexpected > self._unexpected and jax.process_index() == 0:
             print(
@@ -191,6 +213,10 @@ class CompilationWatch:
                 file=sys.stderr,
             )
         self._unexpected = max(self._unexpected, unexpected)
+
+
+def _shape_of(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items()))
 
 
 def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:

@@ -235,6 +235,33 @@ def test_documents_that_are_read_have_the_lengths_that_dry_runs_plan(small_model
         model.read_lengths(texts, max_source_length=20, on_overflow="error")
 
 
+def test_a_step_that_does_not_fit_is_refused_before_it_runs(monkeypatch):
+    import jax
+    import numpy as np
+
+    from longsum_jax.training.step import CompilationWatch
+
+    compilations = []
+
+    def step(state, batch):
+        compilations.append(batch["x"].shape)
+        return state + batch["x"], {}
+
+    jitted = jax.jit(step, donate_argnums=0)
+    watch = CompilationWatch(jitted, train._check_memory)
+    state, batch = jax.numpy.zeros(1000), {"x": jax.numpy.ones(1000)}
+    watch.check_program(state, batch)
+    watch.check_program(state, batch)
+    state, _ = jitted(state, batch)
+    assert compilations == [(1000,)]  # the step found the program that was checked
+    watch.check(1, batch)
+    here = devices.find_target(devices.HERE)._replace(memory=7999)  # of 8,000 bytes
+    monkeypatch.setattr(devices, "find_target", lambda name: here)
+    watch = CompilationWatch(jitted, train._check_memory)
+    with pytest.raises(InputError, match=r"takes 0\.0 GB of a device, .*training\.accumulation"):
+        watch.check_program(state, {"x": np.ones(1000, np.float32)})
+
+
 def test_running_out_of_memory_is_one_sentence(small_model, monkeypatch, capsys):
     import jax
 

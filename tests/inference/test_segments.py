@@ -113,10 +113,10 @@ def slow_summary(model, text, query=None):
         target = np.zeros((1, LONGEST + 1), np.int32)
         for t in range(LONGEST):
             count = np.arange(LONGEST)[None] <= t
-            logits, after = apply(
+            written, after = apply(
                 target[:, :-1], count, states, mask, memory, method="write_segment"
             )
-            target[0, t + 1] = logits[0, t].argmax()
+            target[0, t + 1] = apply(written[:, t], method="output_logits")[0].argmax()
             if target[0, t + 1] == config.eos_token_id:
                 break
         memory = after

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.chunking import _chunk_length, map_over_length
+from longsum_jax.layers.chunking import RECOMPUTED_ROWS, _chunk_length, map_over_length
 from longsum_jax.layers.dense import Dropout, FeedForward, position_keys
 from longsum_jax.models.registry import get_family
 
@@ -25,17 +25,21 @@ class Chunked(nn.Module):
 
     chunk: int
     dropout_rate: float = 0.0
+    recompute: bool = False
 
     def setup(self):
         self.inner = FeedForward(16, dropout_rate=self.dropout_rate)
 
     def __call__(self, x, scale, deterministic=True):
         fn = lambda module, x, scale: module.inner(x * scale, deterministic)  # noqa: E731
-        return map_over_length(self, fn, self.chunk, x, scale)
+        return map_over_length(self, fn, self.chunk, x, scale, recompute=self.recompute)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 5, 10, 11, 12])
-def test_map_over_length_equals_all_at_once(chunk):
+@pytest.mark.parametrize(
+    ("chunk", "recompute"),
+    [(1, False), (4, False), (5, False), (10, False), (11, False), (12, False), (4, True)],
+)
+def test_map_over_length_equals_all_at_once(chunk, recompute):
     scale = jnp.broadcast_to(jnp.linspace(0.5, 2, 11)[None, :, None], (2, 11, 1))
     variables = initialised(Chunked(0), X, scale)
     assert jax.tree.map(jnp.shape, variables) == jax.tree.map(
@@ -47,7 +51,10 @@ def test_map_over_length_equals_all_at_once(chunk):
         return (out**2).sum(), out
 
     run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
-    whole, pieces = run(variables, X, Chunked(0)), run(variables, X, Chunked(chunk))
+    whole, pieces = (
+        run(variables, X, Chunked(0)),
+        run(variables, X, Chunked(chunk, recompute=recompute)),
+    )
     for x, y in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
         # Sums in another order round by the size of their terms.
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max())
@@ -123,6 +130,7 @@ def test_pieces_are_about_equal_and_small_on_cpus():
     assert [_chunk_length(*size, is_trained=True) for size in sizes] == asked
     with jax.default_device("gpu"):
         assert [_chunk_length(*size) for size in sizes] == asked
+        assert _chunk_length(16384, 8, 16384, recompute=True) == RECOMPUTED_ROWS // 8
 
 
 def test_chunks_in_training_are_those_that_are_asked_for():

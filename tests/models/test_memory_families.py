@@ -58,9 +58,10 @@ def two_segments(module, length, salient):
             inputs = {"salient": kept} if salient else {}
             states, memory = apply(ids[i], mask[i], memory, method="read_segment", **inputs)
             source = apply(states, mask[i], memory, method="read_source")
-            logits, memory = apply(
+            written, memory = apply(
                 targets[i], valid[i], states, mask[i], memory, method="write_segment"
             )
+            logits = apply(written, method="output_logits")
         step = lambda cache, token: apply(token, cache, source, method="decode_step")[::-1]  # noqa: E731
         cache = apply(source, BEAMS, T, method="init_cache")
         tokens = jnp.broadcast_to(targets[1].T[:, :, None], (T, B, BEAMS))
@@ -121,9 +122,8 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see(make):
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
         memory = apply(B, L, T, method="init_memory")
         states, memory = apply(ids, mask, memory, method="read_segment")
-        return apply(targets, valid, states, mask, memory, method="write_segment")[0], apply(
-            ids, mask, targets
-        )
+        written, _ = apply(targets, valid, states, mask, memory, method="write_segment")
+        return apply(written, method="output_logits"), apply(ids, mask, targets)
 
     by_segments, at_once = jax.jit(run)(params)
     np.testing.assert_allclose(by_segments, at_once, atol=1e-5)

@@ -17,7 +17,7 @@ from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.layers.memory import LOSSES
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
-from longsum_jax.ops.losses import shift_right, token_cross_entropy
+from longsum_jax.ops.losses import TokenScores, count_labels
 from longsum_jax.training.step import LossOutput, SegmentedLoss
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
@@ -103,19 +103,20 @@ def segment_loss_fn(
         params: Params, segment: Mapping[str, Array], rng: Array, memory: DocumentMemory
     ) -> tuple[LossOutput, DocumentMemory]:
         labels, mask = segment["labels"], segment["attention_mask"]
-        (logits, memory), sown = module.apply(
+        (scores, memory), sown = module.apply(
             {"params": params},
             segment,
             memory,
             deterministic,
+            label_smoothing,
             rngs={"dropout": rng},
             mutable=[LOSSES] if reconstructs else [],
             method=_teacher_forced,
         )
-        loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
+        loss_sum, weight = scores.losses.sum(), count_labels(labels)
         metrics = {
             "tokens": mask.sum().astype(np.float32) + weight,
-            "right_tokens": (logits.argmax(-1) == labels).sum().astype(np.float32),
+            "right_tokens": scores.is_right.sum().astype(np.float32),
             "segments": mask.any(-1).sum().astype(np.float32),
         }
         if reconstructs:
@@ -158,15 +159,16 @@ def _teacher_forced(
     segment: Mapping[str, Array],
     memory: DocumentMemory,
     deterministic: bool,
-) -> tuple[Array, DocumentMemory]:
-    """Returns the logits of a segment's labels [b, t, vocab], and the memory after it."""
-    config, labels = module.config, segment["labels"]
-    mask = segment["attention_mask"]
+    label_smoothing: float,
+) -> tuple[TokenScores, DocumentMemory]:
+    """Returns the scores of a segment's labels, and the memory after it."""
+    labels, mask = segment["labels"], segment["attention_mask"]
     inputs = {}
     if "vectors" in segment:
         inputs["salient"] = gather_vectors(segment["vectors"], segment["reads"])
     states, memory = module.read_segment(
         segment["input_ids"], mask, memory, deterministic, **inputs
     )
-    ids = shift_right(labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id)
-    return module.write_segment(ids, labels != IGNORED_LABEL, states, mask, memory, deterministic)
+    ids, is_target = module.decoder_inputs(labels), labels != IGNORED_LABEL
+    x, memory = module.write_segment(ids, is_target, states, mask, memory, deterministic)
+    return module.token_scores(x, labels, label_smoothing=label_smoothing), memory

@@ -23,7 +23,7 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import EvaluationOptions, RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.inference.model import Model
-from longsum_jax.ops.losses import shift_right, token_cross_entropy
+from longsum_jax.ops.losses import count_labels
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
@@ -42,27 +42,25 @@ class Summarization(Objective):
 
     def loss_fn(self) -> LossFn | SegmentedLoss:
         """Returns the teacher-forced cross-entropy; also counts tokens and right next tokens."""
-        config = self.setup.config
         label_smoothing = self.setup.run.loss.label_smoothing
-        module = self.setup.family.module_class(config)
+        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             labels = batch["labels"]
-            decoder_ids = shift_right(
-                labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
-            )
-            logits = module.apply(
+            losses, is_right = module.apply(
                 {"params": params},
                 batch["input_ids"],
                 batch["attention_mask"],
-                decoder_ids,
+                labels,
                 deterministic=False,
+                label_smoothing=label_smoothing,
                 rngs={"dropout": rng},
+                method="score_targets",
             )
-            loss_sum, weight = token_cross_entropy(logits, labels, label_smoothing=label_smoothing)
-            right = (logits.argmax(-1) == labels).sum().astype(np.float32)
+            weight = count_labels(labels)
+            right = is_right.sum().astype(np.float32)
             tokens = batch["attention_mask"].sum().astype(np.float32) + weight
-            return LossOutput(loss_sum, weight, {"tokens": tokens, "right_tokens": right})
+            return LossOutput(losses.sum(), weight, {"tokens": tokens, "right_tokens": right})
 
         return loss_fn
 

@@ -33,6 +33,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             backend=options.ssm_backend,
             operands=options.ssm_operands,
             length_chunk=stack.length_chunk,
+            recompute=stack.remat,
             dtype=stack.dtype,
         )
 

@@ -19,7 +19,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Complex, Float
 
-from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.platform import device_memory, target_platform
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
     Discretization,
@@ -30,13 +30,13 @@ from longsum_jax.ops.ssm.kernel import (
     kernel_of_modes,
     slice_channels,
 )
-from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul
+from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul, count_chunks
 from longsum_jax.typing import AnyArray
 
 # Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
-# caches hold.
+# caches hold, elsewhere a share of the device's memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25}
-_MIN_BLOCK_BYTES_ELSEWHERE = 2**26
+_MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 Backend = Literal["fft", "matmul"]
 # Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
 # was, see benchmarks/results/ssm_backends.json. TPUs are an expectation, not a measurement: XLA's
@@ -81,7 +81,8 @@ def ssm_convolution(
         backend = choose_backend(target_platform(), u.shape[1], u.shape[0])
     if block is None:
         block = _channels_per_block(u.shape, modes, backend)
-    plan = _Plan(backend, block, operands)
+    group = _chunks_per_group(u.shape, modes, block) if backend == "matmul" else 0
+    plan = _Plan(backend, block, group, operands)
     decay, theta, high, low, Ct = modes
     return _convolve(plan, u, decay, theta, Ct, D, high, low)
 
@@ -169,7 +170,7 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
 def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
     """Returns the number of channels that fit the budget.
 
-    The budget is an eighth of the input, at least MIN_BLOCK_BYTES.
+    The budget is an eighth of the input, at least ``_least_block_bytes``.
     """
     batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
@@ -178,15 +179,28 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
         tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
         per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
     else:
-        tables = 4 * (2 * CHUNK**2 + 8 * sets * groups * size * CHUNK)
-        per_channel = tables + 4 * batch * length * (4 + 4 * size / CHUNK)
-    return _channels_within(per_channel, shape)
+        # Toeplitz matrices, and powers of one direction at a time; inputs and sums.
+        tables = 4 * (2 * CHUNK**2 + 8 * size * CHUNK)
+        per_channel = tables + 16 * batch * length
+    return _channels_within(per_channel, shape, backend)
 
 
-def _channels_within(per_channel: int | float, shape: tuple[int, ...]) -> int:
-    least = MIN_BLOCK_BYTES.get(target_platform(), _MIN_BLOCK_BYTES_ELSEWHERE)
-    budget = max(least, math.prod(shape) // 2)
-    return max(1, min(shape[2], int(budget // per_channel)))
+def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend) -> int:
+    budget = max(_least_block_bytes(backend), math.prod(shape) // 2)
+    return max(1, min(shape[2], budget // per_channel))
+
+
+def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
+    """Returns the chunks of "matmul" whose states, in both planes and eight copies, fit."""
+    batch, length, _ = shape
+    chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]
+    count = _least_block_bytes("matmul") // chunk_bytes
+    return max(1, min(count, count_chunks(length)))
+
+
+def _least_block_bytes(backend: Backend) -> int:
+    on_cpu = MIN_BLOCK_BYTES.get(target_platform())
+    return on_cpu or device_memory() // _MEMORY_SHARES[backend]
 
 
 def circular_kernel(
@@ -270,12 +284,13 @@ class _Plan(NamedTuple):
 
     backend: Backend
     block: int
+    group: int
     operands: str
 
     def convolve(self, u: AnyArray, modes: Modes, D: AnyArray) -> Array:
         if self.backend == "fft":
             return _convolve_by_fft(u, modes, D)
-        return convolve_by_matmul(u, modes, D, operands=self.operands)
+        return convolve_by_matmul(u, modes, D, operands=self.operands, group=self.group)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -371,7 +386,7 @@ def convolve_with_spectrum(
         raise ValueError(
             f"the spectrum has shape {spectrum.shape}; it was made for inputs other than {u.shape}"
         )
-    block = _channels_within(16 * fft_length * batch, u.shape)
+    block = _channels_within(16 * fft_length * batch, u.shape, "fft")
 
     def body(start: AnyArray | int, y: AnyArray) -> Array:
         block_u = lax.dynamic_slice_in_dim(u, start, block, 2).astype(jnp.float32)

@@ -5,10 +5,20 @@ The input is cut into chunks of T positions. Inside a chunk the kernel is a Toep
 lags; contributions of other chunks go through the states of the modes: one product into them, a
 recurrence from chunk to chunk, and one product out. That takes 16 M + 2 T operations for each
 element with M modes, and no kernel of the full length is ever built.
+
+The recurrence has two levels. Chunks come in groups, as many as memory allows; inside a group
+states are combined pairwise, in a logarithm of steps (Blelloch 1990), and a loop hands the state
+from group to group:
+
+    group 0   [chunk 0  chunk 1  chunk 2  chunk 3]  ->  state
+    group 1   [chunk 4  chunk 5  chunk 6  chunk 7]  ->  state
+
+The gradient computes groups again, so that states of one group are in memory at a time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float
@@ -32,6 +42,7 @@ def convolve_by_matmul(
     D: Float[AnyArray, " channels"],
     *,
     operands: str = "float32",
+    group: int | None = None,
 ) -> Float[Array, "batch length channels"]:
     """Convolves all channels at once; ``convolution.ssm_convolution`` calls it block by block.
 
@@ -40,22 +51,33 @@ def convolve_by_matmul(
         modes: modes of the channels.
         D: weights of the inputs themselves, float32.
         operands: type that the factors of products are rounded to; sums are float32.
+        group: chunks whose states are in memory at once; None for all.
 
     Returns:
         float32.
     """
-    length = u.shape[1]
+    batch, length, channels = u.shape
     chunk = min(CHUNK, length)
-    x = jnp.pad(u, ((0, 0), (0, -length % chunk), (0, 0)))
-    x = x.reshape(u.shape[0], -1, chunk, u.shape[2])  # [batch, num_chunks, chunk, channels]
+    num_chunks = -(-length // chunk)
+    num_groups = -(-num_chunks // (group or num_chunks))
+    group = -(-num_chunks // num_groups)  # groups of about equal size
+    x = jnp.pad(u, ((0, 0), (0, num_groups * group * chunk - length), (0, 0)))
+    x = x.reshape(batch, num_groups, group, chunk, channels)
+    x = jnp.moveaxis(x, 1, 0)
     product = _Product(operands)
-    y = product("hji,bnih->bnjh", _toeplitz(modes, D, chunk), x)
+    y = product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x)
     sets, groups = modes.Ct.shape[0], modes.Ct.shape[2]
     for direction in range(sets * groups):
-        index, group = divmod(direction, groups)
-        dynamics, Ct = _of_set(modes, index), modes.Ct[index, :, group]
+        index, which = divmod(direction, groups)
+        dynamics, Ct = _of_set(modes, index), modes.Ct[index, :, which]
         y = y + _from_other_chunks(product, x, dynamics, Ct, backward=direction == 1)
-    return y.reshape(u.shape[0], -1, u.shape[2])[:, :length]
+    y = jnp.moveaxis(y, 0, 1)
+    return y.reshape(batch, -1, channels)[:, :length]
+
+
+def count_chunks(length: int) -> int:
+    """Returns the chunks that an input of ``length`` is cut into."""
+    return -(-length // CHUNK)
 
 
 def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels chunk chunk"]:
@@ -103,39 +125,67 @@ def _of_set(modes: Modes, index: int) -> Modes:
 
 def _from_other_chunks(
     product: _Product,
-    x: Float[AnyArray, "batch num_chunks chunk channels"],
+    x: Float[AnyArray, "groups batch num_chunks chunk channels"],
     modes: Modes,
     Ct: Complex[AnyArray, "channels modes"],
     backward: bool,
-) -> Float[Array, "batch num_chunks chunk channels"]:
+) -> Float[Array, "groups batch num_chunks chunk channels"]:
     """Returns the contribution of the chunks before (or, ``backward``, after) to every position."""
-    chunk = x.shape[2]
+    _, batch, _, chunk, _ = x.shape
     steps = jnp.arange(chunk + 1, dtype=jnp.int32)
     powers = mode_powers(modes, steps)[0]  # [channels, modes, chunk + 1]
     # Steps from a position to the chunk's end (its beginning), and from there to a position of the
     # next chunk.
     into = powers[..., :chunk] if backward else powers[..., chunk - 1 :: -1]
     out = 2 * Ct[..., None] * (powers[..., :0:-1] if backward else powers[..., 1:])
-    planes = (into.real, into.imag)
-    entering = _Planes(*(product("hmt,bnth->nbhm", plane, x) for plane in planes))
-    states = _recurrence(entering, powers[..., chunk], backward)
-    real = product("hmt,nbhm->bnth", out.real, states.real)
-    return real - product("hmt,nbhm->bnth", out.imag, states.imag)
+    step = _Planes(powers[..., chunk].real, powers[..., chunk].imag)
+
+    def advance(state: _Planes, x: AnyArray) -> tuple[_Planes, Array]:
+        planes = (into.real, into.imag)
+        entering = _Planes(*(product("hmt,bnth->nbhm", plane, x) for plane in planes))
+        states, state = _states(entering, state, step, backward)
+        real = product("hmt,nbhm->bnth", out.real, states.real)
+        return state, real - product("hmt,nbhm->bnth", out.imag, states.imag)
+
+    zeros = jnp.zeros((batch, *step.real.shape), jnp.float32)
+    # The loop already keeps a group from being merged with its repetition.
+    of_group = jax.checkpoint(advance, prevent_cse=False)
+    _, y = lax.scan(of_group, _Planes(zeros, zeros), x, reverse=backward)
+    return y
 
 
-def _recurrence(entering: _Planes, step: AnyArray, backward: bool) -> _Planes:
-    """Returns the state at the start of each chunk, s[n] = step s[n-1] + entering[n-1].
+def _states(
+    entering: _Planes, state: _Planes, step: _Planes, backward: bool
+) -> tuple[_Planes, _Planes]:
+    """Returns the states at the start of each chunk of a group, and the one after the group.
 
-    Chunks are on the first axis.
+    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; from the last chunk on when
+    ``backward``.
+
+    Args:
+        entering: [num_chunks, batch, channels, modes].
+        state: [batch, channels, modes].
+        step: [channels, modes].
     """
 
-    def advance(state: _Planes, new: _Planes) -> tuple[_Planes, _Planes]:
-        turned = _Planes(
-            step.real * state.real - step.imag * state.imag,
-            step.real * state.imag + step.imag * state.real,
-        )
-        return _Planes(turned.real + new.real, turned.imag + new.imag), state
+    def combine(first: tuple[_Planes, _Planes], then: tuple[_Planes, _Planes]) -> Any:
+        (factor, value), (next_factor, next_value) = first, then
+        turned = _times(next_factor, value)
+        total = _Planes(turned.real + next_value.real, turned.imag + next_value.imag)
+        return _times(factor, next_factor), total
 
-    zeros = _Planes(*(jnp.zeros_like(plane[0]) for plane in entering))
-    _, states = lax.scan(advance, zeros, entering, reverse=backward)
-    return states
+    def join(first: AnyArray, others: AnyArray) -> Array:
+        parts = [others, first[None]] if backward else [first[None], others]
+        return jnp.concatenate(parts)
+
+    count = entering.real.shape[0] + 1
+    factors = _Planes(*(jnp.broadcast_to(x, (count, 1, *x.shape)) for x in step))
+    values = _Planes(*map(join, state, entering))
+    _, found = lax.associative_scan(combine, (factors, values), reverse=backward)
+    if backward:
+        return _Planes(*(x[1:] for x in found)), _Planes(*(x[0] for x in found))
+    return _Planes(*(x[:-1] for x in found)), _Planes(*(x[-1] for x in found))
+
+
+def _times(a: _Planes, b: _Planes) -> _Planes:
+    return _Planes(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real)

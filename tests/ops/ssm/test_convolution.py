@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.ops.ssm import convolution as ssm_conv
 from longsum_jax.ops.ssm import matmul as ssm_matmul
 from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution
-from longsum_jax.ops.ssm.kernel import MAX_LENGTH, discretize
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH, Modes, discretize
 
 SLOW_TWINS = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))
 ssm_convolution_direct, ssm_scan = SLOW_TWINS["ssm_convolution_direct"], SLOW_TWINS["ssm_scan"]
@@ -107,6 +108,45 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("group", [3])  # which does not divide the 7 chunks
+def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
+    monkeypatch.setattr(ssm_matmul, "CHUNK", 16)
+    monkeypatch.setattr(ssm_conv, "_chunks_per_group", lambda *sizes: group)
+    arguments = inputs(make_ssm, LONGEST, channels=2)
+    fast = value_and_gradients(partial(ssm_convolution, backend="matmul"), *arguments)
+    assert_close(fast, of_twin(ssm_scan, *arguments))
+
+
+BASE = {"channels": 768, "modes": 128, "layers": 12}  # the published model
+
+
+def loops_of_base(backend, batch, length):
+    """Iterations of loops of one forward pass: blocks of channels, and groups in them."""
+    shape = (batch, length, BASE["channels"])
+    # Of the modes only the shapes of the coefficients are read.
+    Ct = jax.ShapeDtypeStruct((1, BASE["channels"], 2, BASE["modes"]), jnp.complex64)
+    modes = Modes(None, None, None, None, Ct)
+    block = ssm_conv._channels_per_block(shape, modes, backend)
+    blocks = -(-BASE["channels"] // block)
+    if backend == "fft":
+        return blocks * BASE["layers"]
+    group = ssm_conv._chunks_per_group(shape, modes, block)
+    return 2 * blocks * -(-ssm_matmul.count_chunks(length) // group) * BASE["layers"]
+
+
+@pytest.mark.parametrize("kind", ["TPU v5 lite", "TPU v5p", "TPU v6 lite", "an unknown device"])
+def test_a_pass_has_few_serial_steps_on_accelerators(kind):
+    device = AbstractDevice(kind, 1, "tpu")
+    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+    with use_abstract_mesh(mesh):
+        assert loops_of_base("matmul", 1, 2**20) < 10_000
+        assert loops_of_base("matmul", 32, 4096) < 1_000
+        assert loops_of_base("fft", 1, 2**20) < 10_000
+    with use_abstract_mesh(mesh.update(abstract_device=AbstractDevice("cpu", None, "cpu"))):
+        assert loops_of_base("matmul", 1, 2**20) > 10_000
+
+
+@pytest.mark.slow
 def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
     modes = discretize(make_ssm(6, 4))
     backends = "fft", "matmul"
@@ -161,7 +201,7 @@ def test_a_kept_spectrum_gives_what_its_parameters_give(
     make_ssm, length, directions, block, monkeypatch
 ):
     if block:  # channels in blocks, the last of which overlaps
-        monkeypatch.setattr(ssm_conv, "_channels_within", lambda per_channel, shape: block)
+        monkeypatch.setattr(ssm_conv, "_channels_within", lambda *sizes: block)
     u, ssm, D, cotangent = inputs(make_ssm, length, directions)
 
     def convolve(u, ssm, D):

@@ -1,0 +1,187 @@
+"""The first minutes on a GPU or a TPU: what it computes is checked, then the shortest measurements.
+
+    python benchmarks/accelerator.py --minutes=9 --out=accelerator.json
+
+First every family's tiny model, its loss and its gradient on the device beside the same program on
+this machine's CPU in float32, and finite in bfloat16; and the two backends of the state-space
+operation. Then the other scripts, one case after another in a process of its own until --minutes
+are over, those first that settle most. The report is written after every part, and a start that
+finds one goes on where it ended. Nothing is measured on a device that computes wrongly.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import print_table, write_report
+
+HERE = Path(__file__).resolve().parent
+# Differences from the CPU, of the largest entry. Products of float32 are formed in full here.
+MOST = {"float32": 1e-3}
+FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bigbird_pegasus")
+LENGTH, TARGET = 256, 16  # tokens of the tiny models
+Row = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """One measurement by another script of this folder."""
+
+    name: str
+    script: str
+    flags: tuple[str, ...]
+
+
+def cases(size: str, lengths: tuple[int, ...]) -> Iterator[Case]:
+    """Yields the measurements, those first that settle most."""
+    short = (f"--size={size}", "--repeats=2")
+    for length in lengths:
+        at = (f"--lengths={length}", *short)
+        for model in ("locost", "longt5", "led", "bart"):
+            if model == "bart" and length > 1024:
+                continue  # beyond its positions
+            yield Case(f"train {model} {length}", "train_step.py", (f"--models={model}", *at))
+            yield Case(f"encode {model} {length}", "encode.py", (f"--models={model}", *at))
+    for beams in (1, 4):
+        flags = ("--models=bart", "--lengths=1024", f"--beams={beams}", *short)
+        yield Case(f"decode bart, {beams} beams", "decode.py", flags)
+
+
+def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
+    """Yields what the device computes beside the CPU; a row that does not hold says so."""
+    import jax
+
+    device, cpu = jax.devices()[0], jax.devices("cpu")[0]
+    with jax.default_matmul_precision("highest"):
+        for name in families:
+            ours, expected = (
+                loss_and_norm(name, "float32", device),
+                loss_and_norm(name, "float32", cpu),
+            )
+            error = max(abs(a / b - 1) for a, b in zip(ours, expected, strict=True))
+            yield {"check": f"{name}, float32", "error": error, "holds": error < MOST["float32"]}
+        error = backends_error(device)
+        row = {"check": "state-space products beside FFT", "error": error}
+        yield row | {"holds": error < MOST["float32"]}
+    for name in families:
+        values = loss_and_norm(name, "bfloat16", device)
+        is_finite = all(abs(value) < float("inf") for value in values)
+        yield {"check": f"{name}, bfloat16", "values": list(values), "holds": is_finite}
+
+
+def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
+    """Returns the loss of a family's tiny model, and the norm of its gradient, on a device."""
+    import dataclasses
+
+    import jax
+    import numpy as np
+    import optax
+    from flax.core import meta
+
+    from longsum_jax.models.registry import get_family
+
+    family = get_family(name)
+    config = dataclasses.replace(family.presets["tiny"], dtype=dtype)
+    module = family.module_class(config)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(3, config.vocab_size, (2, LENGTH))
+    labels = rng.integers(3, config.vocab_size, (2, TARGET))
+    mask = np.arange(LENGTH) < np.array([[LENGTH], [LENGTH - 56]])
+
+    def loss(params: Any) -> jax.Array:
+        arguments = (ids, mask, labels)
+        scores = module.apply({"params": params}, *arguments, method="score_targets")
+        return scores.losses.mean()
+
+    @jax.jit
+    def run(params: Any) -> tuple[jax.Array, jax.Array]:
+        value, gradient = jax.value_and_grad(loss)(params)
+        return value, optax.global_norm(gradient)
+
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu):
+        params = meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    with jax.default_device(device):
+        value, norm = run(jax.device_put(params, device))
+    return float(value), float(norm)
+
+
+def backends_error(device: Any) -> float:
+    """Returns the difference of matrix products and FFT on a device, of the largest output."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from longsum_jax.ops.ssm.convolution import ssm_convolution
+    from longsum_jax.ops.ssm.kernel import DiagonalSSM
+
+    rng = np.random.default_rng(0)
+    channels, modes, length = 4, 8, 1000
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+    with jax.default_device(device):
+        decay = -jnp.exp(draw(1, channels, modes))
+        frequency = jnp.broadcast_to(jnp.pi * jnp.arange(modes, dtype=jnp.float32), decay.shape)
+        log_dt = draw(1, channels) - 4
+        inputs = (decay, frequency, draw(1, channels, modes, 2), draw(2, channels, modes, 2))
+        ssm, u, D = DiagonalSSM(log_dt, *inputs), draw(2, length, channels), draw(channels)
+        convolve = jax.jit(ssm_convolution, static_argnames="backend")
+        outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", "matmul")]
+        return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
+
+
+def measure(case: Case, seconds: float) -> list[Row]:
+    """Returns the rows of a case, or one with a note where it failed or took too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        command = [sys.executable, str(HERE / case.script), *case.flags, f"--out={out}"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return [{"case": case.name, "note": "no time was left"}]
+        except subprocess.CalledProcessError as error:
+            return [{"case": case.name, "note": error.stderr.decode()[-500:]}]
+        return [{"case": case.name, **row} for row in json.loads(out.read_text())["rows"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="in all; default: 9")
+    parser.add_argument("--size", default="base", help="of the measured models; default: base")
+    parser.add_argument("--lengths", default="4096,16384", help="default: 4096,16384")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="to check; default: all")
+    parser.add_argument("--out", required=True, help="JSON report to write or continue")
+    args = parser.parse_args()
+    end = time.monotonic() + 60 * args.minutes
+    out = Path(args.out)
+    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    done = {row["check"] for row in rows if row.get("holds")}
+    rows = [row for row in rows if row.get("holds") or ("case" in row and "note" not in row)]
+    if not done:
+        for row in check_rows(tuple(args.families.split(","))):
+            print(json.dumps(row), file=sys.stderr, flush=True)
+            rows.append(row)
+        write_report(out, rows)
+        if not all(row["holds"] for row in rows):
+            print_table(rows)
+            sys.exit("the device computes something else than this machine's CPU; see the table")
+    for case in cases(args.size, tuple(map(int, args.lengths.split(",")))):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        if any(row.get("case") == case.name for row in rows):
+            continue
+        rows += measure(case, left)
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        write_report(out, rows)
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()

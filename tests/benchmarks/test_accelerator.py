@@ -1,0 +1,69 @@
+"""The first minutes on a device: checks, resuming, and flags that the other scripts have."""
+
+import json
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def accelerator(scripts):
+    return scripts("accelerator")
+
+
+def test_cases_name_flags_that_their_scripts_have(accelerator):
+    found = list(accelerator.cases("tiny", (1024, 4096)))
+    assert len({case.name for case in found}) == len(found) > 10
+    for case in found:
+        text = (accelerator.HERE / case.script).read_text()
+        text += (accelerator.HERE / "sweep.py").read_text()
+        for flag in case.flags:
+            assert f'"{flag.split("=")[0]}"' in text, case
+
+
+def started(accelerator, monkeypatch, out, *flags):
+    monkeypatch.setattr(sys, "argv", ["accelerator.py", f"--out={out}", *flags])
+    accelerator.main()
+    return json.loads(out.read_text())["rows"]
+
+
+def test_checks_come_first_and_a_report_is_continued(accelerator, monkeypatch, tmp_path, capsys):
+    out, measured = tmp_path / "report.json", []
+    checks = [{"check": "t5", "error": 0.0, "holds": True}]
+    monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(checks))
+
+    def measure(case, seconds):
+        measured.append(case.name)
+        return [{"case": case.name, **({"note": "no time"} if len(measured) == 2 else {})}]
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    first = started(accelerator, monkeypatch, out)
+    assert [row.get("check") for row in first[:2]] == ["t5", None]
+    names = list(measured)
+    measured.clear()
+    monkeypatch.setattr(accelerator, "check_rows", None)  # not checked again
+    again = started(accelerator, monkeypatch, out)
+    assert measured == names[1:2]  # the one that had no time
+    assert len(again) == len(first)
+
+
+def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
+    wrong = [{"check": "t5", "error": 0.5, "holds": False}]
+    monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(wrong))
+    monkeypatch.setattr(accelerator, "measure", None)
+    with pytest.raises(SystemExit, match="something else than this machine's CPU"):
+        started(accelerator, monkeypatch, tmp_path / "report.json")
+
+
+def test_backends_of_the_state_space_operation_agree(accelerator):
+    import jax
+
+    assert 0 < accelerator.backends_error(jax.devices()[0]) < 1e-5
+
+
+@pytest.mark.slow
+def test_losses_of_a_family_agree_with_themselves(accelerator):
+    [float32, products, bfloat16] = accelerator.check_rows(("t5",))
+    assert float32["error"] == 0.0
+    assert all(row["holds"] for row in (float32, products, bfloat16))
+    assert abs(bfloat16["values"][0]) > 0

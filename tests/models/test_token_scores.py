@@ -1,0 +1,53 @@
+"""Scores of targets in pieces: the logits of all positions are never there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.models import encoder_decoder
+from longsum_jax.models.registry import get_family
+from longsum_jax.ops.losses import token_cross_entropy
+from longsum_jax.typing import IGNORED_LABEL
+
+B, T, D, V = 2, 7, 4, 11
+SIZES = {
+    "t5": {"d_model": D, "d_kv": 2, "d_ff": 8, "num_layers": 1, "num_heads": 2},
+    "pegasus": {"d_model": D, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1},
+}
+SIZES["t5"] |= {"num_decoder_layers": 1, "vocab_size": V}
+SIZES["pegasus"] |= {"decoder_layers": 1, "vocab_size": V}
+SIZES["pegasus"] |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("bytes_at_once", [4 * B * V, 4 * B * V * 3])
+def test_scores_in_pieces_equal_those_of_all_logits(monkeypatch, name, bytes_at_once):
+    family = get_family(name)
+    module = family.module_class(family.config(SIZES[name]))
+    rng = np.random.default_rng(0)
+    params = {"shared": rng.normal(size=(V, D)).astype(np.float32)}
+    if name == "pegasus":
+        params["final_logits_bias"] = rng.normal(size=V).astype(np.float32)
+    x = rng.normal(size=(B, T, D)).astype(np.float32)
+    labels = rng.integers(0, V, (B, T))
+    labels[0, 4:] = IGNORED_LABEL
+
+    def in_pieces(params, x):
+        scores = module.apply(
+            {"params": params}, x, labels, label_smoothing=0.1, method="token_scores"
+        )
+        return scores.losses.sum(), scores.is_right
+
+    def at_once(params, x):
+        logits = module.apply({"params": params}, x, method="output_logits")
+        loss, _ = token_cross_entropy(logits, jnp.asarray(labels), label_smoothing=0.1)
+        return loss, logits.argmax(-1) == labels
+
+    monkeypatch.setattr(encoder_decoder, "MAX_LOGIT_BYTES", bytes_at_once)
+    run = jax.value_and_grad(in_pieces, argnums=(0, 1), has_aux=True)
+    expected = jax.jit(jax.value_and_grad(at_once, argnums=(0, 1), has_aux=True))(params, x)
+    program = jax.jit(run).lower(params, x)
+    assert f"{B}x{T}x{V}x" not in program.as_text()
+    found = program.compile()(params, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
