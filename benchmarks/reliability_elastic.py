@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import reliability_runs as runs
 from reliability_kills import Wholes, differences, fresh, wait_for_moment
-from reliability_runs import STEPS, Process, Run
+from reliability_runs import STEPS, Process
 from reliability_trials import Case, Row
 
 COUNTS = (1, 2, 4, 8)
@@ -105,14 +105,15 @@ class Devices(Case):
         changes = 0
         for life in range(CHANGES):
             devices = rng.choice(counts)
-            run = Run(self._config, self._wholes.rows, workdir, devices, life=life)
+            run = self._wholes.run(self._config, workdir, devices=devices, life=life)
             with Process(run) as process:
                 wait_for_moment(process, rng, seconds)
                 process.send(signal.SIGKILL)
                 if process.finish().code == 0:
                     break
             changes += 1
-        run = Run(self._config, self._wholes.rows, workdir, rng.choice(counts), life=CHANGES)
+        devices = rng.choice(counts)
+        run = self._wholes.run(self._config, workdir, devices=devices, life=CHANGES)
         outcome = runs.complete(run)
         if outcome.code != 0:
             return {"failures": [f"exit code {outcome.code}: {outcome.said[-300:]}"]}
@@ -199,7 +200,7 @@ class Processes(Case):
     ) -> list[runs.Outcome]:
         """Runs the command in so many processes to their end."""
         port = runs.free_port()
-        run = Run(_CONFIG, self._wholes.rows, workdir, processes=count, port=port, life=life)
+        run = self._wholes.run(_CONFIG, workdir, processes=count, port=port, life=life)
         processes = [Process(run._replace(process=index)) for index in range(count)]
         try:
             meanwhile(processes)

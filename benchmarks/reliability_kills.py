@@ -17,13 +17,18 @@ from reliability_trials import Case, Row
 
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.bytes import ByteTokenizer
+from longsum_jax.tokenizers.loading import BYT5_EXTRA_IDS
 
 KILLS = 8  # of a run
 SIGNALS = 3  # of a run
 TRIALS = 5  # runs of each case; with six cases some 240 kills
 # What is killed, and the overrides that it is run with.
 KILLED = {
-    "gap sentences, prepared shards": "gap_sentences,data.reader=prepared,data.prepared={prepared}",
+    "gap sentences, prepared shards": (
+        "gap_sentences,data.reader=prepared,data.prepared={prepared},"
+        "tokenizer.path={prepared}/tokenizer"
+    ),
     "summaries, streamed, accumulation": (
         "summaries,data.reader=stream,data.shuffle=block,data.shuffle_block=8,"
         "training.accumulation=2"
@@ -48,9 +53,12 @@ class Wholes:
         self.folder = folder
         self.rows = folder / "rows.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
-        runs.use_cache(folder / "compiled")
         runs.write_rows(self.rows)
         self.of = cache(self._of)  # (config, devices) -> (its workdir, its seconds)
+
+    def run(self, config: str, workdir: Path, **options: int) -> Run:
+        """Returns a run over the same rows; ``options`` are attributes of ``Run``."""
+        return Run(config, self.rows, workdir, self.folder / "compiled", **options)
 
     def config(self, config: str) -> str:
         """Returns a config with the directory of prepared shards, if it has a place for it."""
@@ -58,7 +66,7 @@ class Wholes:
 
     def _of(self, config: str, devices: int = 1) -> tuple[Path, float]:
         name = f"whole_{len(list(self.folder.glob('whole_*')))}"
-        run = Run(config, self.rows, self.folder / name / "run", devices)
+        run = self.run(config, self.folder / name / "run", devices=devices)
         outcome = runs.complete(run)
         if outcome.code:
             raise RuntimeError(f"a run that nothing ended failed: {outcome.said}")
@@ -69,7 +77,10 @@ class Wholes:
         if not out.exists():
             flags = {"task": "summaries", "objective": "gap_sentences", "short_documents": "one"}
             flags |= {"source": f"json:{self.rows}", "max_source_length": 64, "out": out}
-            flags |= {"max_target_length": 24, "tokenizer": "bytes", "num_shards": 8}
+            flags |= {"max_target_length": 24, "num_shards": 8}
+            # As many ids as the model has; its sentinels are the rest of them.
+            flags["tokenizer"] = self.folder / "tokenizer"
+            ByteTokenizer(extra_ids=BYT5_EXTRA_IDS).save(flags["tokenizer"])
             command = [sys.executable, "-m", "longsum_jax", "prepare", "--split=train"]
             command += [f"--{name}={value}" for name, value in flags.items()]
             subprocess.run(command, check=True, capture_output=True)
@@ -120,8 +131,7 @@ class Kills(Case):
         workdir = fresh(self._wholes.folder / "killed" / "run")
         counts = Counter(kills=0, in_saves=0, equal=0)
         for life in range(KILLS):
-            run = Run(config, self._wholes.rows, workdir, life=life)
-            with Process(run) as process:
+            with Process(self._wholes.run(config, workdir, life=life)) as process:
                 before = runs.saves_under_way(workdir)
                 wait_for_moment(process, rng, seconds)
                 process.send(signal.SIGKILL)
@@ -132,7 +142,7 @@ class Kills(Case):
                 return {**counts, "failures": [f"exit code {outcome.code}: {outcome.said[-300:]}"]}
             counts["kills"] += 1
             counts["in_saves"] += bool(runs.saves_under_way(workdir) - before)
-        outcome = runs.complete(Run(config, self._wholes.rows, workdir, life=KILLS))
+        outcome = runs.complete(self._wholes.run(config, workdir, life=KILLS))
         if outcome.code != 0:
             return {**counts, "failures": [f"exit code {outcome.code}: {outcome.said[-300:]}"]}
         failures = differences(workdir, whole)
@@ -204,7 +214,7 @@ class Signals(Case):
         counts |= Counter({f"in_{moment}": 0 for moment in MOMENTS})
         failures: list[str] = []
         for life in range(SIGNALS):
-            with Process(Run(self._config, self._wholes.rows, workdir, life=life)) as process:
+            with Process(self._wholes.run(self._config, workdir, life=life)) as process:
                 moment = self._wait(process, rng)
                 process.send(self._signal)
                 outcome = process.finish()
@@ -215,7 +225,7 @@ class Signals(Case):
             problem = self._problem(outcome, workdir)
             counts["as_documented"] += problem is None
             failures += [problem] if problem else []
-        outcome = runs.complete(Run(self._config, self._wholes.rows, workdir, life=SIGNALS))
+        outcome = runs.complete(self._wholes.run(self._config, workdir, life=SIGNALS))
         if outcome.code != 0:
             return {**counts, "failures": [*failures, f"exit code {outcome.code}"]}
         differing = differences(workdir, whole)

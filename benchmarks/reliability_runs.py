@@ -33,11 +33,12 @@ _PRELOADED = (
     "longsum_jax.training.loop",
 )
 # Compiling is most of the work; later starts find what the first has compiled.
-_ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+_COMPILATION = {
+    "jax_platforms": "cpu",
+    "jax_disable_most_optimizations": True,
+    "jax_enable_compilation_cache": True,
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 
 
@@ -48,6 +49,7 @@ class Run(NamedTuple):
         config: mode of reliability_config.py and overrides, joined by commas.
         rows: file of the documents.
         workdir: of the run.
+        compiled: directory of the compiled programs of all runs.
         devices: virtual ones of a process.
         process, processes, port: of a run of several.
         life: number of this start of the run.
@@ -56,6 +58,7 @@ class Run(NamedTuple):
     config: str
     rows: Path
     workdir: Path
+    compiled: Path
     devices: int = 1
     process: int = 0
     processes: int = 1
@@ -148,11 +151,6 @@ def _context() -> Any:
     return context
 
 
-def use_cache(directory: Path) -> None:
-    """Makes all processes that are started from now on keep compiled programs in a directory."""
-    os.environ.update(_ENVIRONMENT, JAX_COMPILATION_CACHE_DIR=str(directory))
-
-
 def complete(run: Run) -> Outcome:
     """Runs a command to its end."""
     with Process(run) as process:
@@ -233,6 +231,7 @@ def _train(run: Run, events: Connection, said: Path) -> None:
     os.dup2(output, 2)
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={run.devices}"
+    _configure(run.compiled)
     _watch(run, events.send)
     sys.argv = ["longsum", *run.arguments]
     events.send("start")
@@ -240,6 +239,14 @@ def _train(run: Run, events: Connection, said: Path) -> None:
     from longsum_jax.__main__ import main
 
     main()
+
+
+def _configure(compiled: Path) -> None:
+    """Sets jax up; it has been imported, so it reads no environment any more."""
+    import jax
+
+    for name, value in {**_COMPILATION, "jax_compilation_cache_dir": str(compiled)}.items():
+        jax.config.update(name, value)
 
 
 def _watch(run: Run, tell: Callable[[str], None]) -> None:
