@@ -58,7 +58,8 @@ class Subject(Case):
         path.write_bytes(damaged)
         outcome = self._outcome()
         path.write_bytes(content)
-        row: Row = {how: 1} | {name: int(name == outcome) for name in OUTCOMES}
+        row: Row = {"flips": int(how == "flips"), "cuts": int(how == "cuts")}
+        row |= {name: int(name == outcome) for name in OUTCOMES}
         if outcome in ("wrong", "crashed"):
             row["failures"] = [f"{outcome}, {path.relative_to(self.directory)} ({how})"]
         return row

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         with console.memory_errors(console.TRAINING_ADVICE):
-            _train(run_config(config), args.workdir)
+            _train(run_config(config), args.workdir, args.debug_nans)
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
@@ -68,7 +68,7 @@ def _dry_run(run: "RunConfig") -> None:
     plan_run(run, find_target(HERE))
 
 
-def _train(run: "RunConfig", workdir: str) -> None:
+def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> None:
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.experiment import experiment as steps
     from longsum_jax.training.distributed import require_agreement
@@ -110,6 +110,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
             model_name=run.family.name,
             evaluate=evaluator,
             initial_params=initial_params,
+            debug_nans=debug_nans,
         )
 
     # The report
@@ -130,6 +131,11 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument(
         "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
+    )
+    parser.add_argument(
+        "--debug_nans",
+        action="store_true",
+        help="end at the first step that is not finite, and name the tensor where that begins",
     )
     console.add_dry_run_flag(parser)
     _add_host_flags(parser)

@@ -5,7 +5,7 @@ norm of the parameters tells of an update that was not finite.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +104,7 @@ def make_train_step(
     accumulation: int = 1,
     seed: int = 0,
     shardings: TrainState | None = None,
+    donate: bool = True,
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
@@ -122,6 +123,7 @@ def make_train_step(
         seed: of dropout and the like.
         shardings: `TrainState` of shardings on one mesh, as the state has them; None for one
             device.
+        donate: whether the step consumes the state; else there are two while it runs.
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
@@ -158,12 +160,13 @@ def make_train_step(
         )
         return new_state, _metrics(out, loss, norm, new_state)
 
+    donated = (0,) if donate else ()
     if shardings is None:
-        return jax.jit(step, donate_argnums=0)
+        return jax.jit(step, donate_argnums=donated)
     # Fixed output shardings keep the state where it was, so that the second step reuses the
     # compilation.
     replicated = NamedSharding(shardings.step.mesh, P())
-    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated))
+    return jax.jit(step, donate_argnums=donated, out_shardings=(shardings, replicated))
 
 
 class CompilationWatch:
@@ -389,6 +392,13 @@ def _accumulate(
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
     (grads, out), _ = jax.lax.scan(body, zeros, inputs)
     return grads, out
+
+
+def micro_batches(batch: NumpyBatch, count: int) -> Iterator[NumpyBatch]:
+    """Yields the micro-batches of a batch, see `make_train_step`."""
+    dealt = _deal(batch, count, None)
+    for index in range(count):
+        yield {name: x[index] for name, x in dealt.items()}
 
 
 def _deal(batch: dict[str, Array], count: int, rows: NamedSharding | P | None) -> dict[str, Array]:
