@@ -6,6 +6,7 @@ Ten steps over two passes of the data, with dropout and the tokenizer of bytes; 
 every step, evaluations after steps 4 and 8. Modes are the objectives and further ways of training.
 """
 
+from longsum_jax.configs.common import set_dropout
 from ml_collections import ConfigDict
 
 from longsum_jax.experiment.config import default_sections
@@ -54,6 +55,7 @@ def get_config(mode, rows="rows.jsonl"):
         "task": own | {"objective": None, "max_parts": None, "segments": None} | task,
     }
     config = ConfigDict(config, type_safe=False)
+    set_dropout(config, 0.1)
     config.tokenizer.path = "bytes"
     config.data.batch_size = 4
     config.optimizer.update(learning_rate=1e-2, schedule="linear", warmup_steps=2)

@@ -30,7 +30,7 @@ class Subject(Case):
 
     section = "damage"
     wanted = TRIALS
-    in_a_row = 20
+    in_a_row = 100
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
