@@ -37,7 +37,7 @@ class Case(ABC):
 def run_trials(
     cases: Sequence[Case], rows: list[Row], seed: int, end: float, keep: Callable[[], None]
 ) -> None:
-    """Makes trials of all cases in turn.
+    """Makes trials until all cases have theirs; the turn is that of the case which lacks most.
 
     Args:
         cases: in the order of the table.
@@ -47,22 +47,22 @@ def run_trials(
         keep: called after every turn of a case.
     """
     by_name = {(row["section"], row["what"]): row for row in rows}
-    is_done = False
-    while not is_done:
-        is_done = True
-        for case in cases:
-            row = by_name.get((case.section, case.name))
-            if row is None:
-                row = {"section": case.section, "what": case.name, "trials": 0, "failures": []}
-                by_name[case.section, case.name] = row
-                rows.append(row)
-            for _ in range(min(case.in_a_row, case.wanted - row["trials"])):
-                if time.monotonic() > end:
-                    return
-                is_done = False
-                rng = random.Random(f"{seed} {case.name} {row['trials']}")
-                _add(row, case.trial(rng))
-            keep()
+
+    def row_of(case: Case) -> Row:
+        empty = {"section": case.section, "what": case.name, "trials": 0, "failures": []}
+        return by_name.setdefault((case.section, case.name), empty)
+
+    def share(case: Case) -> float:
+        return row_of(case)["trials"] / case.wanted
+
+    while time.monotonic() < end and (case := min(cases, key=share)) and share(case) < 1:
+        row = row_of(case)
+        if row not in rows:
+            rows.append(row)
+        for _ in range(min(case.in_a_row, case.wanted - row["trials"])):
+            if time.monotonic() < end:
+                _add(row, case.trial(random.Random(f"{seed} {case.name} {row['trials']}")))
+        keep()
 
 
 def _add(row: Row, found: Row) -> None:
