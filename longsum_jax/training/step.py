@@ -20,11 +20,12 @@ from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch
 
+OPTIMIZER_METRICS = ("learning_rate", "spikes")  # where the optimizer's state has them
 RESERVED_METRICS = (
+    *OPTIMIZER_METRICS,
     "loss",
     "grad_norm",
     "param_norm",
-    "learning_rate",
     "weight",
     "skipped",
     "bad_streak",
@@ -127,9 +128,8 @@ def make_train_step(
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
-        clipping), param_norm (after the update), learning_rate (if the optimizer state has it),
-        weight, skipped, bad_streak, and
-        the sums of the loss function's own metrics.
+        clipping), param_norm (after the update), learning_rate and spikes (if the optimizer state
+        has them), weight, skipped, bad_streak, and the sums of the loss function's own metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -429,7 +429,8 @@ def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> di
         "skipped": state.skipped,
         "bad_streak": state.bad_streak,
     }
-    rate = optax.tree_utils.tree_get(state.opt_state, "learning_rate")
-    if rate is not None:
-        metrics["learning_rate"] = rate
+    for name in OPTIMIZER_METRICS:
+        value = optax.tree_utils.tree_get(state.opt_state, name)
+        if value is not None:
+            metrics[name] = value
     return metrics | dict(out.metrics)
