@@ -1,4 +1,4 @@
-"""Which tensor of a step was the first that is not finite.
+"""Finds the first tensor of a step that is not finite.
 
 A compiled step only tells that its loss, its gradient or its parameters are not finite. Here such a
 step is repeated on one device, with a report from every module, and all is looked at in the order
