@@ -951,8 +951,10 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "broke loading (steps are renamed first); two runs in one directory deleted each "
         "other's checkpoints (directories are locked); a failed last save kept the process "
         "alive for minutes (it ends at once); dropout depended on the number of devices (its "
-        "keys go by position). Damaged predictions were scored by `longsum score` (it "
-        "compares their sums).",
+        "keys go by position). This script and its making found: damaged predictions were "
+        "scored (`longsum score` compares their sums); rows of a batch stood in another order "
+        "with several hosts, so dropout fell on other documents (each host has neighbouring "
+        "rows); the oldest protobuf that was allowed never existed.",
         [
             Table(
                 "SIGKILL",
