@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         with console.memory_errors(console.TRAINING_ADVICE):
-            _train(run_config(config), args.workdir)
+            _train(run_config(config), args.workdir, args.debug_nans)
     except TrainingDiverged as error:
         console.print_stderr(f"error: {error}")
         return 1
@@ -77,7 +77,9 @@ def _check_memory(compiled: "jax.stages.Compiled") -> None:
     from longsum_jax.analysis.devices import HERE, find_target
 
     memory, analysis = find_target(HERE).memory, compiled.memory_analysis()
-    needed = held_bytes(analysis) if memory and analysis is not None else 0
+    if not memory or analysis is None:
+        return  # not every device tells
+    needed = held_bytes(analysis)
     if needed > memory:
         raise InputError(
             f"a training step takes {needed / 1e9:.1f} GB of a device, which has "
@@ -85,7 +87,7 @@ def _check_memory(compiled: "jax.stages.Compiled") -> None:
         )
 
 
-def _train(run: "RunConfig", workdir: str) -> None:
+def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> None:
     from longsum_jax.data.prefetch import Prefetcher
     from longsum_jax.experiment import experiment as steps
     from longsum_jax.training.distributed import require_agreement
@@ -128,6 +130,7 @@ def _train(run: "RunConfig", workdir: str) -> None:
             evaluate=evaluator,
             initial_params=initial_params,
             check_program=_check_memory,
+            debug_nans=debug_nans,
         )
 
     # The report
@@ -148,6 +151,11 @@ def _parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument(
         "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
+    )
+    parser.add_argument(
+        "--debug_nans",
+        action="store_true",
+        help="end at the first step that is not finite, and name the tensor where that begins",
     )
     console.add_dry_run_flag(parser)
     _add_host_flags(parser)

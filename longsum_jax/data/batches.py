@@ -34,9 +34,9 @@ class Batches(Iterator[NumpyBatch]):
         labels          [batch, target_length] int32, padded with ``label_pad_id``; or see
                         ``ClassLabels``; absent if ``target_length`` is 0
     Examples with segments make [batch, segments, length], and their number of segments chooses the
-    bucket; see ``padding.SegmentShape``. Rows ``host_index::host_count`` of the global batch belong
-    to this host. From a stored set it reads these alone; from a stream every host has to make all
-    the examples.
+    bucket; see ``padding.SegmentShape``. Each host has as many neighbouring rows of the global
+    batch. From a stored set it reads these alone; from a stream every host has to make all the
+    examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
@@ -201,13 +201,17 @@ class Batches(Iterator[NumpyBatch]):
         waiting = self._buckets[bucket]
         indices = waiting[: self._batch_size]
         self._buckets[bucket] = waiting[self._batch_size :]
-        host_indices = indices[self._host_index :: self._host_count]
+        rows = self._batch_size // self._host_count
+        # Neighbouring rows: the hosts' rows joined are the batch of one host, row by row, and so
+        # dropout, which goes by rows, does not depend on the number of hosts.
+        start = self._host_index * rows
+        host_indices = indices[start : start + rows]
         examples = [self._held[i] if i in self._held else self._store[i] for i in host_indices]
         for index in indices:
             self._held.pop(index, None)
         return pad_batch(
             examples,
-            rows=self._batch_size // self._host_count,
+            rows=rows,
             source_length=self._source_lengths[bucket],
             target_length=self._target_length,
             classes=self._classes,

@@ -376,7 +376,8 @@ def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | 
     if expected is not None and found != expected:
         raise InputError(
             f"{directory} was prepared with tokenizer {found}, this run uses {expected}; "
-            f"take the tokenizer in {directory / 'tokenizer'} or prepare the data again"
+            f"take the tokenizer in {directory / 'tokenizer'}, and its number of ids as "
+            "model.vocab_size, or prepare the data again"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.predictions import (
@@ -102,11 +103,13 @@ def read_predictions(
 
     Files are JSON lines with an id and a prediction. References are read from "references", a list,
     or "reference", where a row has them. A file named .json is one object of predictions by id, as
-    SCROLLS has them.
+    SCROLLS has them. A file beside its SHA256SUMS is compared with them first.
 
     Raises:
-        InputError: a row without id or prediction, or an id that is there twice.
+        InputError: a row without id or prediction, an id that is there twice, or a file that is not
+            what `longsum evaluate` wrote.
     """
+    checksums.check(Path(path).parent, lambda name: name == Path(path).name)
     if Path(path).suffix == ".json":
         return _read_object(path)
     predictions: dict[str, Prediction] = {}

@@ -532,14 +532,34 @@ def _choose(where: Path, which: str) -> tuple[int, dict[str, Any]]:
         )
     if which == "latest":
         return steps[-1], _read_meta(where, steps[-1])
-    metas = {step: _read_meta(where, step) for step in steps}
+    metas = _readable_metas(where, steps)
 
     def rank(step: int) -> tuple[float, int]:
         meta = metas[step]
         return _rank(meta["metrics"] or {}, meta["best_metric"]), step
 
-    best = max(steps, key=rank)
+    best = max(metas, key=rank)
     return best, metas[best]
+
+
+def _readable_metas(where: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Returns the descriptions of checkpoints, and says which are left out because of damage.
+
+    Raises:
+        InputError: all are damaged.
+    """
+    metas: dict[int, dict[str, Any]] = {}
+    problems: list[InputError] = []
+    for step in steps:
+        try:
+            metas[step] = _read_meta(where, step)
+        except InputError as error:
+            problems.append(error)
+    if not metas:
+        raise problems[-1]
+    for error in problems:
+        print(f"{error}; the best of the other checkpoints is taken", file=sys.stderr)
+    return metas
 
 
 @contextlib.contextmanager

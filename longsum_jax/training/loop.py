@@ -22,6 +22,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
+from longsum_jax.training.nonfinite import NonfiniteWatch
 from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
@@ -119,6 +120,7 @@ def fit(
     initial_params: Any | None = None,
     hooks: Sequence[Hook] = (),
     check_program: CheckProgram | None = None,
+    debug_nans: bool = False,
 ) -> FitResult:
     """Trains a model, or continues the training that ``workdir`` holds.
 
@@ -136,12 +138,15 @@ def fit(
         initial_params: host arrays to start from instead of ``init``; not used by a resume.
         hooks: called after every step, see `Hook`.
         check_program: see `step.CompilationWatch`.
+        debug_nans: whether the first step that is not finite ends the run and is repeated, to name
+            the tensor where it begins. Every step is waited for and needs a second state.
 
     Raises:
         InputError: workdir not writable, in use or of another run, mesh or batch that does not
             divide, checkpoint that does not fit, is damaged or cannot be written, ``best_metric``
             that the evaluation does not give, ``eval_every="epoch"`` for batches without epochs.
-        TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite.
+        TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite; with
+            ``debug_nans`` the first.
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
@@ -177,7 +182,11 @@ def fit(
             accumulation=options.accumulation,
             seed=options.seed,
             shardings=shardings_of(abstract),
+            donate=not debug_nans,
         )
+        nonfinite = None
+        if debug_nans:
+            nonfinite = NonfiniteWatch(loss_fn, options.accumulation, options.seed)
         watch = CompilationWatch(train_step, check_program)
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
         reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
@@ -202,8 +211,11 @@ def fit(
                 milestones.evaluate_and_save(step, state, position)
             placed = put_batch(batch, mesh, options.accumulation)
             watch.check_program(state, placed)
+            before = state if debug_nans else None
             state, metrics = train_step(state, placed)
             step += 1
+            if nonfinite is not None:
+                nonfinite.check(step, before, batch, state, metrics)
             reporter.push(step, metrics)
             watch.check(step, batch)
             for hook in hooks:

@@ -29,6 +29,8 @@ from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
+SPIKE_DECAY = 0.98  # of the mean gradient norm
+SPIKE_WARMUP = 20  # steps before it is trusted
 MAX_LEARNING_RATE = 1e6  # no schedule multiplies it by more than 1; float32 ends at 3.4e38
 
 
@@ -54,6 +56,8 @@ class OptimizerOptions:
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
         min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide
             both ways.
+        skip_spikes: a step whose gradient norm is more than so many times the mean of those before
+            changes nothing, see ``without_spikes``; None takes every step.
         trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of
             the parameters to train; the others stay as they are and have no moments. Empty trains
             all.
@@ -73,6 +77,7 @@ class OptimizerOptions:
     scale_parameter: bool = False
     decay_rate: PositiveFloat = 0.8
     min_dim_size_to_factor: Count = 128
+    skip_spikes: Annotated[float, Range(1, above=True)] | None = None
     trainable: str = ""
 
     def __post_init__(self) -> None:
@@ -171,6 +176,8 @@ def make_optimizer(
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
     optimizer = optax.chain(*chain, _descend(schedule(options)))
+    if options.skip_spikes is not None:
+        optimizer = without_spikes(optimizer, options.skip_spikes)
     return _restrict(optimizer, options.trainable) if options.trainable else optimizer
 
 
@@ -213,6 +220,55 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
 
     return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+
+
+class SpikesState(NamedTuple):
+    """The state of an optimizer, the mean gradient norm, its number of steps, and spikes so far."""
+
+    inner: Any
+    mean_norm: Array
+    count: Array
+    spikes: Array
+
+
+def without_spikes(
+    optimizer: optax.GradientTransformation, factor: float
+) -> optax.GradientTransformation:
+    """Leaves out steps with a gradient norm above ``factor`` times the mean of those before.
+
+    Such steps come before spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1) leave out
+    batches around them by hand. Parameters and moments stay as they were. The mean forgets with
+    ``SPIKE_DECAY`` a step; a spike counts in it as ``factor`` times the mean, so norms that stay
+    high are taken after some steps. The first ``SPIKE_WARMUP`` steps are always taken.
+
+    Args:
+        optimizer: gets the other gradients.
+        factor: above 1.
+    """
+
+    def init(params: Any) -> SpikesState:
+        count = jnp.zeros((), jnp.int32)
+        return SpikesState(optimizer.init(params), jnp.zeros((), jnp.float32), count, count)
+
+    def update(updates: Any, state: SpikesState, params: Any = None) -> tuple[Any, SpikesState]:
+        norm = global_norm(updates)
+        highest = factor * state.mean_norm
+        is_spike = (state.count >= SPIKE_WARMUP) & (norm > highest)
+
+        def skip(updates: Any, inner: Any, params: Any) -> tuple[Any, Any]:
+            del params
+            return jax.tree.map(jnp.zeros_like, updates), inner
+
+        updates, inner = jax.lax.cond(
+            is_spike, skip, optimizer.update, updates, state.inner, params
+        )
+        count = state.count.astype(jnp.float32)
+        decay = jnp.minimum(SPIKE_DECAY, count / (count + 1))
+        mean = decay * state.mean_norm + (1 - decay) * jnp.where(is_spike, highest, norm)
+        count = optax.safe_increment(state.count)
+        return updates, SpikesState(inner, mean, count, state.spikes + is_spike)
+
+    return optax.GradientTransformation(init, update)
 
 
 def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransformation:

@@ -5,7 +5,7 @@ norm of the parameters tells of an update that was not finite.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -20,11 +20,12 @@ from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch
 
+OPTIMIZER_METRICS = ("learning_rate", "spikes")  # where the optimizer's state has them
 RESERVED_METRICS = (
+    *OPTIMIZER_METRICS,
     "loss",
     "grad_norm",
     "param_norm",
-    "learning_rate",
     "weight",
     "skipped",
     "bad_streak",
@@ -104,6 +105,7 @@ def make_train_step(
     accumulation: int = 1,
     seed: int = 0,
     shardings: TrainState | None = None,
+    donate: bool = True,
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
@@ -122,12 +124,12 @@ def make_train_step(
         seed: of dropout and the like.
         shardings: `TrainState` of shardings on one mesh, as the state has them; None for one
             device.
+        donate: whether the step consumes the state; else there are two while it runs.
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
-        clipping), param_norm (after the update), learning_rate (if the optimizer state has it),
-        weight, skipped, bad_streak, and
-        the sums of the loss function's own metrics.
+        clipping), param_norm (after the update), learning_rate and spikes (if the optimizer state
+        has them), weight, skipped, bad_streak, and the sums of the loss function's own metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -158,12 +160,13 @@ def make_train_step(
         )
         return new_state, _metrics(out, loss, norm, new_state)
 
+    donated = (0,) if donate else ()
     if shardings is None:
-        return jax.jit(step, donate_argnums=0)
+        return jax.jit(step, donate_argnums=donated)
     # Fixed output shardings keep the state where it was, so that the second step reuses the
     # compilation.
     replicated = NamedSharding(shardings.step.mesh, P())
-    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, replicated))
+    return jax.jit(step, donate_argnums=donated, out_shardings=(shardings, replicated))
 
 
 # Takes a compiled step and raises if it should not run.
@@ -417,6 +420,13 @@ def _accumulate(
     return grads, out
 
 
+def micro_batches(batch: NumpyBatch, count: int) -> Iterator[NumpyBatch]:
+    """Yields the micro-batches of a batch, see `make_train_step`."""
+    dealt = _deal(batch, count, None)
+    for index in range(count):
+        yield {name: x[index] for name, x in dealt.items()}
+
+
 def _deal(batch: dict[str, Array], count: int, rows: NamedSharding | P | None) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
@@ -445,7 +455,8 @@ def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> di
         "skipped": state.skipped,
         "bad_streak": state.bad_streak,
     }
-    rate = optax.tree_utils.tree_get(state.opt_state, "learning_rate")
-    if rate is not None:
-        metrics["learning_rate"] = rate
+    for name in OPTIMIZER_METRICS:
+        value = optax.tree_utils.tree_get(state.opt_state, name)
+        if value is not None:
+            metrics[name] = value
     return metrics | dict(out.metrics)

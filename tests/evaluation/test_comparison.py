@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import (
     Prediction,
@@ -211,3 +212,17 @@ class Undefined(Metric):
 def test_scores_that_are_not_finite():
     with pytest.raises(InputError, match='one: undefined of "0" is nan; leave the document out or'):
         system_of("one", 2, {"undefined": Undefined()})
+
+
+def test_predictions_are_compared_with_their_sums(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    path.write_text(json.dumps({"id": "a", "prediction": "A cat sat."}) + "\n")
+    (tmp_path / "other.json").write_text("{}")
+    checksums.write(tmp_path)
+    (tmp_path / "other.json").write_text("[]")  # is not read
+    assert read_predictions(path)["a"].text == "A cat sat."
+    path.write_text(path.read_text().replace("cat", "bat"))
+    with pytest.raises(InputError, match=r"predictions\.jsonl: not what was written .* delete"):
+        read_predictions(path)
+    (tmp_path / checksums.SUMS).unlink()
+    assert read_predictions(path)["a"].text == "A bat sat."

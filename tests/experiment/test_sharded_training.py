@@ -168,3 +168,49 @@ def test_gradients_of_segments_are_added_up_over_devices_once():
     command = [sys.executable, "-c", SEGMENTS_ON_TWO_DEVICES]
     done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
+
+
+DROPOUT_ON_TWO_DEVICES = """
+import flax.linen as nn
+import jax
+import numpy as np
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import make_loss, prepare
+from longsum_jax.layers.chunking import CPU_ROWS
+from longsum_jax.training.mesh import activate, make_mesh, put_batch
+
+length = 2 * CPU_ROWS + 16  # which one device reads in pieces
+sizes = {"d_model": "16", "d_ff": "16", "d_state": "8", "num_layers": "1", "num_heads": "2"}
+sizes |= {"d_kv": "8", "num_decoder_layers": "1", "vocab_size": "384", "dropout_rate": "0.3"}
+changes = {f"model.{name}": size for name, size in sizes.items()}
+changes |= {"tokenizer.path": "bytes", "task.max_source_length": str(length)}
+run = run_config(read_config("configs/quickstart.py:tiny", changes))
+experiment = prepare(run, "no/workdir")
+loss = make_loss(experiment)
+init = jax.jit(run.family.init_params(experiment.setup.config))
+params = nn.meta.unbox(init(jax.random.key(0)))
+ids = np.random.default_rng(0).integers(3, 259, (2, length)).astype(np.int32)
+batch = {"input_ids": ids, "attention_mask": ids > 0, "labels": ids[:, :8]}
+losses = []
+for seed, count in ((1, 1), (1, 2), (2, 1)):
+    mesh = make_mesh(run.mesh, jax.devices()[:count])
+    with activate(mesh, run.mesh.rules):
+        out = jax.jit(loss)(params, put_batch(batch, mesh), jax.random.key(seed))
+    losses.append(float(out.loss_sum / out.weight))
+one, two, other = losses
+assert abs(one - other) > 1e-3, losses  # something is dropped
+assert abs(one - two) <= 1e-6 * one, losses
+"""
+
+
+@pytest.mark.slow
+def test_dropout_does_not_depend_on_the_number_of_devices():
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-c", DROPOUT_ON_TWO_DEVICES]
+    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr

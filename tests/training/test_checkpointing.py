@@ -262,6 +262,20 @@ def test_damaged_checkpoints_alone_stay_where_they_are(tmp_path):
     assert kept(tmp_path) == [2, 4]
 
 
+def test_the_best_of_the_undamaged_checkpoints_is_taken_and_said(tmp_path, capsys):
+    save(tmp_path, {2: 1.0, 4: 3.0, 6: 2.0}, keep_latest=3)
+    flip(tmp_path / "4" / "meta" / "metadata")
+    assert read_meta(tmp_path)["step"] == 6
+    equal(restore_params(tmp_path), params_of(6))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("4/meta/metadata" in line and "the best of the other" in line for line in said)
+    for step in (2, 6):
+        flip(tmp_path / str(step) / "meta" / "metadata")
+    with pytest.raises(InputError, match="6/meta/metadata: not what was written"):
+        read_meta(tmp_path)
+
+
 def test_a_checkpoint_that_was_half_deleted_does_not_count(tmp_path):
     save(tmp_path, {2: 0.9, 4: 0.1}, keep_latest=2)
     shutil.rmtree(tmp_path / "2" / "meta")

@@ -7,7 +7,13 @@ import optax
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer, schedule
+from longsum_jax.training.optimizers import (
+    SPIKE_DECAY,
+    SPIKE_WARMUP,
+    OptimizerOptions,
+    make_optimizer,
+    schedule,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "locost" / "d_misc.npz"
 STEPS = 20
@@ -221,3 +227,51 @@ def test_no_parameter_to_train():
         )
     with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is no regular expression'):
         OptimizerOptions(trainable="(")
+
+
+def test_spikes_of_the_gradient_are_left_out():
+    """Beside a loop over the norms, and the same optimizer that never sees the spikes."""
+    rng = np.random.default_rng(0)
+    norms = rng.uniform(1, 2, 40)
+    norms[[3, 25, 30]] = 50.0  # the first comes before there is a mean to trust
+    directions = rng.normal(size=(40, 3))
+    gradients = norms[:, None] * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    params = {"w": jnp.ones(3)}
+    options = {"learning_rate": 0.1, "clip_norm": None}
+    optimizer = make_optimizer(OptimizerOptions(**options, skip_spikes=3.0))
+    plain = make_optimizer(OptimizerOptions(**options))
+    state, plain_state = optimizer.init(params), plain.init(params)
+    update, plain_update = jax.jit(optimizer.update), jax.jit(plain.update)
+    mean, spikes = 0.0, []
+    for step, gradient in enumerate(gradients):
+        tree = {"w": jnp.asarray(gradient, jnp.float32)}
+        updates, state = update(tree, state, params)
+        is_spike = step >= SPIKE_WARMUP and norms[step] > 3 * mean
+        seen = 3 * mean if is_spike else norms[step]
+        decay = min(SPIKE_DECAY, step / (step + 1))
+        mean = decay * mean + (1 - decay) * seen
+        wanted = {"w": jnp.zeros(3)}
+        if is_spike:
+            spikes.append(step)
+        else:
+            wanted, plain_state = plain_update(tree, plain_state, params)
+        np.testing.assert_array_equal(updates["w"], wanted["w"])
+        assert optax.tree_utils.tree_get(state, "spikes") == len(spikes)
+    assert spikes == [25, 30]
+    jax.tree.map(np.testing.assert_array_equal, state.inner, plain_state)
+    np.testing.assert_allclose(state.mean_norm, mean, rtol=1e-5)
+
+
+def test_norms_that_stay_high_are_taken_in_the_end():
+    optimizer = make_optimizer(OptimizerOptions(skip_spikes=2.0, clip_norm=None))
+    params = {"w": jnp.ones(1)}
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    for step in range(SPIKE_WARMUP + 200):
+        size = 1.0 if step < SPIKE_WARMUP else 10.0
+        _, state = update({"w": jnp.full(1, size)}, state, params)
+    assert 20 < state.spikes < 150
+
+
+def test_a_factor_that_skips_everything_is_refused():
+    with pytest.raises(InputError, match="skip_spikes"):
+        OptimizerOptions(skip_spikes=1.0)

@@ -1,0 +1,179 @@
+"""Finds the first tensor of a step that is not finite.
+
+A compiled step only tells that its loss, its gradient or its parameters are not finite. Here such a
+step is repeated on one device, with a report from every module, and all is looked at in the order
+in which it is made.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.schema import first_names
+from longsum_jax.training.checkpointing import name_of
+from longsum_jax.training.mesh import MeshOptions, activate, make_mesh
+from longsum_jax.training.reporter import TrainingDiverged
+from longsum_jax.training.state import TrainState
+from longsum_jax.training.step import (
+    LossFn,
+    SegmentedLoss,
+    document_loss,
+    gradient_fn,
+    micro_batches,
+)
+from longsum_jax.typing import Array, NumpyBatch
+
+_MOST_NAMES_SHOWN = 3
+
+
+class NonfiniteWatch:
+    """Ends a run at the first step with a loss, gradient or update that is not finite, and says of
+    which tensor it comes.
+
+    It waits for every step. States must not be donated.
+
+    Args:
+        loss_fn, accumulation, seed: as the step has them.
+
+    Raises:
+        InputError: a run of several processes, none of which has all arrays.
+    """
+
+    def __init__(self, loss_fn: LossFn | SegmentedLoss, accumulation: int, seed: int) -> None:
+        if jax.process_count() > 1:
+            raise InputError(
+                f"--debug_nans looks at the arrays of one process, this run has "
+                f"{jax.process_count()}; repeat the step with one"
+            )
+        whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+        self._loss, self._gradient = jax.jit(whole), jax.jit(gradient_fn(loss_fn))
+        self._accumulation, self._seed = accumulation, seed
+        self._outputs = _Outputs()
+
+    def check(
+        self,
+        step: int,
+        before: TrainState,
+        batch: NumpyBatch,
+        after: TrainState,
+        metrics: Mapping[str, Array],
+    ) -> None:
+        """Raises TrainingDiverged unless all numbers of a step are finite.
+
+        Args:
+            step: number of steps done.
+            before, after: the states around it.
+            batch: that it took.
+            metrics: that it returned.
+        """
+        if all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm", "param_norm")):
+            return
+        name = self._first(before, batch, after) or "none but the norms, whose squares overflow"
+        raise TrainingDiverged(
+            f"step {step}: the first tensor that is not finite is {name}; the last checkpoint is "
+            "intact"
+        )
+
+    def _first(self, before: TrainState, batch: NumpyBatch, after: TrainState) -> str | None:
+        """Returns a description of the first tensor that is not finite, None without any."""
+        params, opt_state = jax.device_get((before.params, before.opt_state))
+        mesh_options = MeshOptions()
+        mesh = make_mesh(mesh_options, jax.local_devices()[:1])
+        with activate(mesh, mesh_options.rules):
+            return (
+                _in_tree("of the batch", batch)
+                or _in_tree("of the parameters", params)
+                or _in_tree("of the optimizer state", opt_state)
+                or self._in_computation(params, batch, before.step)
+                or _in_tree("of the optimizer state after the update", after.opt_state)
+                or _in_tree("of the parameters after the update", after.params)
+            )
+
+    def _in_computation(self, params: Any, batch: NumpyBatch, step: Array) -> str | None:
+        """Looks at the loss and its gradient, one micro-batch after the other."""
+        rng = jax.random.fold_in(jax.random.key(self._seed), jax.device_get(step))
+        for index, part in enumerate(micro_batches(batch, self._accumulation)):
+            key = jax.random.fold_in(rng, index)
+            found = self._in_loss(params, part, key) or self._in_gradient(params, part, key)
+            if found:
+                return found if self._accumulation == 1 else f"{found} (micro-batch {index})"
+        return None
+
+    def _in_loss(self, params: Any, batch: NumpyBatch, rng: Array) -> str | None:
+        self._outputs.forget()
+        with nn.intercept_methods(self._outputs.intercept):
+            out = self._loss(params, batch, rng)
+        jax.effects_barrier()
+        return self._outputs.first or _in_tree("of the loss", out._asdict())
+
+    def _in_gradient(self, params: Any, batch: NumpyBatch, rng: Array) -> str | None:
+        grads, _ = self._gradient(params, batch, rng)
+        return _in_tree("of the gradient", grads)
+
+
+class _Outputs:
+    """Reports of modules, as their outputs are made.
+
+    Attributes:
+        first: a description of the first that is not finite.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self.first: str | None = None
+        self._calls: Counter[str] = Counter()
+
+    def intercept(
+        self,
+        method: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: nn.module.InterceptorContext,
+    ) -> Any:
+        """Calls a method of a module; to be given to ``nn.intercept_methods``."""
+        out = method(*args, **kwargs)
+        arrays = [x for x in jax.tree.leaves(out) if _has_fractions(x)]
+        if arrays:
+            path = (*context.module.path, context.method_name)
+            is_finite = jnp.all(jnp.array([jnp.isfinite(x).all() for x in arrays]))
+            name = "/".join(path).removesuffix("__call__").removesuffix("/")
+            jax.debug.callback(partial(self._report, name or "the model"), is_finite)
+        return out
+
+    def _report(self, name: str, is_finite: Array) -> None:
+        # The layers of a stack have one name, and one call each.
+        if self.first is None and not is_finite:
+            self.first = f"the output of {name} (call {self._calls[name]})"
+        self._calls[name] += 1
+
+
+def _in_tree(what: str, tree: Any) -> str | None:
+    """Returns the names of the arrays that are not finite, None without any."""
+    names = _names(tree)
+    return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}" if names else None
+
+
+def _names(tree: Any) -> list[str]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [name_of(path) for path, leaf in leaves if not _is_finite(leaf)]
+
+
+def _is_finite(array: Any) -> bool:
+    return not _has_fractions(array) or bool(np.isfinite(np.asarray(array, np.float32)).all())
+
+
+def _has_fractions(value: Any) -> bool:
+    """Returns True for arrays of floating-point numbers; modules return other things, too."""
+    is_array = isinstance(value, jax.Array | np.ndarray | np.generic)
+    return is_array and jnp.issubdtype(value.dtype, jnp.inexact)

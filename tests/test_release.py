@@ -1,0 +1,108 @@
+"""What a release promises of its dependencies and of its build."""
+
+import importlib.machinery
+import importlib.util
+import io
+import json
+import tarfile
+import tomllib
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+# Extras that no user's program runs with, and those that only choose devices of jax.
+OTHER_EXTRAS = ("docs", "test", "all", "cuda12", "cuda13", "tpu", "plan-tpu", "plan-cuda")
+
+
+@pytest.fixture(scope="module")
+def requirements():
+    """The dependencies of the core and of every extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    groups = [project["dependencies"], *(extras[name] for name in extras.keys() - OTHER_EXTRAS)]
+    return [Requirement(line) for group in groups for line in group]
+
+
+def lower_bound(requirement):
+    [version] = [part.version for part in requirement.specifier if part.operator in (">=", "==")]
+    return version
+
+
+def test_oldest_versions_are_those_of_pyproject(requirements):
+    lines = (ROOT / ".ci" / "oldest.txt").read_text().splitlines()
+    listed = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    oldest = {requirement.name: lower_bound(requirement) for requirement in listed}
+    assert oldest == {requirement.name: lower_bound(requirement) for requirement in requirements}
+    assert len(listed) == len(oldest)
+    assert [name.lower() for name in oldest] == sorted(name.lower() for name in oldest)
+
+
+def test_what_is_installed_is_not_older(requirements):
+    for requirement in requirements:
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            continue  # of an extra that is not there
+        assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
+@pytest.fixture(scope="module")
+def release():
+    loader = importlib.machinery.SourceFileLoader("release", str(ROOT / ".ci" / "release"))
+    spec = importlib.util.spec_from_loader("release", loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_the_bill_of_materials_lists_what_the_core_needs(release):
+    bill = json.loads(json.dumps(release.bill_of_materials("1.0", b"wheel", "86400")))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["timestamp"] == "1970-01-02T00:00:00Z"
+    names = [part["name"] for part in bill["components"]]
+    assert {"jax", "jaxlib", "scipy", "flax", "sentencepiece"} <= set(names)  # scipy: jax needs it
+    assert not {"torch", "transformers", "tensorflow", "pytest"} & set(names)
+    for part in bill["components"]:
+        assert part["purl"] == f"pkg:pypi/{part['name']}@{metadata.version(part['name'])}"
+    assert bill == release.bill_of_materials("1.0", b"wheel", "86400")
+    assert bill["serialNumber"] != release.bill_of_materials("1.0", b"other", "0")["serialNumber"]
+
+
+def archive():
+    """The files that a wheel is made of, as git would archive them."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in (
+            "longsum_jax",
+            "configs",
+            "setup.py",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+        ):
+            tar.add(ROOT / name, name, filter=lambda x: None if "__pycache__" in x.name else x)
+    return out.getvalue()
+
+
+@pytest.mark.slow
+def test_a_wheel_is_built_twice_alike(release, monkeypatch):
+    monkeypatch.setattr(release, "committed_files", archive)
+    name, content = release.build_twice("1600000000")
+    assert name.startswith("longsum_jax-")
+    with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+        assert {entry.date_time[0] for entry in wheel.infolist()} == {2020}
+
+
+def test_two_builds_that_differ_end_a_release(release, monkeypatch):
+    def build(folder, epoch):
+        path = folder / "a.whl"
+        path.write_text(str(folder))
+        return path
+
+    monkeypatch.setattr(release, "build", build)
+    with pytest.raises(SystemExit, match=r"a\.whl: two builds differ"):
+        release.build_twice("0")
