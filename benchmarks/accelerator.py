@@ -80,10 +80,10 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
 
     import jax
     import numpy as np
-    import optax
     from flax.core import meta
 
     from longsum_jax.models.registry import get_family
+    from longsum_jax.training.optimizers import global_norm
 
     family = get_family(name)
     config = dataclasses.replace(family.presets["tiny"], dtype=dtype)
@@ -101,7 +101,7 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
     @jax.jit
     def run(params: Any) -> tuple[jax.Array, jax.Array]:
         value, gradient = jax.value_and_grad(loss)(params)
-        return value, optax.global_norm(gradient)
+        return value, global_norm(gradient)
 
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu):

@@ -1,5 +1,6 @@
 """CSV and TSV with a line of column names, a document a row."""
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterator, Mapping
@@ -21,19 +22,38 @@ def read(source: Source) -> Iterator[Document | Failure]:
         InputError: a file without rows.
     """
     text, _ = source.decoded()
-    csv.field_size_limit(min(source.options.max_bytes, _LARGEST_CELL))
-    return row_documents(source, _rows(text, source.name))
+    largest_cell = min(source.options.max_bytes, _LARGEST_CELL)
+    return row_documents(source, _rows(text, source.name, largest_cell))
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+def _rows(
+    text: str, name: str, largest_cell: int
+) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    while True:
+        try:
+            with _cells_up_to(largest_cell):
+                row = next(reader, None)
+        except csv.Error as error:
+            yield reader.line_num, InputError(f"{name}:{reader.line_num}: damaged CSV ({error})")
+            return
+        if row is None:
+            return
+        # Under None are cells beyond the named columns; absent ones have the value None.
+        yield (
+            reader.line_num,
+            {key: value for key, value in row.items() if key and value is not None},
+        )
+
+
+@contextlib.contextmanager
+def _cells_up_to(size: int) -> Iterator[None]:
+    """Sets the limit that the csv module has for the whole process, and sets it back."""
+    before = csv.field_size_limit(size)
     try:
-        for row in reader:
-            # Under None are cells beyond the named columns; absent ones have the value None.
-            found = {key: value for key, value in row.items() if key and value is not None}
-            yield reader.line_num, found
-    except csv.Error as error:
-        yield reader.line_num, InputError(f"{name}:{reader.line_num}: damaged CSV ({error})")
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _delimiter(text: str) -> str:

@@ -1,5 +1,6 @@
 """Every kind of file: its text, title, headings and pages, and what is left out of it."""
 
+import csv
 import gzip
 import io
 import json
@@ -430,7 +431,12 @@ def test_rows_are_documents(tmp_path, make):
 
 
 def test_csv(tmp_path):
+    limit = csv.field_size_limit()
     table = tmp_path / "a.csv"
+    long = "x" * (limit + 1)
+    table.write_text(f"id;text\n1;{long}\n")
+    assert [each.text for each in read(table)] == [long]
+    assert csv.field_size_limit() == limit  # of the process, which other code may rely on
     table.write_text('id;text\n1;"One, and\nmore."\n2;Two.\n')
     assert [each.text for each in read(table)] == ["One, and\nmore.", "Two."]
     tabs = tmp_path / "a.tsv"
