@@ -97,6 +97,7 @@ def test_every_host_can_read_the_counts_of_masked_tokens():
 
 SEGMENTS_ON_TWO_DEVICES = """
 import re
+import flax.linen as nn
 import jax
 import numpy as np
 import optax
@@ -124,8 +125,9 @@ batch = {
 optimizer, init = optax.sgd(1.0), family.init_params(config)
 mesh, options = make_mesh(MeshOptions()), MeshOptions()
 abstract, _ = plan_state(init, optimizer, mesh, options.rules, jax.random.key(0))
-state = create_state(abstract, init, optimizer, jax.random.key(0), None)
-alone = init_state(jax.device_get(state.params), optimizer)
+whole = jax.device_get(nn.meta.unbox(jax.jit(init)(jax.random.key(0))))
+state = create_state(abstract, init, optimizer, jax.random.key(0), whole)
+alone = init_state(whole, optimizer)
 step = make_train_step(loss, optimizer, accumulation=2, shardings=shardings_of(abstract))
 with activate(mesh, options.rules):
     rows = put_batch(batch, mesh, 2)

@@ -154,13 +154,26 @@ def loss(model, params, batch):
     return total / weight
 
 
-def sharded_params(model, mesh, rules):
-    create, key = functools.partial(init, model), jax.random.key(0)
-    return create_sharded(create, plan_layout(create, mesh, rules, key).shardings, key)
+def layout_of(model, mesh, rules):
+    return plan_layout(functools.partial(init, model), mesh, rules, jax.random.key(0)).shardings
+
+
+def host_params(model):
+    """Parameters as one device draws them."""
+    create = jax.jit(functools.partial(init, model))
+    return jax.device_get(nn.meta.unbox(create(jax.random.key(0))))
+
+
+def check_creation(options):
+    """Parameters that are born on a mesh, against those of one device."""
+    model = T5(CONFIG)
+    layout = layout_of(model, make_mesh(options), options.rules)
+    params = create_sharded(functools.partial(init, model), layout, jax.random.key(0))
+    return largest_difference(params, host_params(model))
 
 
 def check_model(config, presets, length):
-    """Loss and gradients of a whole model, created and run on a mesh, against one device."""
+    """Loss and gradients of a whole model on a mesh, against one device."""
     rng = np.random.default_rng(0)
     batch = {
         "input_ids": rng.integers(2, 96, (8, length)),
@@ -168,12 +181,12 @@ def check_model(config, presets, length):
         "labels": rng.integers(2, 96, (8, 6)),
     }
     model = T5(config)
-    step, expected, report = jax.value_and_grad(functools.partial(loss, model)), None, {}
+    step, report = jax.value_and_grad(functools.partial(loss, model)), {}
+    whole = host_params(model)
+    expected = jax.jit(step)(whole, batch)
     for name, options in presets.items():
         mesh = make_mesh(options)
-        params = sharded_params(model, mesh, options.rules)
-        if expected is None:
-            expected = jax.jit(step)(jax.device_get(params), batch)
+        params = jax.device_put(whole, layout_of(model, mesh, options.rules))
         with activate(mesh, options.rules):
             value, gradients = jax.jit(step)(params, put_batch(batch, mesh))
         report[f"model {name}"] = {
@@ -197,11 +210,12 @@ def check_adafactor(options):
         params = jax.tree.map(jnp.add, state.params, updates)
         return state.replace(params=params, opt_state=slots)
 
+    whole = jax.device_get(nn.meta.unbox(jax.jit(init_params)(jax.random.key(0))))
     found = []
     for mesh in (make_mesh(MeshOptions(batch=1), jax.devices()[:1]), make_mesh(options)):
         rules, key = options.rules, jax.random.key(0)
         abstract, _ = plan_state(init_params, optimizer, mesh, rules, key)
-        state = create_state(abstract, init_params, optimizer, key)
+        state = create_state(abstract, init_params, optimizer, key, whole)
         run = jax.jit(step, out_shardings=shardings_of(abstract))
         found.append(jax.device_get(run(run(state))))
     return largest_difference(*found[::-1])
@@ -220,10 +234,8 @@ def check_decoding(cross_attention, cache_bytes):
         )
     )
     mesh = make_mesh(LONG)
-    params = sharded_params(model, mesh, LONG.rules)
-    apply = functools.partial(
-        model.apply, {"params": jax.tree.map(jnp.asarray, jax.device_get(params))}
-    )
+    params = jax.tree.map(jnp.asarray, host_params(model))
+    apply = functools.partial(model.apply, {"params": params})
     ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
     mask = jnp.arange(64) < jnp.array([[64], [37]])
 
@@ -278,6 +290,7 @@ if __name__ == "__main__":
         f"lsg {name}": found
         for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
     }
+    report["creation"] = check_creation(PRESETS["fsdp+tensor"])
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)
     report["decoding from states"] = check_decoding("hepos", 0)

@@ -52,6 +52,10 @@ def test_plain_jit_gathers(report):
     assert report["plain jit"]["all-gather"] > 0
 
 
+def test_parameters_born_on_a_mesh_are_those_of_one_device(report):
+    assert report["creation"] < 1e-6
+
+
 # LSG pads its text to whole blocks on every device, and its global tokens are shared out.
 MODELS = ["model replicated", "model fsdp+tensor", "model fsdp+sequence", "lsg model fsdp+sequence"]
 
