@@ -5,6 +5,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import flax.traverse_util
 import numpy as np
 import pytest
 
@@ -18,15 +19,26 @@ THREADS = 16
 TEXTS = [f"Report {i}: the cat sat on the mat. " * (1 + i % 3) for i in range(THREADS)]
 
 
+def read_louder(directory):
+    """A model whose summaries depend on their documents; those of random weights hardly do."""
+    model = longsum_jax.load(directory)
+    flat = flax.traverse_util.flatten_dict(model.params, sep="/")
+    for path in flat:
+        if path.endswith(("cross_attention/v/kernel", "cross_attention/o/kernel")):
+            flat[path] = 6 * flat[path]
+    model.params = flax.traverse_util.unflatten_dict(flat, sep="/")
+    return model
+
+
 @pytest.fixture(scope="module")
 def model(small_model):
-    return longsum_jax.load(small_model)
+    return read_louder(small_model)
 
 
 @pytest.fixture(scope="module")
 def alone(small_model):
     """What one thread gives, by a model of its own."""
-    model = longsum_jax.load(small_model)
+    model = read_louder(small_model)
     return [model.summarize(text)[0] for text in TEXTS]
 
 
@@ -34,12 +46,12 @@ def test_threads_share_a_model(model, alone):
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda text: model.summarize(text)[0], TEXTS))
     assert found == alone
-    assert len(set(alone)) > 1
+    assert len(set(alone)) > 3
 
 
 def test_two_models_in_one_process(small_model, model, alone):
     """Parameters of another model in the same shapes: a program shared by mistake would show."""
-    other = longsum_jax.load(small_model)
+    other = read_louder(small_model)
     rng = np.random.default_rng(0)
     shared = np.asarray(other.params["shared"])
     other.params = other.params | {"shared": rng.permutation(shared)}
