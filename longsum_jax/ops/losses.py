@@ -17,13 +17,13 @@ class TokenScores(NamedTuple):
         is_right: True where the label has the largest logit.
     """
 
-    losses: Float[Array, "*batch length"]
-    is_right: Bool[Array, "*batch length"]
+    losses: Float[Array, "... length"]
+    is_right: Bool[Array, "... length"]
 
 
 def token_scores(
     logits: Float[AnyArray, "*batch length vocab"],
-    labels: Int[AnyArray, "*batch length"],
+    labels: Int[AnyArray, "... length"],
     *,
     label_smoothing: float = 0.0,
 ) -> TokenScores:
