@@ -23,7 +23,7 @@ class TokenScores(NamedTuple):
 
 def token_scores(
     logits: Float[AnyArray, "*batch length vocab"],
-    labels: Int[AnyArray, "... length"],
+    labels: Int[AnyArray, "*batch length"],
     *,
     label_smoothing: float = 0.0,
 ) -> TokenScores:
