@@ -19,6 +19,18 @@ def lines(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
+def on_devices(count):
+    """The environment of a process that sees so many devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+
+
+def run_on_two_devices(script):
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=on_devices(2), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_eight_devices_give_the_losses_of_one(tiny_run, tmp_path):
     config = f"{tiny_run},data.batch_size=8"
@@ -34,14 +46,9 @@ def test_eight_devices_give_the_losses_of_one(tiny_run, tmp_path):
         "longsum_jax.train",
         f"--config={config},{mesh}",
     ]
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
-        "PYTHONPATH": str(ROOT),
-    }
     sharded = subprocess.Popen(
         [*command, f"--workdir={tmp_path / 'eight'}"],
-        env=environment,
+        env=on_devices(8),
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,14 +92,7 @@ assert counts.is_fully_replicated
 @pytest.mark.slow
 def test_every_host_can_read_the_counts_of_masked_tokens():
     """On two devices; the counts would be spread over them like the rows of the batch."""
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-c", COUNTS_OF_MASKED_TOKENS]
-    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stderr
+    run_on_two_devices(COUNTS_OF_MASKED_TOKENS)
 
 
 SEGMENTS_ON_TWO_DEVICES = """
@@ -162,14 +162,7 @@ assert abs(reduced(computations.keys() - inside) - size) < 64
 
 @pytest.mark.slow
 def test_gradients_of_segments_are_added_up_over_devices_once():
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-c", SEGMENTS_ON_TWO_DEVICES]
-    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stderr
+    run_on_two_devices(SEGMENTS_ON_TWO_DEVICES)
 
 
 DROPOUT_ON_TWO_DEVICES = """
@@ -208,11 +201,4 @@ assert abs(one - two) <= 1e-6 * one, losses
 
 @pytest.mark.slow
 def test_dropout_does_not_depend_on_the_number_of_devices():
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-c", DROPOUT_ON_TWO_DEVICES]
-    done = subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stderr
+    run_on_two_devices(DROPOUT_ON_TWO_DEVICES)
