@@ -36,10 +36,11 @@ from longsum_jax.models.bart_config import (
     sinusoids,
     write_config,
 )
-from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import SPAN_OUTPUTS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
+from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import (
     WeightMap,
     WeightRow,

@@ -51,7 +51,9 @@ from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
+from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
+from longsum_jax.ops.losses import TokenScores
 from longsum_jax.typing import AnyArray
 
 _REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
@@ -156,6 +158,27 @@ class Bert(nn.Module):
         if self.is_initializing() and head == "pooler":
             self.head(states)
         return states
+
+    def score_targets(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        labels: Int[AnyArray, "batch length"],
+        deterministic: bool = True,
+        **inputs: Any,
+    ) -> TokenScores:
+        """Returns losses and guesses of the tokens that a head over the vocabulary predicts.
+
+        Args:
+            labels: the tokens; IGNORED_LABEL is left out.
+            **inputs: as for ``encode``.
+        """
+        states = self.encode(input_ids, attention_mask, deterministic, **inputs)
+
+        def logits(model: Bert, x: AnyArray) -> Array:
+            return model.head(x, model.word_embeddings)
+
+        return score_labels(self, logits, states, labels)
 
     def _score_choices(
         self,

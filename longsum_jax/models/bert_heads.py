@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 from longsum_jax.layers.dense import ACTIVATIONS, FeedForward, LayerNorm, Linear
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.models.bert_config import BertConfig, BigBirdConfig
-from longsum_jax.models.encoder_decoder import vocabulary_logits
 from longsum_jax.models.heads import SPAN_OUTPUTS, biased_linear
+from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.typing import AnyArray
 
 

@@ -7,19 +7,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
-from longsum_jax.layers.partitioning import constrain, rows_per_device
+from longsum_jax.layers.partitioning import constrain
 from longsum_jax.models.config import EncoderDecoderConfig
+from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
-from longsum_jax.ops.losses import TokenScores, shift_right, token_scores
+from longsum_jax.ops.losses import TokenScores, shift_right
 from longsum_jax.ops.pages import make_pages
 from longsum_jax.typing import AnyArray
-
-MAX_LOGIT_BYTES = 2**28  # float32 logits of targets in a device's memory at once
 
 
 class DocumentMemory(NamedTuple):
@@ -91,21 +89,12 @@ class EncoderDecoder(nn.Module):
         *,
         label_smoothing: float = 0.0,
     ) -> TokenScores:
-        """Scores tokens by the decoder's states.
+        """Scores tokens by the decoder's states; see ``vocabulary.score_labels``."""
 
-        Where the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop
-        goes over the positions, and gradients compute logits again.
-        """
+        def logits(model: EncoderDecoder, x: AnyArray) -> Array:
+            return model.output_logits(x)
 
-        def score(model: EncoderDecoder, x: AnyArray, labels: AnyArray) -> TokenScores:
-            logits = model.output_logits(x)
-            return token_scores(logits, labels, label_smoothing=label_smoothing)
-
-        position_bytes = 4 * rows_per_device(x.shape[0]) * self.config.vocab_size
-        chunk = max(1, MAX_LOGIT_BYTES // position_bytes)
-        if x.shape[1] <= chunk:
-            return score(self, x, labels)
-        return map_over_length(self, score, chunk, x, labels, recompute=True)
+        return score_labels(self, logits, x, labels, label_smoothing=label_smoothing)
 
     def encode(
         self,
@@ -368,10 +357,3 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
         raise NotImplementedError
-
-
-def vocabulary_logits(
-    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"]
-) -> Float[Array, "*leading vocab"]:
-    """Returns the products of states with the rows of an embedding table, in float32."""
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)

@@ -30,8 +30,9 @@ from longsum_jax.models.config import (
     check_token_ids,
     read_fields,
 )
-from longsum_jax.models.encoder_decoder import EncoderDecoder, vocabulary_logits
+from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
+from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Size
 from longsum_jax.typing import AnyArray

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.models import encoder_decoder
+from longsum_jax.models import vocabulary
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.typing import IGNORED_LABEL
@@ -44,10 +44,39 @@ def test_scores_in_pieces_equal_those_of_all_logits(monkeypatch, name, bytes_at_
         loss, _ = token_cross_entropy(logits, jnp.asarray(labels), label_smoothing=0.1)
         return loss, logits.argmax(-1) == labels
 
-    monkeypatch.setattr(encoder_decoder, "MAX_LOGIT_BYTES", bytes_at_once)
+    monkeypatch.setattr(vocabulary, "MAX_LOGIT_BYTES", bytes_at_once)
     run = jax.value_and_grad(in_pieces, argnums=(0, 1), has_aux=True)
     expected = jax.jit(jax.value_and_grad(at_once, argnums=(0, 1), has_aux=True))(params, x)
     program = jax.jit(run).lower(params, x)
     assert f"{B}x{T}x{V}x" not in program.as_text()
     found = program.compile()(params, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+
+
+def test_an_encoder_scores_masked_tokens_in_pieces(monkeypatch, draw_params):
+    sizes = {"hidden_size": D, "intermediate_size": 8, "num_hidden_layers": 1}
+    sizes |= {"vocab_size": V, "num_attention_heads": 2, "head": "masked_lm"}
+    family = get_family("bert")
+    config = family.config(sizes)
+    module = family.module_class(config)
+    params = draw_params(family.init_params(config))
+    rng = np.random.default_rng(0)
+    ids, labels = rng.integers(0, V, (2, B, T))
+    labels[0, 4:] = IGNORED_LABEL
+    mask = np.ones((B, T), bool)
+
+    def in_pieces(params):
+        scores = module.apply({"params": params}, ids, mask, labels, method="score_targets")
+        return scores.losses.sum(), scores.is_right
+
+    def at_once(params):
+        logits = module.apply({"params": params}, ids, mask)
+        loss, _ = token_cross_entropy(logits, jnp.asarray(labels))
+        return loss, logits.argmax(-1) == labels
+
+    monkeypatch.setattr(vocabulary, "MAX_LOGIT_BYTES", 4 * B * V * 3)
+    program = jax.jit(jax.value_and_grad(in_pieces, has_aux=True)).lower(params)
+    assert f"{B}x{T}x{V}x" not in program.as_text()
+    expected = jax.jit(jax.value_and_grad(at_once, has_aux=True))(params)
+    found = program.compile()(params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)

@@ -21,12 +21,12 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
-from longsum_jax.ops.losses import token_cross_entropy
+from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document
 from longsum_jax.tokenizers.special_tokens import mask_id_of
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import Array, Params
+from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
@@ -71,18 +71,18 @@ class MaskedLanguageModel(Objective):
             mask = batch["attention_mask"]
             mask_key, dropout_key = jax.random.split(rng)
             inputs, labels = self.masks(mask_key, batch["input_ids"], mask)
-            logits = module.apply(
+            scores = module.apply(
                 {"params": params},
                 inputs,
                 mask,
+                labels,
                 deterministic=False,
                 rngs={"dropout": dropout_key},
+                method="score_targets",
             )
-            loss_sum, weight = token_cross_entropy(logits, labels)
-            right = (logits.argmax(-1) == labels).sum()
-            counts = {"tokens": mask.sum(), "right_tokens": right}
+            counts = {"tokens": mask.sum(), "right_tokens": scores.is_right.sum()}
             metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            return LossOutput(scores.losses.sum(), count_labels(labels), metrics)
 
         return loss_fn
 
@@ -163,15 +163,17 @@ class MaskedLanguageModel(Objective):
         The four are tokens, chosen tokens, right guesses and bits.
         """
         key = jax.random.key(self.setup.run.evaluation.seed)
+        module = self.setup.family.module_class(self.setup.config)
 
         def guess(params: Params, numbers: Array, ids: Array, mask: Array) -> Array:
             keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
             inputs, labels = jax.vmap(self.masks)(keys, ids, mask)
-            logits = self.logits(params, inputs, mask)
-            losses, chosen = jax.vmap(token_cross_entropy)(logits[:, None], labels[:, None])
-            right = (logits.argmax(-1) == labels).sum(-1)
+            scores = module.apply({"params": params}, inputs, mask, labels, method="score_targets")
             tokens = self._is_text(ids, mask).sum(-1)
-            return replicate(jnp.stack([tokens, chosen, right, losses / math.log(2)]))
+            chosen = (labels != IGNORED_LABEL).sum(-1)
+            right = scores.is_right.sum(-1)
+            bits = scores.losses.sum(-1) / math.log(2)
+            return replicate(jnp.stack([tokens, chosen, right, bits]))
 
         return jax.jit(guess)
 

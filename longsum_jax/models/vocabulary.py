@@ -1,0 +1,52 @@
+"""Scores of the vocabulary: logits, and losses of labels without the logits of all positions."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from longsum_jax.layers.chunking import map_over_length
+from longsum_jax.layers.partitioning import rows_per_device
+from longsum_jax.ops.losses import TokenScores, token_scores
+from longsum_jax.typing import AnyArray
+
+MAX_LOGIT_BYTES = 2**28  # float32 logits of labels in a device's memory at once
+
+
+def vocabulary_logits(
+    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"]
+) -> Float[Array, "*leading vocab"]:
+    """Returns the products of states with the rows of an embedding table, in float32."""
+    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+
+
+def score_labels(
+    module: nn.Module,
+    logits: Callable[[nn.Module, AnyArray], Array],
+    x: Float[AnyArray, "batch length d_model"],
+    labels: Int[AnyArray, "batch length"],
+    *,
+    label_smoothing: float = 0.0,
+) -> TokenScores:
+    """Scores labels by states.
+
+    Where the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop goes
+    over the positions, and gradients compute logits again.
+
+    Args:
+        module: with a ``config``; parameters are reached through the one that ``logits`` is given.
+        logits: (module, states [batch, chunk, d_model]) -> float32 [batch, chunk, vocab].
+        x: states.
+        labels: ids of the tokens; IGNORED_LABEL is left out.
+        label_smoothing: see ``ops.losses.token_scores``.
+    """
+
+    def score(module: nn.Module, x: AnyArray, labels: AnyArray) -> TokenScores:
+        return token_scores(logits(module, x), labels, label_smoothing=label_smoothing)
+
+    position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
+    chunk = max(1, MAX_LOGIT_BYTES // position_bytes)
+    if x.shape[1] <= chunk:
+        return score(module, x, labels)
+    return map_over_length(module, score, chunk, x, labels, recompute=True)
