@@ -258,6 +258,25 @@ def draw_params():
     return draw
 
 
+@pytest.fixture(scope="module")
+def drawn_start(draw_params):
+    """Runs of a module's tests in this process start from drawn parameters where they would start
+    from random ones: compiling ``init`` is a third of a small run."""
+    from longsum_jax.experiment import experiment as steps
+
+    def initial_params(experiment):
+        given = started(experiment)
+        if given is not None:
+            return given
+        setup = experiment.setup
+        return draw_params(setup.family.init_params(setup.config))
+
+    started = steps.initial_params
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "initial_params", initial_params)
+        yield
+
+
 @pytest.fixture(scope="session")
 def golden():
     """Reads golden arrays by name; see golden/locost/README.md."""

@@ -34,6 +34,8 @@ from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import plan_state, shardings_of
 from longsum_jax.training.step import make_train_step
 
+pytestmark = pytest.mark.usefixtures("drawn_start")
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHORT = ("task.max_source_length=64", "task.max_target_length=16")
 

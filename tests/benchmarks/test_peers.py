@@ -59,10 +59,23 @@ def test_cases_name_flags_that_their_scripts_have(peers, tmp_path):
         flags = [part.split("=")[0] for part in case.command(tmp_path / "x.json", "tiny")[2:]]
         text = (peers.HERE / case.script).read_text() + (peers.HERE / "sweep.py").read_text()
         assert all(f'"{flag}"' in text for flag in flags), case
+        assert f'"{case.ratio}"' in text
 
 
-@pytest.mark.slow
+# A script that measures nothing, in the place of encode.py.
+SCRIPT = """
+import json, sys
+
+flags = dict(flag[2:].split("=") for flag in sys.argv[1:])
+row = {"model": flags["models"], "length": int(flags["lengths"]), "public_ratio": 1.25}
+with open(flags["out"], "w") as out:
+    json.dump({"rows": [{"by": flags["size"]}, row]}, out)
+"""
+
+
 def test_a_report_keeps_other_machines(peers, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    (tmp_path / "encode.py").write_text(SCRIPT)
     out = tmp_path / "peers.json"
     other = row("Another", 1.1)
     out.write_text(json.dumps({"machines": {"Another": {}}, "rows": [other]}))
@@ -72,6 +85,7 @@ def test_a_report_keeps_other_machines(peers, tmp_path, monkeypatch, capsys):
     report = json.loads(out.read_text())
     first, second = report["rows"]
     assert first == other
-    assert second["holds"] == (second["ratio"] >= second["claimed"])
+    assert (second["model"], second["length"], second["ratio"]) == ("bart", 1024, 1.25)
+    assert (second["claimed"], second["holds"]) == (1.3, False)
     assert second["machine"] in report["machines"]
     assert "encoder" in capsys.readouterr().out

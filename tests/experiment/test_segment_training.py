@@ -62,7 +62,7 @@ def losses(workdir):
 
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory):
+def workdir(tmp_path_factory, drawn_start):
     """Three steps and an evaluation at once."""
     path = tmp_path_factory.mktemp("segments") / "run"
     assert run(path, "training.steps=3", "evaluation.examples=1") == 0
@@ -70,7 +70,7 @@ def workdir(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path):
+def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path, drawn_start):
     assert run(tmp_path / "run", "training.steps=2") == 0
     assert run(tmp_path / "run", "training.steps=3") == 0
     whole, parts = load(workdir, which="latest"), load(tmp_path / "run", which="latest")
