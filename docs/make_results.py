@@ -78,6 +78,11 @@ def yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
+def of_study(name: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns what leaves a table the rows of one study."""
+    return lambda rows: [row for row in rows if row["study"] == name]
+
+
 def with_peers(rows: list[Row]) -> list[Row]:
     """Returns one row per peer, with the figures of this library's row for the same case in front.
 
@@ -323,6 +328,38 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 ],
                 with_peers,
             )
+        ],
+    ),
+    "drafts": Page(
+        "Drafts",
+        "Greedy search with `prompt_lookup_num_tokens`: the same ids, in fewer and longer steps. "
+        "Its gain is the number of tokens that a step keeps over how many times as long the step "
+        "takes. Steps were measured with random weights and drafts of which next to nothing is "
+        "kept; tokens kept were counted by writing summaries of real documents, those of people "
+        "and the best sentences of the built-in ranker.",
+        [
+            Table(
+                "Tokens that a step keeps",
+                [
+                    Column("documents of", "data"),
+                    Column("written by", "written by"),
+                    Column("drafted", "drafted"),
+                    Column("documents", "documents", count),
+                    Column("tokens a step", "tokens per step", digits(2)),
+                ],
+                of_study("kept"),
+            ),
+            Table(
+                "What a step costs",
+                [
+                    MODEL,
+                    Column("tokens of the document", "tokens", count),
+                    Column("drafted", "drafted"),
+                    Column("steps/s", "steps/s", digits(1)),
+                    Column("times as long", "times as long", digits(2)),
+                ],
+                of_study("steps"),
+            ),
         ],
     ),
     "many_documents": Page(

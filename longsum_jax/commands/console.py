@@ -603,6 +603,7 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "length_penalty": (float, "above 0 favors longer beams"),
     "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
+    "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
     "temperature": (float, "of sampling"),
     "top_k": (int, "sample from the k most likely tokens"),

@@ -18,6 +18,7 @@ from longsum_jax.schema import (
 _CONFIG = "generation_config"
 MAX_NEW_TOKENS = 2**16  # far more than any decoder was trained to write
 _Beams = Annotated[int, Range(1, 1024)]
+_Drafted = Annotated[int, Range(0, 64)]
 _TopP = Annotated[float, Range(0, 1, above=True)]
 
 # Options of transformers that are not implemented here, with the values (beside None) that change
@@ -37,7 +38,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "max_time": (),
     "num_beam_groups": (1,),
     "penalty_alpha": (0.0,),
-    "prompt_lookup_num_tokens": (),
     "remove_invalid_values": (False,),
     "renormalize_logits": (False,),
     "sequence_bias": (),
@@ -68,7 +68,6 @@ _NO_EFFECT = frozenset(
         "disable_compile",
         "is_assistant",
         "max_cache_len",
-        "max_matching_ngram_size",
         "num_assistant_tokens",
         "num_assistant_tokens_schedule",
         "output_attentions",
@@ -89,7 +88,7 @@ _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 _REQUIRED = ("max_new_tokens", "decoder_start_token_id")
 # Options for which absent is not the same as switched off.
-_OFF = {"top_k": 0, "min_new_tokens": 0}
+_OFF = {"top_k": 0, "min_new_tokens": 0, "prompt_lookup_num_tokens": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +99,9 @@ class GenerationOptions:
     start token is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with
     ``do_sample``, ``length_penalty`` and ``early_stopping`` only with ``num_beams > 1``. Single
     end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes the first end-of-sequence
-    id.
+    id. With ``prompt_lookup_num_tokens`` greedy search reads so many tokens at once beside the
+    newest: those that follow its last ``max_matching_ngram_size`` or fewer tokens where they stand
+    in the document, or earlier in the sequence. It keeps those that it would have chosen.
 
     Raises:
         InputError: a value out of its range, or options that exclude each other.
@@ -125,6 +126,8 @@ class GenerationOptions:
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[Count, ...] = ()
     num_return_sequences: Positive = 1
+    prompt_lookup_num_tokens: _Drafted = 0
+    max_matching_ngram_size: Positive = 2
 
     def __post_init__(self) -> None:
         for name in ("eos_token_id", "forced_eos_token_id"):
@@ -249,6 +252,11 @@ def _check_combinations(o: GenerationOptions) -> None:
     if o.do_sample and o.num_beams > 1:
         raise InputError(
             f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1"
+        )
+    if o.prompt_lookup_num_tokens and (o.do_sample or o.num_beams > 1):
+        raise InputError(
+            f"prompt_lookup_num_tokens={o.prompt_lookup_num_tokens} is for greedy search, not for "
+            f"num_beams={o.num_beams} with do_sample={o.do_sample}; set it to 0, or num_beams=1"
         )
     if not o.do_sample and o.num_return_sequences > o.num_beams:
         raise InputError(

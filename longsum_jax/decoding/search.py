@@ -40,7 +40,7 @@ RandomKeys = Key[Array, "..."] | UInt[Array, "..."]
 
 
 class Decoder(NamedTuple):
-    """Two functions of a model over a cache that holds the position of every row.
+    """Functions of a model over a cache that holds the position of every row.
 
     Attributes:
         step: (ids [batch, beams] int32, cache) -> (logits [batch, beams, vocab], cache); reads one
@@ -48,10 +48,16 @@ class Decoder(NamedTuple):
         reorder: (cache, beams [batch, beams] int32) -> cache; row b, beam r continues from old beam
             ``beams[b, r]``. Only self-attention entries move: encoder-side keys and values are
             stored once per batch row.
+        keep: (cache, counts [batch] int32) -> cache; of the tokens of a row that the last step has
+            read one after the other, the first ``counts`` stay. For searches with drafts, whose
+            ``step`` reads a newest token and a draft behind it in place of beams.
+        documents: ids of the documents, in which drafts are looked up too.
     """
 
     step: Callable[[Tokens, Cache], tuple[Float[Array, "batch beams vocab"], Cache]]
     reorder: Callable[[Cache, Tokens], Cache]
+    keep: Callable[[Cache, Int[Array, " batch"]], Cache] | None = None
+    documents: Int[AnyArray, "batch length"] | None = None
 
 
 class Generated(NamedTuple):
@@ -153,7 +159,9 @@ def advance(
     """
     batch_size = len(state.done)
     num_done = batch_size if num_done is None else num_done
-    if _is_sampled(options):
+    if options.prompt_lookup_num_tokens:
+        step = partial(_verify_draft, decoder, options=options)
+    elif _is_sampled(options):
         keys = _row_keys(rng, batch_size, options.decoder_beams) if options.do_sample else None
         step = partial(_sample, decoder, options=options, keys=keys)
     else:
@@ -269,6 +277,107 @@ def _draw(
 
     of_row = jax.vmap(draw, in_axes=(0, None, 0))
     return jax.vmap(of_row)(keys, step, logits).astype(jnp.int32)
+
+
+# Greedy search with drafts: a step reads the newest token and a guess of what follows it. The guess
+# is right as far as each of its tokens is the one that the search chooses after those before it:
+#
+#     newest token, draft       the  cat  sat  on  a
+#     chosen after each         cat  sat  by   a   mat        kept: cat sat by
+#
+# Source: prompt lookup decoding (Saxena 2023), which needs no second model for what Leviathan et
+# al. 2023, section 2, call speculative decoding.
+
+
+def _verify_draft(decoder: Decoder, state: _Samples, *, options: GenerationOptions) -> _Samples:
+    """Adds to every row the tokens of a draft that are right, and the one after them."""
+    count = options.prompt_lookup_num_tokens
+    sequences = state.sequences[:, 0]
+    draft = look_up(
+        decoder.documents, sequences, state.step, count, options.max_matching_ngram_size
+    )
+    logits, cache = decoder.step(jnp.concatenate([_newest(state), draft], 1), state.cache)
+    # Every choice is made as if the draft before it were chosen already.
+    drafted = _write_from(sequences, draft, state.step + 1)
+    steps = _next_step(state)[:, None] + jnp.arange(1 + count)
+    process = partial(process_scores, options=options)
+    process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
+    logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]
+    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    gained = _pick(jax.nn.log_softmax(logits), tokens)
+    is_right = _begins_with(draft == tokens[:, :-1])
+    is_open = _begins_with(~_is_eos(tokens[:, :-1], options))
+    within = steps <= options.max_new_tokens
+    over = state.finished | state.done[:, None]
+    is_kept = jnp.pad(is_right & is_open, ((0, 0), (1, 0)), constant_values=True) & within & ~over
+    step = state.step + is_kept.sum(1)
+    finished = state.finished | (is_kept & _is_eos(tokens, options)).any(1, keepdims=True)
+    return _Samples(
+        step=step,
+        sequences=_write_from(sequences, tokens, state.step + 1, is_kept)[:, None],
+        lengths=jnp.where(over, state.lengths, step[:, None]),
+        finished=finished,
+        scores=state.scores + jnp.sum(gained * is_kept, axis=1, keepdims=True),
+        done=state.done | finished[:, 0] | (step == options.max_new_tokens),
+        cache=decoder.keep(cache, is_kept.sum(1)),
+    )
+
+
+def look_up(
+    documents: Int[AnyArray, "batch length"] | None,
+    sequences: Int[AnyArray, "batch positions"],
+    step: Int[AnyArray, " batch"],
+    count: int,
+    longest: int,
+) -> Int[Array, "batch count"]:
+    """Drafts the tokens after the newest ones of sequences.
+
+    They are those that follow the place, in the document or the sequence itself, whose last tokens
+    agree with the newest ones of the sequence: as many as possible of at most ``longest``, at the
+    first such place. The start token agrees with none. Where nothing agrees, the draft is anything.
+
+    Args:
+        documents: ids, or None.
+        sequences: the start token and ``step`` new tokens, then anything.
+        step: new tokens of each sequence.
+        count: tokens of a draft.
+        longest: most tokens that are compared.
+    """
+    texts = sequences if documents is None else jnp.concatenate([documents, sequences], 1)
+    places = jnp.arange(texts.shape[1])
+    start = texts.shape[1] - sequences.shape[1]
+    # In a sequence only tokens before the newest are followed by something.
+    is_place = (places < start) | ((places > start) & (places < start + step[:, None]))
+    length = jnp.zeros(texts.shape, jnp.int32)
+    agrees = is_place
+    for back in range(longest):
+        newest = jnp.take_along_axis(sequences, jnp.maximum(step - back, 0)[:, None], axis=1)
+        before = jnp.pad(texts, ((0, 0), (back, 0)), constant_values=-1)[:, : texts.shape[1]]
+        agrees = agrees & (before == newest) & (step > back)[:, None]
+        length = length + agrees
+    place = jnp.argmax(length, axis=1)
+    following = jnp.minimum(place[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
+    return jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
+
+
+def _begins_with(flags: Bool[AnyArray, "batch count"]) -> Bool[Array, "batch count"]:
+    """Returns True as far as all flags from the first one on are True."""
+    return jnp.cumprod(flags, axis=1).astype(bool)
+
+
+def _write_from(
+    sequences: Int[AnyArray, "batch positions"],
+    tokens: Int[AnyArray, "batch count"],
+    position: Int[Array, " batch"],
+    is_written: Bool[AnyArray, "batch count"] | bool = True,
+) -> Int[Array, "batch positions"]:
+    """Sets sequences[b, position[b] + i] to tokens[b, i] where ``is_written[b, i]``."""
+    index = jnp.arange(sequences.shape[1]) - position[:, None]
+    is_new = (index >= 0) & (index < tokens.shape[1])
+    index = jnp.clip(index, 0, tokens.shape[1] - 1)
+    is_written = jnp.broadcast_to(is_written, tokens.shape)
+    is_new = is_new & jnp.take_along_axis(is_written, index, axis=1)
+    return jnp.where(is_new, jnp.take_along_axis(tokens, index, axis=1), sequences)
 
 
 # Beam search: the running beams beside as many best finished hypotheses. Every step ranks more

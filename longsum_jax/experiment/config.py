@@ -158,6 +158,8 @@ class EvaluationOptions:
     forced_eos_token_id: int | tuple[int, ...] | None = None
     bad_words_ids: tuple[tuple[int, ...], ...] | None = None
     suppress_tokens: tuple[int, ...] | None = None
+    prompt_lookup_num_tokens: int | None = None
+    max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")

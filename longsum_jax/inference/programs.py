@@ -28,7 +28,7 @@ from longsum_jax.decoding.search import (
     result,
     start,
 )
-from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
+from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.typing import Array, Params
@@ -248,7 +248,10 @@ def _read(
     stores_states: bool | None = None,
 ) -> DecoderSource:
     states = module.apply(variables, ids, mask, method="encode", **inputs)
-    return module.apply(variables, states, mask, stores_states=stores_states, method="read_source")
+    source = module.apply(
+        variables, states, mask, stores_states=stores_states, method="read_source"
+    )
+    return source._replace(ids=ids)
 
 
 def _search(
@@ -277,13 +280,17 @@ def _decoder(
     if layers is None:
         layers = unstacked_layers(params["decoder"])
     apply = partial(module.apply, {"params": params}, method="decode_step")
-    return Decoder(lambda ids, cache: apply(ids, cache, source, layers), DecoderCache.reorder)
+
+    def step(ids: Array, cache: Any) -> tuple[Array, Any]:
+        return apply(ids, cache, source, layers)
+
+    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.ids)
 
 
 def _empty_cache(
     module: Any, params: Params, source: DecoderSource, options: GenerationOptions
 ) -> DecoderCache:
-    sizes = options.decoder_beams, options.max_new_tokens
+    sizes = options.decoder_beams, options.max_new_tokens, options.prompt_lookup_num_tokens
     return module.apply({"params": params}, source, *sizes, method="init_cache")
 
 

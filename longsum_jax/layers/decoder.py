@@ -23,6 +23,7 @@ from longsum_jax.layers.attention.registry import get_cross_attention
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
     DecoderSource,
+    DraftCache,
     KeyValueCache,
     LayerSource,
     MemorySource,
@@ -144,12 +145,12 @@ class DecoderLayer(Layer):
         self_kv: KeyValueCache,
         source: LayerSource,
         states: Float[AnyArray, "batch length d_model"] | None,
-        bias: Float[AnyArray, "1 heads 1 num_columns"] | None,
+        bias: Float[AnyArray, "bias_batch heads queries num_columns"] | None,
         mask: Bool[AnyArray, "batch 1 beams num_columns"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
-        column: Int[AnyArray, ""],
+        column: Int[AnyArray, "*rows"],
     ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
-        """Applies the layer to one token of every beam.
+        """Applies the layer to one token of every beam, or to several of one sequence.
 
         Args:
             x: states of the tokens.
@@ -159,7 +160,8 @@ class DecoderLayer(Layer):
             bias: added to the scores of self-attention.
             mask: columns of ``self_kv`` that each beam reads, its new one included.
             cross_mask: keys of the source that may be read.
-            column: of ``self_kv``, where the first of these tokens is written.
+            column: of ``self_kv``, where the first of these tokens is written: one for all rows, or
+                one for each.
 
         Returns:
             The states after the layer; the keys and values of self-attention with these tokens'.
@@ -372,35 +374,45 @@ class Decoder(nn.Module):
             for i in range(group.size):
                 yield jax.tree.map(lambda x: x[i], state)  # noqa: B023
 
-    def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
+    def init_cache(
+        self, source: DecoderSource, beams: int, length: int, drafted: int = 0
+    ) -> DecoderCache | DraftCache:
         """Returns an empty cache.
 
         Args:
             source: of the documents to decode.
             beams: beams per row.
             length: tokens to make room for.
+            drafted: tokens of a draft, which steps of a single beam read behind a known one; 0 for
+                steps that read one token of every beam.
         """
-        stack = self.stack
         batch = len(source.mask)
-        leading = (batch,) if batch > 1 else ()
-        shape = (*leading, length * beams, stack.num_heads, stack.d_kv)
-        empty = jnp.zeros(shape, stack.dtype)
-        layers = (KeyValueCache.of(empty, empty),) * stack.num_layers
-        sources = jnp.zeros((batch, beams, length), jnp.int32)
         positions = jnp.zeros(batch, jnp.int32)
+        if drafted:
+            offsets = jnp.broadcast_to(jnp.arange(1 + drafted), (batch, 1 + drafted))
+            return DraftCache(positions, offsets, self._empty_columns(batch, length + 1 + drafted))
+        sources = jnp.zeros((batch, beams, length), jnp.int32)
+        layers = self._empty_columns(batch, length * beams)
         return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
+
+    def _empty_columns(self, batch: int, count: int) -> tuple[KeyValueCache, ...]:
+        """Returns room for keys and values of every layer."""
+        stack = self.stack
+        leading = (batch,) if batch > 1 else ()
+        empty = jnp.zeros((*leading, count, stack.num_heads, stack.d_kv), stack.dtype)
+        return (KeyValueCache.of(empty, empty),) * stack.num_layers
 
     def step(
         self,
         x: Float[AnyArray, "batch beams d_model"],
-        cache: DecoderCache,
+        cache: DecoderCache | DraftCache,
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
-    ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache]:
-        """Decodes one token of every beam.
+    ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache | DraftCache]:
+        """Decodes one token of every beam, or several of one sequence.
 
         Args:
-            x: embeddings of the newest tokens.
+            x: embeddings of the newest tokens; those of a sequence with a ``DraftCache``.
             cache: the cache before these tokens.
             source: the encoded documents, see ``read_source``.
             layers: parameters of every layer (``layer_groups.unstacked_layers``), for programs that
@@ -409,11 +421,8 @@ class Decoder(nn.Module):
         Returns:
             The states of the tokens; the cache with them.
         """
-        beams = x.shape[1]
         cache = cache.started()
-        mask, column = cache.mask(), cache.place * beams
-        bias = self._bias(cache.place[None], cache.place - cache.ages)
-        bias = None if bias is None else jnp.repeat(bias, beams, -1)
+        mask, column, bias = cache.mask(), cache.column, self._step_bias(cache)
         layers = self._unstacked() if layers is None else layers
         rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
         kept = []
@@ -432,6 +441,13 @@ class Decoder(nn.Module):
             )
             kept.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(kept))
+
+    def _step_bias(self, cache: DecoderCache | DraftCache) -> Array | None:
+        """Returns the bias of the next tokens on all columns of a cache."""
+        if not self.stack.relative_attention:
+            return None
+        bias = self.relative_attention_bias.of_distances(cache.distances())
+        return jnp.moveaxis(bias, 0, 1)
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -37,15 +38,17 @@ class KeyValueCache(NamedTuple):
         self,
         k: Float[AnyArray, "*batch num_new heads head_dim"],
         v: Float[AnyArray, "*batch num_new heads head_dim"],
-        start: Int[AnyArray, ""],
+        start: Int[AnyArray, "*batch"] | Int[AnyArray, ""],
     ) -> "KeyValueCache":
-        """Returns a cache with keys and values replaced from index ``start`` on."""
+        """Returns a cache with keys and values replaced from index ``start`` on, one for all rows
+        or one for each."""
 
-        def write_one(cached: AnyArray, new: AnyArray) -> Array:
-            new = jnp.moveaxis(new, -3, -1)
+        def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
-        return KeyValueCache(write_one(self.k, k), write_one(self.v, v))
+        write = write_row if start.ndim == 0 else jax.vmap(write_row)
+        k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
+        return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
 
 # Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
@@ -77,11 +80,13 @@ class DecoderSource(NamedTuple):
         layers: keys and values of each layer.
         states: encoder states, None where keys and values are stored.
         mask: keys of the document that may be read.
+        ids: tokens of the document, for drafts; None where nobody drafts.
     """
 
     layers: tuple[LayerSource, ...]
     states: Float[AnyArray, "batch length d_model"] | None
     mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
+    ids: Int[AnyArray, "documents length"] | None = None
 
 
 class DecoderCache(NamedTuple):
@@ -128,6 +133,16 @@ class DecoderCache(NamedTuple):
         sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
         return self._replace(sources=sources)
 
+    @property
+    def column(self) -> Int[Array, ""]:
+        """The column that the first beam writes next."""
+        return self.place * self.sources.shape[1]
+
+    @property
+    def query_positions(self) -> Int[Array, "batch 1"]:
+        """The positions of the next tokens in their sequences."""
+        return self.positions[:, None]
+
     def started(self) -> "DecoderCache":
         """Returns the cache whose beams read what they write at the current place."""
         own = jnp.arange(self.sources.shape[1])[:, None]
@@ -157,9 +172,85 @@ class DecoderCache(NamedTuple):
         """The number of steps since each place was written."""
         return (self.place - jnp.arange(self.length)) % self.length
 
+    def distances(self) -> Int[Array, "1 1 num_columns"]:
+        """Returns how far before the next tokens each column's stand, in negative numbers."""
+        return jnp.repeat(-self.ages, self.sources.shape[1])[None, None]
+
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
         """Returns which columns each beam reads, those of the current step included."""
         batch, beams, length = self.sources.shape
         is_source = self.sources[..., None] == jnp.arange(beams)
         is_decoded = self.ages <= self.positions[:, None]
         return (is_source & is_decoded[:, None, :, None]).reshape(batch, 1, beams, length * beams)
+
+
+class DraftCache(NamedTuple):
+    """The self-attention cache of a search that reads several tokens of a sequence at once.
+
+    The first of them is known, the others are a draft. Each is written to the column of its
+    position; those that turn out wrong are overwritten by the next step. A row whose sequence has
+    two tokens in the cache, at a step of three:
+
+        column   0  1 | 2  3  4 | 5 ...
+        token    a  b | c  d  e |           query d reads a b c d
+        kept     a  b | c  d              of the draft d e, d was right: the next step begins at 4
+
+    Attributes:
+        positions: number of tokens in each row that are kept.
+        offsets: 0, 1, ... in every row, one for each token that a step reads.
+        layers: keys and values of each layer as in ``DecoderCache``, with room for the tokens of a
+            sequence and of a draft behind them.
+    """
+
+    positions: Int[Array, " batch"]
+    offsets: Int[Array, "batch queries"]
+    layers: tuple[KeyValueCache, ...]
+
+    @property
+    def length(self) -> int:
+        """Most tokens of a sequence."""
+        return self.layers[0].k.shape[-1] - self.offsets.shape[1]
+
+    @property
+    def column(self) -> Int[Array, "*batch"]:
+        """The columns that the first tokens of the rows are written to; () for a single row."""
+        return self.positions if len(self.positions) > 1 else self.positions[0]
+
+    @property
+    def query_positions(self) -> Int[Array, "batch queries"]:
+        """The positions of the next tokens in their sequences.
+
+        Tokens of a draft beyond the last position of a sequence, which are never kept, are read as
+        if they stood there.
+        """
+        return jnp.minimum(self.positions[:, None] + self.offsets, self.length - 1)
+
+    def started(self) -> "DraftCache":
+        """Returns the cache itself: its mask does not depend on what is written."""
+        return self
+
+    def distances(self) -> Int[Array, "batch queries num_columns"]:
+        """Returns how far before the next tokens each column's stand, in negative numbers."""
+        columns = jnp.arange(self.layers[0].k.shape[-1])
+        return columns - (self.positions[:, None] + self.offsets)[..., None]
+
+    def mask(self) -> Bool[Array, "batch 1 queries num_columns"]:
+        """Returns which columns each token reads: those of the tokens before it, and its own."""
+        return (self.distances() <= 0)[:, None]
+
+    def advanced(self, layers: tuple[KeyValueCache, ...]) -> "DraftCache":
+        """Returns the cache with keys and values of a step, of which none is kept yet."""
+        return self._replace(layers=layers)
+
+    def kept(self, counts: Int[AnyArray, " documents"]) -> "DraftCache":
+        """Returns the cache with the first ``counts`` tokens of the last step.
+
+        The cache may have several rows (pages) for each document.
+        """
+        counts = jnp.repeat(counts, len(self.positions) // len(counts))
+        return self._replace(positions=jnp.minimum(self.positions + counts, self.length))
+
+    def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DraftCache":
+        """Returns the cache with nothing decoded yet in ``rows``; see ``DecoderCache``."""
+        rows = jnp.repeat(rows, len(self.positions) // len(rows))
+        return self._replace(positions=jnp.where(rows, 0, self.positions))

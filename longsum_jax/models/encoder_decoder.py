@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource
+from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
@@ -288,29 +288,35 @@ class EncoderDecoder(nn.Module):
         memory = memory and memory.decoder
         return self.decoder.read_source(encoder_states, mask, memory, stores_states)
 
-    def init_cache(self, source: DecoderSource, beams: int, length: int) -> DecoderCache:
+    def init_cache(
+        self, source: DecoderSource, beams: int, length: int, drafted: int = 0
+    ) -> DecoderCache | DraftCache:
         """Returns an empty cache for ``decode_step``.
 
         Args:
             beams: sequences for each row of the batch.
             length: tokens that the cache has room for.
+            drafted: see ``layers.decoder.Decoder.init_cache``.
         """
-        return self.decoder.init_cache(source, beams, length)
+        return self.decoder.init_cache(source, beams, length, drafted)
 
     def decode_step(
         self,
         ids: Int[AnyArray, "batch beams"],
-        cache: DecoderCache,
+        cache: DecoderCache | DraftCache,
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
-    ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache]:
+    ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache | DraftCache]:
         """Returns float32 logits of the next token, and the cache with the newest ids ``ids``.
+
+        With a ``DraftCache`` the ids of a row are one after the other in a sequence.
 
         Args:
             layers: parameters of every layer of the decoder, see ``layers.decoder.Decoder.step``.
         """
-        positions = cache.positions.reshape(len(ids), -1)[:, :1]
-        x = self.embed_target(ids, positions)
+        positions = cache.query_positions
+        pages = len(positions) // len(ids)
+        x = self.embed_target(ids, positions[::pages])
         if not self.config.page_decoding:
             x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache

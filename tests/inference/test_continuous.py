@@ -35,6 +35,7 @@ FAMILIES = {
     "bart, pages": ("bart", BART | {"page_length": 64, "page_decoding": True}),
 }
 GREEDY = {"no_repeat_ngram_size": 1}
+DRAFTS = {"no_repeat_ngram_size": 3, "prompt_lookup_num_tokens": 3}
 BEAMS = {"num_beams": 3, "no_repeat_ngram_size": 1}
 SAMPLES = {"do_sample": True, "temperature": 1.5, "seed": 3}
 # Summaries of other lengths than their neighbours': one of many tokens ends them.
@@ -79,6 +80,7 @@ def documents():
         pytest.param("locost, Hepos", 2, SAMPLES, id="samples", marks=pytest.mark.slow),
         pytest.param("bart, LSG", 2, BEAMS, id="beams", marks=pytest.mark.slow),
         pytest.param("bart, pages", 0, GREEDY, id="pages", marks=pytest.mark.slow),
+        pytest.param("bart", 2, DRAFTS, id="drafts", marks=pytest.mark.slow),
     ],
 )
 def test_ids_equal_those_of_one_document_at_a_time(make, name, first, options, documents):

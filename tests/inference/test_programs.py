@@ -70,14 +70,14 @@ def programs_of(name):
     return family, config, Programs(family.module_class(config)), params, layers
 
 
-def search_program(name, length, beams, batch, slots=False):
+def search_program(name, length, beams, batch, slots=False, **changes):
     """The compiled search, and the shapes of what it reads: parameters, and keys of documents."""
     family, config, programs, params, layers = programs_of(name)
     ids = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     mask = jax.ShapeDtypeStruct((batch, length), bool)
     source = jax.eval_shape(programs.read, {"params": params}, ids, mask, {})
     options = Model(family, config, None).generation_options(
-        num_beams=beams, max_new_tokens=NEW_TOKENS, do_sample=False
+        num_beams=beams, max_new_tokens=NEW_TOKENS, do_sample=False, **changes
     )
     if slots:
         begin, advance = programs.slots.begin, programs.slots.advance
@@ -129,6 +129,11 @@ def test_no_step_copies_keys_values_or_weights(name, length, beams, batch):
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_no_step_of_slots_copies_keys_values_or_weights(name):
     assert moved_keys_or_weights(name, 256, 1, 2, slots=True) == []
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_no_step_with_a_draft_copies_keys_values_or_weights(name):
+    assert moved_keys_or_weights(name, 256, 1, 1, prompt_lookup_num_tokens=4) == []
 
 
 def moved_keys_or_weights(*case, **options):
