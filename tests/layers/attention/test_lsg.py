@@ -1,5 +1,7 @@
 """What the encoder does for LSG attention beyond the attention itself."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,19 +28,36 @@ X = jax.random.normal(jax.random.key(1), (B, L, D))
 MASK = np.arange(L) < np.array([L, 21])[:, None]
 
 
-def make(**options):
+@pytest.fixture(scope="module")
+def make(draw_params):
     """A T5 encoder with LSG attention, and parameters."""
-    encoder = Encoder(T5Config(**SIZES | OPTIONS | options).encoder_stack)
-    return encoder, nn.meta.unbox(encoder.init(jax.random.key(0), X[:, :4], MASK[:, :4]))
+
+    @functools.cache
+    def make(**options):
+        encoder = Encoder(T5Config(**SIZES | OPTIONS | options).encoder_stack)
+        return encoder, draw_params(encoder.init, X[:, :4], MASK[:, :4])
+
+    return make
 
 
-def states(options, variables=None, x=X, mask=MASK, **inputs):
-    encoder, own = make(**options)
-    return np.asarray(jax.jit(lambda v: encoder.apply(v, x, mask, **inputs))(variables or own))
+@pytest.fixture(scope="module")
+def states(make):
+    """States of the encoder with these options, which is compiled once."""
+
+    @functools.cache
+    def compiled(**options):
+        encoder, _ = make(**options)
+        return jax.jit(encoder.apply)
+
+    def states(options, variables=None, x=X, mask=MASK, **inputs):
+        variables = variables or make(**options)[1]
+        return np.asarray(compiled(**options)(variables, x, mask, **inputs))
+
+    return states
 
 
 @pytest.mark.slow
-def test_globals_come_first_or_stay_behind():
+def test_globals_come_first_or_stay_behind(states):
     """Passed on they stand in front of the same states; else the first may stand in for the first
     token."""
     with_globals = states({})
@@ -51,7 +70,7 @@ def test_globals_come_first_or_stay_behind():
 
 
 @pytest.mark.slow
-def test_a_hidden_first_token_is_seen_by_nobody():
+def test_a_hidden_first_token_is_seen_by_nobody(states):
     options = {"mask_first_token": True}
     changed = states(options, x=X.at[:, 0].add(1.0))
     found = states(options)
@@ -64,7 +83,7 @@ def test_a_hidden_first_token_is_seen_by_nobody():
 
 
 @pytest.mark.slow
-def test_more_global_tokens_are_further_rows_of_one_table():
+def test_more_global_tokens_are_further_rows_of_one_table(make, states):
     """512 rows, whatever the number in use; the rows beyond it change nothing."""
     _, variables = make()
     table = variables["params"]["attention"]["global_embeddings"]
@@ -81,7 +100,7 @@ def test_more_global_tokens_are_further_rows_of_one_table():
 
 
 @pytest.mark.slow
-def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
+def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings(draw_params):
     config = BertConfig(
         hidden_size=D,
         num_hidden_layers=1,
@@ -105,10 +124,12 @@ def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
             )[0][:, :3]
 
     module = WithNorm()
-    variables = nn.meta.unbox(module.init(jax.random.key(0), X))
+    variables = draw_params(module.init, X)
     table = variables["params"]["encoder"]["attention"]["global_embeddings"][:3]
+    norm = variables["params"]["norm"]
     found = module.apply(variables, X, True, method="tokens")
     wanted = (table - table.mean(-1, keepdims=True)) / jnp.sqrt(table.var(-1, keepdims=True) + 1e-6)
+    wanted = wanted * norm["scale"] + norm["bias"]
     np.testing.assert_allclose(found, jnp.broadcast_to(wanted, found.shape), atol=1e-5)
     dropped = module.apply(
         variables, X, False, method="tokens", rngs={"dropout": jax.random.key(0)}
@@ -117,7 +138,7 @@ def test_globals_go_through_the_norm_and_the_dropout_of_the_embeddings():
 
 
 @pytest.mark.slow
-def test_t5_has_its_bias_inside_the_window_alone():
+def test_t5_has_its_bias_inside_the_window_alone(make, states):
     """One layer against dense attention: blocks of 4, no sparse keys, a bias for tokens, none for
     globals."""
     options = {"num_layers": 1, "sparsity_type": "none"}
@@ -152,7 +173,7 @@ def test_t5_has_its_bias_inside_the_window_alone():
 
 
 @pytest.mark.slow
-def test_a_short_text_is_the_same_in_a_long_array():
+def test_a_short_text_is_the_same_in_a_long_array(make, states):
     """Up to two blocks all is full attention; beyond, padding hides what does not belong. T5's bias
     included."""
     _, variables = make()
@@ -166,7 +187,7 @@ def test_a_short_text_is_the_same_in_a_long_array():
 
 
 @pytest.mark.slow
-def test_clusters_are_drawn_anew_in_training_alone():
+def test_clusters_are_drawn_anew_in_training_alone(make, states):
     options = {"sparsity_type": "lsh", "sparsity_factor": 2}
     encoder, variables = make(**options)
     train = jax.jit(lambda key: encoder.apply(variables, X, MASK, False, rngs={"dropout": key}))
@@ -176,7 +197,7 @@ def test_clusters_are_drawn_anew_in_training_alone():
 
 
 @pytest.mark.slow
-def test_clusters_may_be_given():
+def test_clusters_may_be_given(make, states):
     options = {"sparsity_type": "lsh", "sparsity_factor": 2}
     _, variables = make(**options)
     keys = jax.random.split(jax.random.key(5))

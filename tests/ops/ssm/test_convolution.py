@@ -148,7 +148,7 @@ def test_a_pass_has_few_serial_steps_on_accelerators(kind):
 
 @pytest.mark.slow
 def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
-    modes = discretize(make_ssm(6, 4))
+    modes = jax.eval_shape(discretize, make_ssm(6, 4))
     backends = "fft", "matmul"
     assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [
         6,
@@ -221,8 +221,9 @@ def test_a_spectrum_of_another_length_is_refused(make_ssm):
 @pytest.mark.slow
 def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
     u, ssm, D, _ = inputs(make_ssm, LONGEST)
-    exact = ssm_convolution(u, ssm, D)
-    error = relative_error(ssm_convolution(u, ssm, D, backend="matmul", operands="bfloat16"), exact)
+    exact = jax.jit(ssm_convolution)(u, ssm, D)
+    rounded = jax.jit(partial(ssm_convolution, backend="matmul", operands="bfloat16"))
+    error = relative_error(rounded(u, ssm, D), exact)
     assert 1e-4 < error < 8e-3
 
 
@@ -268,9 +269,9 @@ def test_the_future_does_not_reach_causal_outputs(make_ssm):
     np.testing.assert_allclose(past, changed, rtol=0, atol=2e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["fft", "matmul"])
-def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error, backend):
+@pytest.fixture(scope="module")
+def exact_convolution(make_ssm, kernel_float64):
+    """Arguments of 65,536 positions, and their convolution in float64."""
     length = 65536
     ssm, rng = make_ssm(2, 256), np.random.default_rng(0)
     u, D = rng.normal(size=(1, length, 2)).astype(np.float32), rng.normal(size=2).astype(np.float32)
@@ -279,19 +280,32 @@ def test_error_against_float64_at_65536(make_ssm, kernel_float64, relative_error
     kernel[:, 0] += backward[:, 0] + D
     spectrum = np.fft.rfft(u[0].T.astype(np.float64), 2 * length) * np.fft.rfft(kernel)
     expected = np.fft.irfft(spectrum, 2 * length)[:, :length].T[None]
-    convolve = jax.jit(partial(ssm_convolution, backend=backend))
-    assert relative_error(convolve(u, ssm, D), expected) <= 1e-6
+    return (u, ssm, D), expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
-def test_a_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64, backend):
+def test_error_against_float64_at_65536(exact_convolution, relative_error, backend):
+    arguments, expected = exact_convolution
+    convolve = jax.jit(partial(ssm_convolution, backend=backend))
+    assert relative_error(convolve(*arguments), expected) <= 1e-6
+
+
+@pytest.fixture(scope="module")
+def longest_kernel(make_ssm, kernel_float64):
+    """A channel, and its kernel of either direction for the longest inputs in float64."""
+    ssm = make_ssm(1, 8)
+    return ssm, kernel_float64(ssm, MAX_LENGTH, chunk=2**16)[:, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["fft", "matmul"])
+def test_a_million_positions_against_the_sum_of_the_definition(longest_kernel, backend):
     length = MAX_LENGTH
-    ssm, rng = make_ssm(1, 8), np.random.default_rng(0)
+    (ssm, (forward, backward)), rng = longest_kernel, np.random.default_rng(0)
     u, D = rng.normal(size=length).astype(np.float32), np.float32([0.7])
     convolve = jax.jit(partial(ssm_convolution, backend=backend))
     y = np.asarray(convolve(u[None, :, None], ssm, D))[0, :, 0]
-    forward, backward = kernel_float64(ssm, length, chunk=2**16)[:, 0]
     for j in (0, 1, 4097, length // 2, length - 2, length - 1):
         exact = D[0] * u[j] + forward[: j + 1] @ u[j::-1] + backward[: length - j] @ u[j:]
         assert abs(y[j] - exact) < 2e-5
