@@ -160,9 +160,9 @@ def test_copies_are_found():
     assert [64, 64] in moves_in_loops(run.lower(start).compile().as_text())
 
 
-def test_weights_of_the_decoder_are_held_once():
+def test_weights_of_the_decoder_are_held_once(draw_params):
     family, config = make("bart", decoder_layers=2)
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))["decoder"]
+    params = draw_params(family.init_params(config))["decoder"]
     kernel = params["layers"]["feed_forward"]["wo"]["kernel"]
     for layer, views in enumerate(layer_views(params)):
         view = views["feed_forward"]["wo"]["kernel"]

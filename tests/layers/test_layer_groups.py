@@ -2,6 +2,7 @@
 files."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import flax.traverse_util
@@ -96,23 +97,36 @@ def test_parameters_of_one_layer():
     assert layer_params(shared, 5) is shared["layer"]
 
 
+IDS = np.random.default_rng(0).integers(4, 31, (2, 37))
+MASK = np.arange(37) < np.array([[37], [20]])
+SIZES_OF = {"bart": BART, "t5": T5}
+
+
+@pytest.fixture(scope="module")
+def equal_layers(make):
+    """A model of a family whose layers are alike, and its states of `IDS`."""
+
+    @functools.cache
+    def model_and_states(family):
+        model = make(family, SIZES_OF[family])
+        return model, model.encode(IDS, MASK)
+
+    return model_and_states
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full,window*2", "window,full,local"])
-@pytest.mark.parametrize(("family", "values"), [("bart", BART), ("t5", T5)])
-def test_hybrids_compute_what_equal_layers_do(make, family, values, kind):
-    plain = make(family, values)
-    hybrid = make(family, values, kind)
+@pytest.mark.parametrize("family", SIZES_OF)
+def test_hybrids_compute_what_equal_layers_do(make, equal_layers, family, kind):
+    plain, states = equal_layers(family)
+    hybrid = make(family, SIZES_OF[family], kind)
     shapes = hybrid.family.parameter_shapes(hybrid.config)
     params = regroup(flat(plain.params), shapes)
     assert {path: x.shape for path, x in params.items()} == shapes
     hybrid.params = flax.traverse_util.unflatten_dict(params, sep="/")
-    ids = np.random.default_rng(0).integers(4, 31, (2, 37))
-    mask = np.arange(37) < np.array([[37], [20]])
-    real = mask[..., None]
+    real = MASK[..., None]
     np.testing.assert_allclose(
-        np.where(real, hybrid.encode(ids, mask), 0),
-        np.where(real, plain.encode(ids, mask), 0),
-        atol=2e-6,
+        np.where(real, hybrid.encode(IDS, MASK), 0), np.where(real, states, 0), atol=2e-6
     )
     back = regroup(params, plain.family.parameter_shapes(plain.config))
     for path, x in flat(plain.params).items():
@@ -120,7 +134,7 @@ def test_hybrids_compute_what_equal_layers_do(make, family, values, kind):
 
 
 @pytest.mark.slow
-def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
+def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make, draw_params):
     """The third layer gets the third window, and draws its random blocks as the third."""
     model = make("bart", BART, "local*2,window+random", attention_window=(4, 6, 8))
     encoder = Encoder(model.config.encoder_stack)
@@ -130,7 +144,7 @@ def test_every_layer_of_a_hybrid_has_the_inputs_of_its_place(make):
         _, *prepared = encoder.attention.prepare(x, mask, None, True)
         return [encoder.attention.for_group(*prepared, group) for group in encoder.groups]
 
-    variables = encoder.init(jax.random.key(0), x, mask)
+    variables = draw_params(encoder.init, x, mask)
     (_, local), (_, (radius, number)) = nn.apply(parts, encoder)(variables)
     assert local == ()
     assert radius.tolist() == [4]

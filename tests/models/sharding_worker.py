@@ -72,6 +72,18 @@ def operation_inputs(batch=8, length=40, channels=16, modes=4):
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
 
 
+def value_and_gradients(convolve, u, ssm, D):
+    y, pull_back = jax.vjp(convolve, u, ssm, D)
+    return y, pull_back(jnp.sin(y))
+
+
+@functools.cache
+def unsharded_operation():
+    """Values and gradients on one device."""
+    operation = functools.partial(value_and_gradients, ssm_convolution)
+    return jax.device_get(jax.jit(operation)(*operation_inputs()))
+
+
 def check_operation(spec):
     """Values, gradients and collectives of the sharded operation."""
     u, ssm, D = operation_inputs()
@@ -81,17 +93,15 @@ def check_operation(spec):
     arguments = jax.tree.map(
         lambda x, place: jax.device_put(x, NamedSharding(mesh, place)), (u, ssm, D), places
     )
-
-    def gradients(convolve, u, ssm, D):
-        y, pull_back = jax.vjp(convolve, u, ssm, D)
-        return pull_back(jnp.sin(y))
-
-    expected = jax.jit(ssm_convolution)(u, ssm, D)
-    expected_gradients = jax.jit(functools.partial(gradients, ssm_convolution))(u, ssm, D)
     sharded = functools.partial(ssm_convolution_sharded, spec=spec)
+
+    def gradients(u, ssm, D):
+        return value_and_gradients(sharded, u, ssm, D)[1]
+
+    expected, expected_gradients = unsharded_operation()
     with jax.set_mesh(mesh):
         forward = jax.jit(sharded).lower(*arguments).compile()
-        backward = jax.jit(functools.partial(gradients, sharded)).lower(*arguments).compile()
+        backward = jax.jit(gradients).lower(*arguments).compile()
         return {
             "forward": collectives(forward),
             "backward": collectives(backward),
@@ -158,18 +168,21 @@ def layout_of(model, mesh, rules):
     return plan_layout(functools.partial(init, model), mesh, rules, jax.random.key(0)).shardings
 
 
-def host_params(model):
-    """Parameters as one device draws them."""
-    create = jax.jit(functools.partial(init, model))
-    return jax.device_get(nn.meta.unbox(create(jax.random.key(0))))
+def drawn_params(init):
+    """Random parameters on the host, which takes less than compiling ``init``."""
+    shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: np.asarray(0.2 * rng.normal(size=x.shape), x.dtype), shapes)
 
 
 def check_creation(options):
     """Parameters that are born on a mesh, against those of one device."""
     model = T5(CONFIG)
+    create = functools.partial(init, model)
     layout = layout_of(model, make_mesh(options), options.rules)
-    params = create_sharded(functools.partial(init, model), layout, jax.random.key(0))
-    return largest_difference(params, host_params(model))
+    params = create_sharded(create, layout, jax.random.key(0))
+    whole = nn.meta.unbox(jax.jit(create)(jax.random.key(0)))
+    return largest_difference(params, jax.device_get(whole))
 
 
 def check_model(config, presets, length):
@@ -182,7 +195,7 @@ def check_model(config, presets, length):
     }
     model = T5(config)
     step, report = jax.value_and_grad(functools.partial(loss, model)), {}
-    whole = host_params(model)
+    whole = drawn_params(functools.partial(init, model))
     expected = jax.jit(step)(whole, batch)
     for name, options in presets.items():
         mesh = make_mesh(options)
@@ -210,7 +223,7 @@ def check_adafactor(options):
         params = jax.tree.map(jnp.add, state.params, updates)
         return state.replace(params=params, opt_state=slots)
 
-    whole = jax.device_get(nn.meta.unbox(jax.jit(init_params)(jax.random.key(0))))
+    whole = drawn_params(init_params)
     found = []
     for mesh in (make_mesh(MeshOptions(batch=1), jax.devices()[:1]), make_mesh(options)):
         rules, key = options.rules, jax.random.key(0)
@@ -234,7 +247,7 @@ def check_decoding(cross_attention, cache_bytes):
         )
     )
     mesh = make_mesh(LONG)
-    params = jax.tree.map(jnp.asarray, host_params(model))
+    params = jax.tree.map(jnp.asarray, drawn_params(functools.partial(init, model)))
     apply = functools.partial(model.apply, {"params": params})
     ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
     mask = jnp.arange(64) < jnp.array([[64], [37]])
@@ -246,7 +259,7 @@ def check_decoding(cross_attention, cache_bytes):
         cache = apply(source, 2, 3, method="init_cache")
         return apply(ids, cache, source, method="decode_step")[0]
 
-    wanted = jax.jit(step)(ids[:, :2], jax.jit(read)(ids, mask))
+    wanted = jax.jit(lambda ids, mask: step(ids[:, :2], read(ids, mask)))(ids, mask)
     with activate(mesh, LONG.rules):
         batch = put_batch({"ids": ids, "mask": mask}, mesh)
         source = jax.jit(read)(batch["ids"], batch["mask"])
