@@ -1,5 +1,6 @@
 """Maps over the length in chunks."""
 
+import functools
 import re
 
 import flax.linen as nn
@@ -35,6 +36,13 @@ class Chunked(nn.Module):
         return map_over_length(self, fn, self.chunk, x, scale, recompute=self.recompute)
 
 
+@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
+def loss_and_gradients(variables, x, scale, module):
+    out = module.apply(variables, x, scale)
+    return (out**2).sum(), out
+
+
 @pytest.mark.parametrize(
     ("chunk", "recompute"),
     [(1, False), (4, False), (5, False), (10, False), (11, False), (12, False), (4, True)],
@@ -46,14 +54,9 @@ def test_map_over_length_equals_all_at_once(chunk, recompute):
         jnp.shape, initialised(Chunked(chunk), X, scale)
     )
 
-    def loss(variables, x, module):
-        out = module.apply(variables, x, scale)
-        return (out**2).sum(), out
-
-    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), static_argnums=2)
     whole, pieces = (
-        run(variables, X, Chunked(0)),
-        run(variables, X, Chunked(chunk, recompute=recompute)),
+        loss_and_gradients(variables, X, scale, Chunked(0)),
+        loss_and_gradients(variables, X, scale, Chunked(chunk, recompute=recompute)),
     )
     for x, y in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
         # Sums in another order round by the size of their terms.

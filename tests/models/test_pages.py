@@ -1,8 +1,8 @@
 """Sources read page by page against the same model without pages, one page after another."""
 
 import dataclasses
+from functools import partial
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,7 +142,7 @@ def test_outputs_of_pages_are_averaged(make):
 
 
 @pytest.mark.slow
-def test_nearest_positions_are_those_of_the_largest_scores(make):
+def test_nearest_positions_are_those_of_the_largest_scores(make, draw_params):
     _, module, params = make(
         page_length=12, page_context=3, cross_attention="nearest", cross_nearest=5
     )
@@ -162,9 +162,9 @@ def test_nearest_positions_are_those_of_the_largest_scores(make):
             x, states, mask=mask
         )
 
-    variables = attention.init(jax.random.key(0), x, states, method=read)
-    found, unprojected = attention.apply(variables, x, states, method=read)
-    p = jax.tree.map(np.asarray, nn.meta.unbox(variables["params"]))
+    variables = draw_params(partial(attention.init, method=read), x, states)
+    found, unprojected = jax.jit(partial(attention.apply, method=read))(variables, x, states)
+    p = jax.tree.map(np.asarray, variables["params"])
     maps = {
         name: np.einsum("bld,dhk->blhk", s, p[name]["kernel"])
         for name, s in (("q", x), ("k", states), ("v", states))

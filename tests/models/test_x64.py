@@ -1,62 +1,30 @@
-"""LOCOST with JAX_ENABLE_X64=1, in processes of their own: the flag is read when JAX starts."""
+"""LOCOST with JAX_ENABLE_X64=1, in a process of its own: the flag is read when JAX starts."""
 
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-PROGRAM = """
-import sys
-
-import flax.linen as nn
-import jax
-import numpy as np
-
-from longsum_jax.models.registry import get_family
-
-sizes = {"d_model": 8, "d_state": 4, "d_kv": 4, "d_ff": 8, "num_heads": 2}
-layers = {"num_layers": 1, "num_decoder_layers": 1, "vocab_size": 32}
-family = get_family("locost")
-config = family.config(sizes | layers)
-init = family.init_params(config)
-shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
-rng = np.random.default_rng(0)
-params = jax.tree.map(lambda x: np.asarray(0.2 * rng.normal(size=x.shape), x.dtype), shapes)
-ids = rng.integers(1, 32, (2, 12)).astype(np.int32)
-mask = np.arange(12) < np.array([[12], [7]])
-
-
-def encode(params):
-    module = family.module_class(config)
-    return module.apply({"params": params}, ids, mask, method="encode")
-
-
-def loss(params):
-    states = encode(params)
-    return (states**2).sum(), states
-
-
-gradient, states = jax.jit(jax.grad(loss, has_aux=True))(params)
-eager = encode(params)
-arrays = jax.tree.leaves((params, gradient, states, eager))
-np.savez(sys.argv[1], *arrays)
-"""
+WORKER = Path(__file__).with_name("x64_worker.py")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Parameters, gradients and states without and with 64 bits."""
-    directory = tmp_path_factory.mktemp("x64")
-    found = []
-    for flag in ("0", "1"):
-        path = directory / f"{flag}.npz"
-        environment = os.environ | {"JAX_ENABLE_X64": flag}
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path)], env=environment, check=True)
-        with np.load(path) as arrays:
-            found.append(dict(arrays))
-    return found
+    with jax.enable_x64(False):
+        without = runpy.run_path(str(WORKER))["compute"]()
+    path = tmp_path_factory.mktemp("x64") / "with.npz"
+    paths = [str(WORKER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, str(WORKER), str(path)]
+    subprocess.run(command, env=os.environ | environment, check=True)
+    with np.load(path) as arrays:
+        return {f"arr_{i}": x for i, x in enumerate(without)}, dict(arrays)
 
 
 @pytest.mark.slow
