@@ -52,16 +52,18 @@ def two_segments(module, length, salient):
 
     def run(params, ids, mask, targets, valid, kept):
         apply = lambda *args, **more: module.apply({"params": params}, *args, **more)  # noqa: E731
+        inputs = {"salient": kept} if salient else {}
+
+        def one(before, segment):
+            ids, mask, targets, valid = segment
+            states, memory = apply(ids, mask, before, method="read_segment", **inputs)
+            source = apply(states, mask, memory, method="read_source")
+            written, memory = apply(targets, valid, states, mask, memory, method="write_segment")
+            return memory, (states, source, apply(written, method="output_logits"), before)
+
         memory = apply(B, length, T, method="init_memory")
-        for i in range(2):
-            before = memory
-            inputs = {"salient": kept} if salient else {}
-            states, memory = apply(ids[i], mask[i], memory, method="read_segment", **inputs)
-            source = apply(states, mask[i], memory, method="read_source")
-            written, memory = apply(
-                targets[i], valid[i], states, mask[i], memory, method="write_segment"
-            )
-            logits = apply(written, method="output_logits")
+        memory, outputs = jax.lax.scan(one, memory, (ids, mask, targets, valid))
+        states, source, logits, before = jax.tree.map(lambda x: x[-1], outputs)
         step = lambda cache, token: apply(token, cache, source, method="decode_step")[::-1]  # noqa: E731
         cache = apply(source, BEAMS, T, method="init_cache")
         tokens = jnp.broadcast_to(targets[1].T[:, :, None], (T, B, BEAMS))
