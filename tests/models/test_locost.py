@@ -30,15 +30,13 @@ def loss_and_logits(config, params, batch):
     return loss / weight, logits
 
 
+# Compiled once for all tests that ask for the same.
+compiled_loss_and_logits = jax.jit(loss_and_logits, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def losses_and_gradients(config, params, batch):
     return jax.value_and_grad(loss_and_logits, argnums=1, has_aux=True)(config, params, batch)
-
-
-golden_losses_and_gradients = jax.jit(losses_and_gradients, static_argnums=0)
-# Compiled with less care, which halves the time of tests that compare variants.
-QUICK = {"xla_backend_optimization_level": 0}
-quick_losses_and_gradients = jax.jit(losses_and_gradients, static_argnums=0, compiler_options=QUICK)
-quick_loss_and_logits = jax.jit(loss_and_logits, static_argnums=0, compiler_options=QUICK)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -64,7 +62,7 @@ def test_golden_encoder_states(config, published):
 @pytest.mark.slow
 def test_golden_logits_loss_and_every_gradient(config, published, golden):
     params, arrays = published
-    (loss, logits), gradients = golden_losses_and_gradients(config, params, batch_of(arrays))
+    (loss, logits), gradients = losses_and_gradients(config, params, batch_of(arrays))
     np.testing.assert_allclose(logits, arrays["f64.logits"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(loss, arrays["f64.loss"], rtol=0, atol=1e-5)
     expected = {
@@ -79,7 +77,7 @@ def test_golden_logits_loss_and_every_gradient(config, published, golden):
 
 def test_golden_logits_of_the_overfitted_model(config, overfitted):
     params, arrays = overfitted
-    _, logits = quick_loss_and_logits(config, params, batch_of(arrays))
+    _, logits = compiled_loss_and_logits(config, params, batch_of(arrays))
     np.testing.assert_allclose(logits, arrays["logits"], rtol=0, atol=1e-4)
 
 
@@ -100,7 +98,7 @@ def test_golden_trajectory_of_twenty_steps(config, published, golden, name, eps,
 
     state, losses, norms = optimizer.init(params), [], []
     for _ in range(20):
-        (loss, _), gradients = golden_losses_and_gradients(config, params, batch)
+        (loss, _), gradients = losses_and_gradients(config, params, batch)
         params, state, norm = update(params, state, gradients)
         losses.append(float(loss))
         norms.append(float(norm))
@@ -124,11 +122,11 @@ def test_real_states_do_not_depend_on_padding(config, published):
 def test_logits_do_not_depend_on_batch_mates_and_padding(config, published):
     params, arrays = published
     batch = batch_of(arrays)
-    _, logits = quick_loss_and_logits(config, params, batch)
+    _, logits = compiled_loss_and_logits(config, params, batch)
     length = int(batch["attention_mask"][1].sum())
     alone = {k: v[1:2] if k == "labels" else v[1:2, :length] for k, v in batch.items()}
     assert length < 70
-    _, again = quick_loss_and_logits(config, params, alone)
+    _, again = compiled_loss_and_logits(config, params, alone)
     np.testing.assert_allclose(again[0], logits[1], rtol=0, atol=1e-5)
 
 
@@ -136,10 +134,8 @@ def test_logits_do_not_depend_on_batch_mates_and_padding(config, published):
 @pytest.mark.parametrize("options", [{"remat": True}, {"length_chunk": 16}])
 def test_how_it_is_computed_changes_nothing(config, published, options):
     params, arrays = published
-    plain = quick_losses_and_gradients(config, params, batch_of(arrays))
-    other = quick_losses_and_gradients(
-        dataclasses.replace(config, **options), params, batch_of(arrays)
-    )
+    plain = losses_and_gradients(config, params, batch_of(arrays))
+    other = losses_and_gradients(dataclasses.replace(config, **options), params, batch_of(arrays))
     for x, y in zip(jax.tree.leaves(other), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=2e-6 * max(1.0, np.abs(y).max()))
 
@@ -148,10 +144,8 @@ def test_how_it_is_computed_changes_nothing(config, published, options):
 def test_bfloat16_is_close(config, published):
     params, arrays = published
     narrow = dataclasses.replace(config, dtype="bfloat16")
-    (loss, logits), gradients = quick_losses_and_gradients(narrow, params, batch_of(arrays))
-    (exact_loss, exact), exact_gradients = quick_losses_and_gradients(
-        config, params, batch_of(arrays)
-    )
+    (loss, logits), gradients = losses_and_gradients(narrow, params, batch_of(arrays))
+    (exact_loss, exact), exact_gradients = losses_and_gradients(config, params, batch_of(arrays))
     assert logits.dtype == jnp.float32
     assert abs(loss - exact_loss) < 0.02 * exact_loss
     assert np.linalg.norm(logits - exact) < 0.05 * np.linalg.norm(exact)
@@ -182,5 +176,5 @@ def test_untied_head(config, published):
     untied = dataclasses.replace(config, tie_word_embeddings=False)
     batch = batch_of(arrays)
     head = params["shared"] * config.d_model**-0.5
-    _, logits = quick_loss_and_logits(untied, params | {"lm_head": head}, batch)
+    _, logits = compiled_loss_and_logits(untied, params | {"lm_head": head}, batch)
     np.testing.assert_allclose(logits, arrays["f64.logits"], rtol=0, atol=1e-5)

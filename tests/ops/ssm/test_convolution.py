@@ -29,9 +29,7 @@ def inputs(make_ssm, length, directions=2, sets=1, channels=5, dtype=jnp.float32
     return jnp.asarray(u, dtype), ssm, D, jnp.asarray(cotangent, dtype)
 
 
-@partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)  # compiles faster
+@partial(jax.jit, static_argnums=0)
 def value_and_gradients(convolution, u, ssm, D, cotangent):
     """(output, (du, dssm, dD))."""
     y, pull_back = jax.vjp(convolution, u, ssm, D)
