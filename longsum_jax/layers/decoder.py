@@ -18,7 +18,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.cross import CrossAttention
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
+from longsum_jax.layers.attention.multi_head import (
+    MultiHeadAttention,
+    RelativePositionBias,
+    causal_mask,
+)
 from longsum_jax.layers.attention.registry import get_cross_attention
 from longsum_jax.layers.decoder_cache import (
     DecoderCache,
@@ -73,7 +77,6 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch target_length d_model"],
         encoder_states: Float[AnyArray, "batch length d_model"],
         bias: Float[AnyArray, "1 heads target_length target_length"] | None,
-        mask: Bool[AnyArray, "1 1 target_length target_length"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         deterministic: bool,
         state: MemoryState | tuple[()],
@@ -85,7 +88,6 @@ class DecoderLayer(Layer):
             x: states of the target.
             encoder_states: states of the source.
             bias: added to the scores of self-attention.
-            mask: causal mask.
             cross_mask: keys of the source that may be read.
             deterministic: False in training.
             state: the memory's state, () without a memory.
@@ -97,10 +99,12 @@ class DecoderLayer(Layer):
         u = self.sublayer_input(self.self_norm, x)
         memories, extra = self.replay_memory(state)
         k, v = self.self_attention.project_kv(u)
+        options: dict[str, Any] = {"bias": bias, "causal": True}
         if extra is not None:
             extra_arrays = *self.self_attention.project_extra(extra), extra.valid
-            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
-        y = self.self_attention.attend(u, k, v, mask=mask, bias=bias, deterministic=deterministic)
+            k, v, mask, bias = prepend_keys(k, v, causal_mask(x.shape[1]), bias, extra_arrays)
+            options = {"bias": bias, "mask": mask}
+        y = self.self_attention.attend(u, k, v, **options, deterministic=deterministic)
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(x, u, y, state, memories, valid, deterministic)
 
@@ -246,7 +250,7 @@ class Decoder(nn.Module):
         """Makes the layers of a group as one scanned layer."""
         layer = nn.remat(
             DecoderLayer,
-            static_argnums=(6,),  # deterministic
+            static_argnums=(5,),  # deterministic
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -255,7 +259,7 @@ class Decoder(nn.Module):
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
             # state has a row for each layer, the other arguments are shared.
-            in_axes=(*(nn.broadcast,) * 5, 0, nn.broadcast),
+            in_axes=(*(nn.broadcast,) * 4, 0, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
@@ -318,16 +322,13 @@ class Decoder(nn.Module):
             The states, as ``__call__`` returns them; the memories after this segment.
         """
         positions = jnp.arange(x.shape[1])
-        causal = (positions[:, None] >= positions[None, :])[None, None]
         x = self.dropout(x, deterministic=deterministic)
         bias = self._bias(positions, positions)
         encoder_states, cross_mask = self.cross.prepare(self.stack, encoder_states, encoder_mask)
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
-            x, state = layers(
-                x, encoder_states, bias, causal, cross_mask, deterministic, state, valid
-            )
+            x, state = layers(x, encoder_states, bias, cross_mask, deterministic, state, valid)
             next_memory.append(state)
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)
         return x, tuple(next_memory)

@@ -117,7 +117,7 @@ class StackConfig:
         relative_attention: buckets and largest distance of T5's bias, None without.
         causal: tokens of an encoder see no later ones, for language models without a source;
             decoders do not read it.
-        options: the encoder attention and its options; decoders do not read them.
+        options: the encoder attention and its options; decoders read ``attention_backend`` alone.
         cross: the cross-attention and its options; encoders do not read them.
         memory: memories of the layers.
         dtype: of all computations but softmax and norms.
@@ -190,6 +190,7 @@ class StackConfig:
             "scale": self.attention_scale,
             "use_bias": self.attention_bias,
             "dropout_rate": self.attention_dropout_rate,
+            "backend": self.options.attention_backend,
             "dtype": self.dtype,
         }
 

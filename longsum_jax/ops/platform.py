@@ -38,15 +38,20 @@ def target_platform() -> str:
     return _ALIASES.get(name, name)
 
 
+def target_kind() -> str:
+    """Returns JAX's name of the devices that the program being traced is for, "" if unknown."""
+    device = _target_device()
+    if device is None:
+        device = jax.devices()[0]
+    return getattr(device, "device_kind", "")
+
+
 def device_memory() -> int:
     """Returns the bytes of memory of each accelerator that the program being traced is for.
 
     Those of a kind that is not in DEVICE_MEMORY are taken for small ones.
     """
-    device = _target_device()
-    if device is None:
-        device = jax.devices()[0]
-    kind = getattr(device, "device_kind", "")
+    kind = target_kind()
     matches = [name for name in DEVICE_MEMORY if kind.startswith(name)]
     return DEVICE_MEMORY[max(matches, key=len)] if matches else _LEAST_MEMORY
 

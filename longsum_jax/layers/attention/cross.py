@@ -118,13 +118,17 @@ class SourceAttention(CrossAttention):
         *,
         mask: AnyArray | None = None,
         bias: AnyArray | None = None,
+        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend``; a bias is only for sources on one device."""
+        """See ``MultiHeadAttention.attend``; a bias is only for sources on one device, and
+        ``causal`` for none."""
+        options = {"mask": mask, "bias": bias, "causal": causal, "deterministic": deterministic}
         sharding = active_sequence_sharding(x.shape[0])
         in_pieces = self._needs_pieces(x, k, 1 if sharding is None else sharding.num_shards)
+        in_pieces = in_pieces and self.fused_kernel(x, k, **options) is None
         if bias is not None or (sharding is None and not in_pieces):
-            return super().attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
+            return super().attend(x, k, v, **options)
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(

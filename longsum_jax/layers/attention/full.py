@@ -3,7 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
@@ -13,11 +13,7 @@ from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
-    """The mask, and a bias for each distance, float [heads, 2 length - 1].
-
-    The bias is T5's; causal attention is a bias of minus infinity to later tokens. It is None for
-    neither.
-    """
+    """The mask, and T5's bias for each distance, float [heads, 2 length - 1]; None without one."""
 
     def prepare(
         self,
@@ -26,14 +22,9 @@ class FullContext(Context):
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        length = x.shape[1]
-        distances = jnp.arange(1 - length, length)
         bias = None
         if relative_bias is not None:
-            bias = relative_bias.of_distances(distances)
-        if self.stack.causal:
-            earlier = jnp.zeros((self.stack.num_heads, 1)) if bias is None else bias
-            bias = jnp.where(distances > 0, -jnp.inf, earlier)
+            bias = relative_bias.of_distances(_distances(x.shape[1]))
         return x, (mask, bias), ()
 
 
@@ -55,6 +46,14 @@ class FullAttention(EncoderSelfAttention):
         mask, bias = context
         batch, length = mask.shape
         k, v = self.project_kv(x)
+        if extra is None:
+            options = {"mask": mask[:, None, None, :], "bias": bias, "causal": self.causal}
+            options["deterministic"] = deterministic
+            if self.fused_kernel(x, k, **options) is not None:
+                return self.attend(x, k, v, **options)
+
+        if self.causal:
+            bias = self._hide_later_tokens(bias, length)
         num_keys = length
         extra_arrays = ()
         if extra is not None:
@@ -78,3 +77,15 @@ class FullAttention(EncoderSelfAttention):
         if extra is not None:
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
+
+    def _hide_later_tokens(
+        self, bias: Float[AnyArray, "heads distances"] | None, length: int
+    ) -> Float[Array, "heads distances"]:
+        """Returns the bias of each distance, minus infinity to later tokens."""
+        earlier = jnp.zeros((self.num_heads, 1)) if bias is None else bias
+        return jnp.where(_distances(length) > 0, -jnp.inf, earlier)
+
+
+def _distances(length: int) -> Int[Array, " distances"]:
+    """Returns all distances of a key from a query, key position - query position."""
+    return jnp.arange(1 - length, length)

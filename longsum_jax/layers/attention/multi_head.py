@@ -7,8 +7,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.dense import Linear, normal
-from longsum_jax.layers.partitioning import Initializer, logical
+from longsum_jax.layers.partitioning import (
+    Initializer,
+    active_sequence_sharding,
+    logical,
+    mesh_spec,
+)
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
+from longsum_jax.ops.attention.fused import (
+    AttentionBackend,
+    Kernel,
+    choose_kernel,
+    fused_attention,
+)
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
 from longsum_jax.typing import AnyArray
 
@@ -36,6 +47,7 @@ class MultiHeadAttention(nn.Module):
         output_init: initialiser of the output map.
         scale: factor of the query-key products (T5: 1, most others d_kv**-0.5).
         use_bias: adds a bias to all four maps.
+        backend: see ``ops.attention.fused.choose_kernel``.
     """
 
     d_model: int
@@ -48,6 +60,7 @@ class MultiHeadAttention(nn.Module):
     use_bias: bool = False
     dropout_rate: float = 0.0
     dtype: Any = jnp.float32
+    backend: AttentionBackend = "auto"
 
     def setup(self) -> None:
         self.q = self.projection(self.query_init)
@@ -110,6 +123,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: AnyArray | None = None,
         bias: AnyArray | None = None,
+        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """Attends from ``x`` to the given keys and values.
@@ -119,8 +133,28 @@ class MultiHeadAttention(nn.Module):
             k, v: result of ``project_kv``.
             mask: bool, broadcasts to [batch, heads, query_length, num_keys]; True on keys to read.
             bias: added to the scores, of the same shape.
+            causal: queries see no later keys, of which there are as many.
             deterministic: False in training.
         """
+        kernel = self.fused_kernel(
+            x, k, mask=mask, bias=bias, causal=causal, deterministic=deterministic
+        )
+        if kernel is not None:
+            q = self.q(x)
+            y = fused_attention(
+                q,
+                k,
+                v,
+                None if mask is None else mask[:, :, 0],
+                kernel=kernel,
+                causal=causal,
+                scale=self.scale,
+                spec=mesh_spec(q.shape, ("batch", None, "act_heads", None)),
+            )
+            return self.o(y)
+        if causal:
+            earlier = causal_mask(x.shape[1])
+            mask = earlier if mask is None else mask & earlier
         dropout = None
         if not deterministic:
             dropout = lambda weights: self.dropout(weights, deterministic=False)  # noqa: E731
@@ -128,6 +162,32 @@ class MultiHeadAttention(nn.Module):
             self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
         )
         return self.o(y)
+
+    def fused_kernel(
+        self,
+        x: Float[AnyArray, "batch query_length d_model"],
+        k: Float[AnyArray, "batch num_keys heads head_dim"],
+        *,
+        mask: AnyArray | None,
+        bias: AnyArray | None,
+        causal: bool,
+        deterministic: bool,
+    ) -> Kernel | None:
+        """Returns the kernel by which ``attend`` computes with these arguments; None for none."""
+        drops_weights = self.dropout_rate > 0 and not deterministic
+        differs_by_query = mask is not None and mask.shape[2] > 1
+        is_cut = active_sequence_sharding(len(x)) is not None
+        if bias is not None or drops_weights or differs_by_query or is_cut:
+            return None
+        return choose_kernel(
+            self.backend,
+            self.dtype,
+            num_queries=x.shape[1],
+            num_keys=k.shape[1],
+            head_dim=self.d_kv,
+            causal=causal,
+            has_mask=mask is not None,
+        )
 
     def attend_absorbed(
         self,
@@ -174,6 +234,12 @@ class MultiHeadAttention(nn.Module):
                 bias = jnp.where(reads_any, bias, 0)
             values += bias
         return self.o(values)
+
+
+def causal_mask(length: int) -> Bool[Array, "1 1 length length"]:
+    """Returns the mask with which no query sees later keys."""
+    positions = jnp.arange(length)
+    return (positions[:, None] >= positions[None, :])[None, None]
 
 
 class RelativePositionBias(nn.Module):

@@ -10,6 +10,7 @@ from typing import Literal
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import StepInit
+from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.attention.lsg_selection import SparsityType
 from longsum_jax.ops.ssm.convolution import Backend
 from longsum_jax.ops.ssm.kernel import Discretization
@@ -240,16 +241,24 @@ class S4DOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class S4DRuntimeOptions:
-    """Options of ``s4d`` that say how to compute it; they are not written to checkpoints."""
+class RuntimeOptions:
+    """Options that say how to compute; they are not written to checkpoints.
 
+    Attributes:
+        attention_backend: kernel of attention to all keys without a bias and dropout, in encoders
+            and decoders; see ``ops.attention.fused.choose_kernel``.
+        ssm_backend: see ``ops.ssm.convolution.ssm_convolution``.
+        ssm_operands: see ``ops.ssm.convolution.ssm_convolution``.
+    """
+
+    attention_backend: AttentionBackend = "auto"
     ssm_backend: Backend | Literal["auto"] = "auto"
     ssm_operands: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderAttentionOptions(
-    S4DRuntimeOptions,
+    RuntimeOptions,
     S4DOptions,
     LsgOptions,
     PerformerOptions,
@@ -330,7 +339,7 @@ def option_names(options: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(options))
 
 
-RUNTIME_OPTIONS = option_names(S4DRuntimeOptions)
+RUNTIME_OPTIONS = option_names(RuntimeOptions)
 
 
 def check_at_least_one(options: object, names: tuple[str, ...]) -> None:
