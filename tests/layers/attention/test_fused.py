@@ -1,0 +1,133 @@
+"""Fused kernels in encoders and decoders: where they are used, and that they change nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from longsum_jax.layers.attention.cross import HeposAttention, SourceAttention
+from longsum_jax.layers.attention.full import FullAttention
+from longsum_jax.layers.attention.multi_head import MultiHeadAttention
+from longsum_jax.layers.attention.options import CrossAttentionOptions
+from longsum_jax.layers.decoder import Decoder
+from longsum_jax.layers.dense import normal
+from longsum_jax.layers.encoder import Encoder
+from longsum_jax.models.bart import BartConfig
+from longsum_jax.models.bert import BertConfig
+from longsum_jax.models.t5 import T5Config
+
+B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
+X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
+MASK = jnp.arange(L) < jnp.array([L, 150])[:, None]
+SIZES = {"d_model": 16, "dtype": "bfloat16", "dropout_rate": 0.0, "num_heads": 2, "d_kv": 8}
+T5 = T5Config(**SIZES, d_ff=8, num_layers=1, num_decoder_layers=1)
+HEPOS = {"cross_attention": "hepos", "hepos_stride": 2}
+HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+BART = BartConfig(
+    d_model=16, encoder_layers=1, decoder_layers=1, dtype="bfloat16", dropout=0.0, **HEADS
+)
+BERT = BertConfig(
+    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+    dtype="bfloat16",
+)  # fmt: skip
+
+
+def whole(attention, states, mask):
+    return attention(states, (mask, None), (), True)
+
+
+def cross(attention, x, states, mask):
+    return attention.attend(x, *attention.project_kv(states), mask=mask)
+
+
+def hepos(attention, x, states, mask):
+    stack = BartConfig(**HEADS, **HEPOS).decoder_stack
+    states, mask = attention.prepare(stack, states, mask)
+    return cross(attention, x, states, mask)
+
+
+@pytest.mark.parametrize(
+    ("attention", "method", "arguments"),
+    [
+        (FullAttention, whole, (SOURCE, MASK)),
+        pytest.param(
+            SourceAttention, cross, (X, SOURCE, MASK[:, None, None]), marks=pytest.mark.slow
+        ),
+        pytest.param(HeposAttention, hepos, (X, SOURCE, MASK), marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_change_no_values(attention, method, arguments):
+    options = {} if attention is FullAttention else {"options": CrossAttentionOptions(**HEPOS)}
+
+    def module(backend):
+        return attention(D, H, K, normal(0.5), normal(0.5), backend=backend, **options)
+
+    variables = meta.unbox(module("reference").init(jax.random.key(2), *arguments, method=method))
+    found, wanted = (
+        jax.jit(lambda x, backend=name: module(backend).apply(variables, *x, method=method))
+        for name in ("splash", "reference")
+    )
+    assert "splash" in str(jax.make_jaxpr(found)(arguments))
+    np.testing.assert_allclose(found(arguments), wanted(arguments), rtol=0, atol=1e-5)
+
+
+def count_kernels(config, *, stack="decoder", length=L, platform="tpu", **options):
+    """The forward kernels in the program of a stack, traced for devices that are not there."""
+    config = dataclasses.replace(config, **options)
+    states = jax.ShapeDtypeStruct((B, length, 16), config.compute_dtype)
+    mask = jax.ShapeDtypeStruct((B, length), bool)
+    if stack == "encoder":
+        module, arguments = Encoder(config.encoder_stack), (states, mask)
+    else:
+        x = jax.ShapeDtypeStruct((B, 128, 16), config.compute_dtype)
+        module, arguments = Decoder(config.decoder_stack), (x, states, mask)
+    variables = jax.eval_shape(module.init, jax.random.key(0), *arguments)
+
+    def apply(variables, *arguments):
+        rngs = {"dropout": jax.random.key(0)}
+        return module.apply(variables, *arguments, deterministic=False, rngs=rngs)
+
+    with jax.default_device(platform):
+        text = str(jax.jit(apply).trace(variables, *arguments).jaxpr)
+    return text.count("name=splash_mha_fwd")
+
+
+def test_attention_without_biases_is_fused_on_tpus():
+    assert count_kernels(BART, stack="encoder") == 1
+    assert count_kernels(BART) == 2  # of the target itself, and of the source
+    assert count_kernels(BART, **HEPOS) == 2
+    assert count_kernels(T5) == 1  # of the source: T5 has biases in the target
+    assert count_kernels(T5, stack="encoder") == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (BART, {"platform": "cpu"}),
+        (BART, {"dtype": "float32"}),
+        (BART, {"attention_backend": "reference"}),
+        (BART, {"length": 64}),
+        (BART, {"attention_dropout": 0.1}),
+        (BERT, {}),  # drops weights by default
+    ],
+)
+def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(config, options):
+    assert count_kernels(config, stack="encoder", **options) == 0
+
+
+def test_causal_encoders_are_fused():
+    options = {"attention_probs_dropout_prob": 0.0, "is_decoder": True}
+    assert count_kernels(BERT, stack="encoder", **options) == 1
+
+
+def test_queries_that_read_different_keys_are_left_to_the_reference():
+    attention = MultiHeadAttention(D, H, K, normal(1.0), normal(1.0), backend="splash")
+    k = jnp.zeros((B, L, H, K))
+    arguments = {"mask": None, "bias": None, "causal": False, "deterministic": True}
+    assert attention.fused_kernel(X, k, **arguments) == "splash"
+    for change in ({"mask": jnp.ones((B, 1, T, L), bool)}, {"bias": jnp.zeros((1, H, T, L))}):
+        assert attention.fused_kernel(X, k, **arguments | change) is None
+    assert attention.fused_kernel(X[:, :32], k, **arguments) is None  # beams of a document

@@ -1,0 +1,54 @@
+"""Compiles fused attention over 16,384 tokens, with gradients, for the device that is named.
+
+Prints one JSON object: the kernels in the program, its temporary bytes, and those of one array of
+scores. Run by test_fused.py in a process of its own, because JAX reads the environment when it is
+imported.
+"""
+
+import json
+import os
+import sys
+
+from longsum_jax.analysis.devices import find_target, set_environment
+
+LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
+# The target of a custom call, by kernel.
+CALLS = {"splash": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
+
+
+def compile_for(name):
+    import jax
+    import jax.numpy as jnp
+
+    from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+
+    device, *_ = find_target(name).devices
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    array = jax.ShapeDtypeStruct((1, LENGTH, HEADS, HEAD_DIM), jnp.bfloat16, sharding=sharding)
+    mask = jax.ShapeDtypeStruct((1, 1, LENGTH), bool, sharding=sharding)
+    with jax.default_device(device):
+        kernel = choose_kernel(
+            "auto",
+            array.dtype,
+            num_queries=LENGTH,
+            num_keys=LENGTH,
+            head_dim=HEAD_DIM,
+            causal=False,
+            has_mask=True,
+        )
+
+        def loss(q, k, v, mask):
+            return fused_attention(q, k, v, mask, kernel=kernel).astype(jnp.float32).sum()
+
+        gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
+        compiled = gradients.lower(array, array, array, mask).compile()
+    return {
+        "kernels": compiled.as_text().count(f"custom_call_target={CALLS[kernel]}"),
+        "temporary": compiled.memory_analysis().temp_size_in_bytes,
+        "scores": 4 * HEADS * LENGTH**2,
+    }
+
+
+if __name__ == "__main__":
+    set_environment(sys.argv[1], os.environ)
+    print(json.dumps(compile_for(sys.argv[1])))

@@ -1,0 +1,193 @@
+"""Fused kernels against the dense reference: interpreted for TPUs, around XLA's own for GPUs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, use_abstract_mesh
+
+from longsum_jax.analysis.devices import find_target
+from longsum_jax.ops.attention import fused
+from longsum_jax.ops.attention.dense import dot_product_attention
+from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+
+B, H, K = 2, 2, 8
+SCALE = 0.3
+SIZES = {"num_queries": 512, "num_keys": 512, "head_dim": 64}
+WORKER = Path(__file__).with_name("fused_worker.py")
+
+
+def draw(num_queries, num_keys, mask_heads, causal=False):
+    """Queries, keys, values, a gradient, and a mask: one row reads nothing, or no first keys."""
+    rng = np.random.default_rng(num_queries)
+    lengths = num_queries, num_keys, num_keys, num_queries
+    arrays = [rng.normal(size=(B, n, H, K)).astype(np.float32) for n in lengths]
+    if not mask_heads:
+        return *arrays, None
+    mask = rng.random((B, mask_heads, num_keys)) < 0.7
+    mask[0] = False
+    if causal:
+        mask[1, :, :5] = False
+    return *arrays, mask
+
+
+def reference(q, k, v, mask, causal):
+    seen = np.ones((1, 1, 1, 1), bool) if mask is None else mask[:, :, None]
+    if causal:
+        seen = seen & np.tri(len(q[0]), dtype=bool)
+    return dot_product_attention(q, k, v, mask=seen, scale=SCALE)
+
+
+def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=False):
+    def with_gradients(attend):
+        out, pull_back = jax.vjp(attend, q, k, v)
+        return out, *pull_back(gradient)
+
+    found = jax.jit(lambda: with_gradients(function))()
+    wanted = jax.jit(lambda: with_gradients(lambda *x: reference(*x, mask, causal)))()
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
+    if mask is not None:
+        assert not np.asarray(found[0][0]).any()
+    assert all(np.asarray(x[1]).any() for x in found)
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_keys", "mask_heads", "causal"),
+    [
+        (130, 200, 1, False),
+        pytest.param(70, 300, 0, False, marks=pytest.mark.slow),
+        pytest.param(70, 150, H, False, marks=pytest.mark.slow),  # a mask of its own for every head
+        pytest.param(200, 200, 0, True, marks=pytest.mark.slow),
+        pytest.param(150, 150, 1, True, marks=pytest.mark.slow),
+    ],
+)
+def test_tpu_kernel_equals_the_reference_off_its_blocks(
+    num_queries, num_keys, mask_heads, causal, monkeypatch
+):
+    monkeypatch.setattr(fused, "_MAX_BLOCK", 128)  # several blocks
+    *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, mask, kernel="splash", causal=causal, scale=SCALE)
+
+    assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
+
+
+@pytest.mark.parametrize(("mask_heads", "causal"), [(1, False), (H, False), (0, True)])
+def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(mask_heads, causal, monkeypatch):
+    """XLA's implementation takes the arguments of cuDNN's."""
+    kernel = jax.nn.dot_product_attention
+
+    def on_cpu(*args, implementation, **options):
+        assert implementation == "cudnn"
+        return kernel(*args, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", on_cpu)
+    num_keys = 9 if causal else 13
+    *arrays, gradient, mask = draw(9, num_keys, mask_heads)
+
+    def attend(q, k, v):
+        return fused_attention(q, k, v, mask, kernel="cudnn", causal=causal, scale=SCALE)
+
+    assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
+
+
+@pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
+    (513, 384, 768), (910, 512, 1024), (1030, 384, 1152), (16384, 512, 16384)])  # fmt: skip
+def test_blocks_are_equal_and_hardly_padded(length, block, padded):
+    assert fused._blocks(length) == (block, padded)
+
+
+def target(kind, platform):
+    device = AbstractDevice(kind, None, platform)
+    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
+    return use_abstract_mesh(mesh)
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "dtype", "kernel"),
+    [
+        ("TPU v5 lite", "tpu", "bfloat16", "splash"),
+        ("TPU v5 lite", "tpu", "float32", None),
+        ("NVIDIA H200", "cuda", "bfloat16", "cudnn"),
+        ("NVIDIA A100-SXM4-40GB", "cuda", "float16", "cudnn"),
+        ("NVIDIA H200", "cuda", "float32", None),
+        ("Tesla V100-SXM2-16GB", "cuda", "bfloat16", None),
+        ("AMD Instinct MI300X", "rocm", "bfloat16", None),
+        ("cpu", "cpu", "bfloat16", None),
+    ],
+)
+def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, kernel):
+    with target(kind, platform):
+        options = {"causal": False, "has_mask": True}
+        assert choose_kernel("auto", dtype, **SIZES, **options) == kernel
+        assert choose_kernel("reference", dtype, **SIZES, **options) is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "change", "is_fused"),
+    [
+        ("splash", {}, True),
+        ("splash", {"num_queries": 32}, False),
+        ("splash", {"num_keys": 100}, False),
+        ("splash", {"head_dim": 80, "causal": True}, True),
+        ("cudnn", {}, True),
+        ("cudnn", {"head_dim": 60}, False),
+        ("cudnn", {"head_dim": 256}, False),
+        ("cudnn", {"causal": True}, False),
+        ("cudnn", {"causal": True, "has_mask": False}, True),
+    ],
+)
+def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
+    options = SIZES | {"causal": False, "has_mask": True} | change
+    kernel = choose_kernel(backend, jnp.bfloat16, **options)
+    assert kernel == (backend if is_fused else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "num_kernels"),
+    [
+        pytest.param("v5e", 3, marks=pytest.mark.tpu_compiler),
+        pytest.param("h200", 2, marks=pytest.mark.cuda_compiler),
+    ],
+)
+def test_kernels_compile_without_scores_in_memory(device, num_kernels):
+    path = os.pathsep.join([str(WORKER.parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(WORKER), device],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kernels"] == num_kernels
+    assert report["temporary"] < report["scores"] / 20
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_tpu_kernel_compiles_on_a_mesh():
+    """Four chips with two rows and half of the heads each; nothing moves between them."""
+    devices = find_target("v5e:2x2").devices
+    mesh = jax.make_mesh((2, 2), ("rows", "heads"), axis_types=(AxisType.Auto,) * 2,
+                         devices=devices)  # fmt: skip
+    spec = PartitionSpec("rows", None, "heads", None)
+    array = jax.ShapeDtypeStruct((4, 512, 4, 64), jnp.bfloat16,
+                                 sharding=jax.NamedSharding(mesh, spec))  # fmt: skip
+
+    def loss(q, k, v):
+        return fused_attention(q, k, v, kernel="splash", causal=True, spec=spec)
+
+    with jax.set_mesh(mesh):
+        text = jax.jit(loss).lower(*[array] * 3).compile().as_text()
+    assert "tpu_custom_call" in text
+    assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
