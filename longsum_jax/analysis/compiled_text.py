@@ -4,11 +4,13 @@ XLA's own ``cost_analysis`` counts the body of a loop once and knows nothing of 
 computations are walked from the entry, and a loop's body counts as often as the loop runs. All
 figures are those of one device.
 
-    products        multiplications and additions of ``dot``, ``convolution`` and matrix custom
-                    calls, and 5 n log2 n of FFTs; operations on single elements are left out
+    products        multiplications and additions of ``dot``, ``convolution``, matrix custom calls
+                    and kernels of attention, and 5 n log2 n of FFTs; operations on single elements
+                    are left out
     bytes           what instructions read from and write to the device's main memory; values that
                     TPUs keep on the chip (memory space S(1) and above) are left out. Of an operand
-                    that an instruction only takes slices of, the slices count
+                    that an instruction only takes slices of, the slices count; kernels of
+                    attention read keys once for every block of queries, but count them once
     collectives     operands, and what one device sends if devices pass them round in a ring
 """
 
@@ -58,6 +60,17 @@ _FREE = {
 }
 _FREE_TARGETS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "PartialReduce")
 _WITH_WORKSPACE = ("__cublas", "__cudnn")  # the rest of the result is room to work in
+# Products of the size queries x keys in a kernel of attention (``ops.attention.fused``), by the
+# beginning of its target (cuDNN) or of the instruction's name (splash attention).
+_ATTENTION_PRODUCTS = {
+    "__cudnn$fmhaSoftmaxBackward": 5,
+    "__cudnn$fmhaSoftmax": 2,
+    "splash_mha_fwd": 2,
+    "splash_mha_dq": 3,
+    "splash_mha_dkv": 4,
+}
+# Metadata of a Pallas kernel, which XLA writes into three lines.
+_KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
 _SLICING = ("dynamic-slice", "slice", "gather")
 # A loop that ends by its data runs this often unless the caller knows better.
 _ONCE = 1
@@ -303,7 +316,7 @@ class _Walk:
             fused = self._computations[instruction.called[0]]
             return _fusion_bytes(fused, instruction, operands)
         if target.startswith(_WITH_WORKSPACE):
-            instruction = replace(instruction, arrays=instruction.arrays[:1])
+            instruction = replace(instruction, arrays=instruction.arrays[:-1] or instruction.arrays)
         return _access_bytes(instruction, operands)
 
     def _collective(self, inside: Computation, instruction: Instruction) -> dict[str, Traffic]:
@@ -340,7 +353,7 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
     computations: dict[str, Computation] = {}
     entry = ""
     current = Computation("")
-    for line in text.splitlines():
+    for line in _KERNEL_METADATA.sub(r"\1\2}", text).splitlines():
         if line.endswith("{") and not line.startswith((" ", "HloModule")):
             words = line.split()
             name = words[words[0] == "ENTRY"].lstrip("%")
@@ -551,6 +564,9 @@ def _products(inside: Computation, instruction: Instruction) -> dict[str, float]
         operations = _convolution_operations(instruction, operands[0], operands[1])
     elif opcode == "fft":
         operations = _fft_operations(instruction, operands[0])
+    elif opcode == "custom-call" and (count := _count_attention_products(instruction)):
+        operations = count * _attention_operations(instruction, operands)
+        operands = list(filter(_is_float, operands))
     elif opcode == "custom-call" and "dot_dimension_numbers" in instruction.attributes:
         operations = _matrix_call_operations(instruction, operands[0])
     else:
@@ -576,6 +592,35 @@ def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> fl
     numbers = re.search(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
     axes = json.loads(numbers.group(1)).get("lhs_contracting_dimensions", [])
     return _dot_operations(instruction, factor, [int(axis) for axis in axes])
+
+
+def _count_attention_products(instruction: Instruction) -> int:
+    """Returns how many products of the size queries x keys an attention kernel computes; 0 if the
+    instruction is none."""
+    target = instruction.attribute("custom_call_target").strip('"')
+    name = instruction.name if target == "tpu_custom_call" else target
+    matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
+    return matches[0] if matches else 0
+
+
+def _attention_operations(
+    instruction: Instruction, operands: Sequence[Instruction | None]
+) -> float:
+    """Returns the operations of one product of queries and keys; half of them if it is causal."""
+    queries, keys, *_ = filter(_is_float, operands)
+    is_cudnn = instruction.attribute("custom_call_target").startswith('"__cudnn')
+    num_keys = keys.arrays[0].shape[1 if is_cudnn else -2]
+    pairs = 2.0 * math.prod(queries.arrays[0].shape) * num_keys
+    if is_cudnn:
+        is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
+    else:  # segments of padding come in twos; a third array has the positions of queries
+        after_keys = operands[operands.index(keys) :]
+        is_causal = sum(operand.arrays[0].dtype == "s32" for operand in after_keys) % 2
+    return pairs / 2 if is_causal else pairs
+
+
+def _is_float(operand: Instruction) -> bool:
+    return operand.arrays[0].dtype.startswith(("bf", "f"))
 
 
 def _fft_operations(instruction: Instruction, operand: Instruction) -> float:

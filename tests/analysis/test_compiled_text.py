@@ -192,6 +192,47 @@ custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":\
     assert work.num_bytes == 2 * (16 * 32 + 32 * 8 + 16 * 8)
 
 
+CUDNN_CALL = """\
+  %q = bf16[3,16,2,8]{3,2,1,0} parameter(0)
+  %k = bf16[3,32,2,8]{3,2,1,0} parameter(1)
+  %v = bf16[3,32,2,8]{3,2,1,0} parameter(2)
+  %n = s32[3]{0} parameter(3)
+  ROOT %y = (bf16[3,2,16,8]{3,1,2,0}, f32[3,2,16]{2,1,0}, u8[1024]{0}) \
+custom-call(%q, %k, %v, %n, %n), custom_call_target="__cudnn$fmhaSoftmax", \
+backend_config={"cudnn_fmha_backend_config": {"mask_type": "MASK", \
+"bmm1_dot_dimension_numbers": {"lhs_contracting_dimensions": ["3"]}}}
+"""
+SPLASH_CALL = """\
+  %next = s8[1,2,4]{2,1,0} parameter(0)
+  %q = bf16[3,2,16,8]{3,2,1,0} parameter(1)
+  %k = bf16[3,2,32,8]{3,2,1,0} parameter(2)
+  %v = bf16[3,2,32,8]{3,2,1,0} parameter(3)
+  %of_q = s32[3,8,16]{2,1,0} parameter(4)
+  %of_k = s32[3,32,128]{2,1,0} parameter(5)
+  %at = s32[8,16]{1,0} parameter(6)
+  ROOT %splash_mha_dkv_segmented_no_residuals.1 = (bf16[3,2,32,8]{3,2,1,0}, \
+bf16[3,2,32,8]{3,2,1,0:T(8,128)(2,1)S(1)}) custom-call(%next, %q, %k, %v, MASK), \
+custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
+"xprof_metadata":"{\\"block_q\\": 512}"
+}}, metadata={op_name="jit(f)"}
+"""
+
+
+@pytest.mark.parametrize(("mask", "share"), [("PADDING", 1), ("CAUSAL", 0.5)])
+def test_attention_of_cudnn_is_two_products_and_writes_no_scores(mask, share):
+    work = program_work(convolution(CUDNN_CALL.replace("MASK", mask)))
+    product = 2 * 3 * 2 * 16 * 32 * 8
+    assert work.products == {"bfloat16": 2 * product * share}
+    arrays = [3 * 16 * 2 * 8] * 2 + [3 * 32 * 2 * 8] * 2  # the queries, the result, keys, values
+    assert work.num_bytes == 2 * sum(arrays) + 4 * 3 * 2 * 16 + 2 * 4 * 3
+
+
+@pytest.mark.parametrize(("mask", "share"), [("%of_q, %of_k", 1), ("%of_q, %of_k, %at", 0.5)])
+def test_attention_of_pallas_is_counted_by_its_name(mask, share):
+    work = program_work(convolution(SPLASH_CALL.replace("MASK", mask)))
+    assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 16 * 32 * 8 * share}
+
+
 def test_asynchronous_collectives_and_updates_in_place():
     text = """\
 HloModule jit_f, num_partitions=2

@@ -1,14 +1,15 @@
 """Compiles fused attention over 16,384 tokens, with gradients, for the device that is named.
 
-Prints one JSON object: the kernels in the program, its temporary bytes, and those of one array of
-scores. Run by test_fused.py in a process of its own, because JAX reads the environment when it is
-imported.
+Prints one JSON object: the kernels in the program, the products of queries and keys in them, its
+temporary bytes, and those of one array of scores. Run by test_fused.py in a process of its own,
+because JAX reads the environment when it is imported.
 """
 
 import json
 import os
 import sys
 
+from longsum_jax.analysis.compiled_text import program_work
 from longsum_jax.analysis.devices import find_target, set_environment
 
 LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
@@ -42,8 +43,10 @@ def compile_for(name):
 
         gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
         compiled = gradients.lower(array, array, array, mask).compile()
+    text = compiled.as_text()
     return {
-        "kernels": compiled.as_text().count(f"custom_call_target={CALLS[kernel]}"),
+        "kernels": text.count(f"custom_call_target={CALLS[kernel]}"),
+        "products": program_work(text).operations / (2 * HEADS * HEAD_DIM * LENGTH**2),
         "temporary": compiled.memory_analysis().temp_size_in_bytes,
         "scores": 4 * HEADS * LENGTH**2,
     }
