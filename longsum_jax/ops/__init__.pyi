@@ -7,6 +7,8 @@ from .attention.blockwise import full_attention as full_attention
 from .attention.dense import QKV as QKV
 from .attention.dense import dot_product_attention as dot_product_attention
 from .attention.dense import masked_softmax as masked_softmax
+from .attention.fused import choose_kernel as choose_kernel
+from .attention.fused import fused_attention as fused_attention
 from .attention.hepos import mix_strided as mix_strided
 from .attention.hepos import project_strided as project_strided
 from .attention.hepos import strided_key_mask as strided_key_mask
