@@ -22,6 +22,7 @@ import numpy as np
 from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
+from longsum_jax.ops.attention.fused import fused_attention
 from longsum_jax.ops.attention.hepos import mix_strided
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
@@ -270,6 +271,28 @@ def check_pieces():
         blockwise.MAX_SCORE_BYTES_CPU = before
 
 
+def check_fused():
+    """Compares a kernel on shards of rows and heads, with gradients, with the reference."""
+    q, k, v = (normal(B, n, 4, K) for n in (70, 140, 140))
+    mask = jnp.arange(140) < jnp.array([140, 0])[:, None, None]
+    spec = jax.sharding.PartitionSpec("batch", None, "sequence", None)
+
+    def reference(q, k, v):
+        return dot_product_attention(q, k, v, mask=mask[:, :, None])
+
+    def by_shards(q, k, v):
+        return fused_attention(q, k, v, mask, kernel="splash", spec=spec)
+
+    def gradients(attend, *arrays):
+        return jax.grad(lambda *x: jnp.sin(3 * attend(*x)).sum(), (0, 1, 2))(*arrays)
+
+    compiled = jax.jit(functools.partial(gradients, by_shards)).lower(q, k, v).compile()
+    wanted = jax.jit(functools.partial(gradients, reference))(q, k, v)
+    pairs = zip(compiled(q, k, v), wanted, strict=True)
+    difference = max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
+    return {"difference": difference, "moved": moved(compiled)}
+
+
 def check_dropout():
     """Counts the different outputs of eight shards with equal queries, keys and values."""
     ones = {name: jnp.ones((B, L, H, K)) for name in "qkv"} | {"mask": jnp.ones((B, L), bool)}
@@ -290,5 +313,6 @@ if __name__ == "__main__":
             "halo_exchange": check_halo_exchange(),
             "dropout": check_dropout(),
             "pieces": check_pieces(),
+            "fused": check_fused(),
         }
         print(json.dumps(report | {name: compare(*case) for name, case in cases().items()}))

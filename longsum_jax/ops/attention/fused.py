@@ -12,6 +12,8 @@ sequences with one head each, and cuDNN, which knows numbers of keys alone, gets
 (without later keys to hide, their order does not matter).
 """
 
+import contextlib
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -19,8 +21,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from longsum_jax.errors import InputError
 from longsum_jax.ops.platform import target_kind, target_platform
-from longsum_jax.ops.remat import MARK, save_for_backward
+from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn"]
@@ -55,7 +58,15 @@ def choose_kernel(
         num_queries, num_keys, head_dim: their sizes.
         causal: queries see no later keys.
         has_mask: keys are masked.
+
+    Raises:
+        InputError: "cudnn" in a program for other devices than GPUs.
     """
+    if backend == "cudnn" and target_platform() != "gpu":
+        raise InputError(
+            f'attention_backend is "cudnn", but the program is for the platform '
+            f'"{target_platform()}"; give "auto" for the kernel of its devices'
+        )
     if backend == "reference" or num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return None
     kernel = _kernel_of_target(jnp.dtype(dtype)) if backend == "auto" else backend
@@ -207,8 +218,36 @@ def _splash_attention(
     q = _padded_heads_first(q * scale, padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
-    out = jax.vmap(kernel)(q, k, v, segments)
+    out = _call_splash(kernel, q, k, v, segments)
     return out[:, :, :num_queries].swapaxes(1, 2)
+
+
+@jax.custom_vjp
+def _call_splash(kernel: Callable[..., Array], *arrays: Any) -> Array:
+    """Calls a kernel and its gradients with the products that its operands allow.
+
+    Mosaic refuses bfloat16 operands under a default precision above that of bfloat16, under which
+    their products are exact already.
+    """
+    return _call_splash_forward(kernel, *arrays)[0]
+
+
+def _call_splash_forward(kernel: Callable[..., Array], *arrays: Any) -> tuple[Array, Any]:
+    with _products_of(arrays[0].dtype):
+        return jax.vjp(jax.vmap(kernel), *arrays)
+
+
+def _call_splash_backward(pull_back: Any, gradient: AnyArray) -> tuple[Any, ...]:
+    with _products_of(gradient.dtype):
+        return None, *pull_back(gradient)  # a kernel is a tree of tables of blocks
+
+
+_call_splash.defvjp(_call_splash_forward, _call_splash_backward)
+
+
+def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
+    is_narrow = dtype == jnp.bfloat16
+    return jax.default_matmul_precision("default") if is_narrow else contextlib.nullcontext()
 
 
 def _blocks(length: int) -> tuple[int, int]:
@@ -235,7 +274,6 @@ def _cudnn_attention(
     *,
     causal: bool,
     scale: float,
-    implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> Float[Array, "rows query_length heads head_dim"]:
     counts = None
     if mask is not None:
@@ -246,16 +284,17 @@ def _cudnn_attention(
         is_key = (jnp.arange(mask.shape[1]) < counts[:, None])[..., None, None]
         k, v = jnp.where(is_key, k, 0), jnp.where(is_key, v, 0)
         counts = jnp.maximum(counts, 1).astype(jnp.int32)
-    out = jax.nn.dot_product_attention(
+    # Not marked by ``save_for_backward``: what the gradients need besides has no name in JAX, so
+    # that layers that are computed again run the forward kernel again in any case.
+    return jax.nn.dot_product_attention(
         q,
         k,
         v,
         scale=scale,
         is_causal=causal,
         key_value_seq_lengths=counts,
-        implementation=implementation,
+        implementation="cudnn",
     )
-    return save_for_backward(out)
 
 
 @jax.custom_vjp

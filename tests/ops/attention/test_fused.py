@@ -13,9 +13,11 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, use_abstract_mesh
 
 from longsum_jax.analysis.devices import find_target
+from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import fused
 from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 
 B, H, K = 2, 2, 8
 SCALE = 0.3
@@ -147,8 +149,32 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
 )
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
     options = SIZES | {"causal": False, "has_mask": True} | change
-    kernel = choose_kernel(backend, jnp.bfloat16, **options)
+    with target("NVIDIA H200", "cuda"):
+        kernel = choose_kernel(backend, jnp.bfloat16, **options)
     assert kernel == (backend if is_fused else None)
+
+
+def test_kernels_of_gpus_are_not_for_other_devices():
+    with pytest.raises(InputError, match='"cudnn", but the program is for the platform "cpu"'):
+        choose_kernel("cudnn", jnp.bfloat16, **SIZES, causal=False, has_mask=True)
+
+
+def test_layers_that_are_computed_again_keep_what_the_kernel_returns():
+    """The policy of layers without ``remat``: the backward pass runs no forward kernel."""
+
+    def gradients(policy):
+        def layer(x, _):
+            return fused_attention(x, x, x, kernel="splash"), None
+
+        def loss(x):
+            return jax.lax.scan(jax.checkpoint(layer, policy=policy), x, length=2)[0].sum()
+
+        return str(jax.make_jaxpr(jax.grad(loss))(np.ones((B, 128, H, K), np.float32)))
+
+    counts = [
+        gradients(policy).count("name=splash_mha_fwd") for policy in (SAVE_MARKED_POLICY, None)
+    ]
+    assert counts == [1, 2]
 
 
 @pytest.mark.slow
