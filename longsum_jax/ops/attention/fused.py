@@ -37,6 +37,7 @@ _MAX_BLOCK = 512  # queries and keys of a block on TPUs
 # GPUs with compute capability 8 and more, by the beginnings of JAX's names of them.
 _CUDNN_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM = 128
+_CUDNN_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
 def choose_kernel(
@@ -69,11 +70,14 @@ def choose_kernel(
         )
     if backend == "reference" or num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return None
-    kernel = _kernel_of_target(jnp.dtype(dtype)) if backend == "auto" else backend
+    dtype = jnp.dtype(dtype)
+    kernel = _kernel_of_target(dtype) if backend == "auto" else backend
     if kernel == "cudnn":
-        sizes_fit = head_dim % 8 == 0 and head_dim <= _CUDNN_MAX_HEAD_DIM
-        return kernel if sizes_fit and not (causal and has_mask) else None
-    return kernel
+        head_fits = head_dim % 8 == 0 and head_dim <= _CUDNN_MAX_HEAD_DIM
+        can = head_fits and dtype in _CUDNN_DTYPES and not (causal and has_mask)
+    else:
+        can = dtype != jnp.float16  # which TPUs do not have
+    return kernel if can else None
 
 
 def _kernel_of_target(dtype: Any) -> Kernel | None:
@@ -81,7 +85,7 @@ def _kernel_of_target(dtype: Any) -> Kernel | None:
     if platform == "tpu" and dtype == jnp.bfloat16:
         return "splash"
     is_capable = target_kind().removeprefix("NVIDIA ").startswith(_CUDNN_GPUS)
-    if platform == "gpu" and is_capable and dtype in (jnp.bfloat16, jnp.float16):
+    if platform == "gpu" and is_capable and dtype in _CUDNN_DTYPES:
         return "cudnn"
     return None
 

@@ -140,7 +140,11 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("splash", {"num_queries": 32}, False),
         ("splash", {"num_keys": 100}, False),
         ("splash", {"head_dim": 80, "causal": True}, True),
+        ("splash", {"dtype": "float32"}, True),
+        ("splash", {"dtype": "float16"}, False),
         ("cudnn", {}, True),
+        ("cudnn", {"dtype": "float16"}, True),
+        ("cudnn", {"dtype": "float32"}, False),
         ("cudnn", {"head_dim": 60}, False),
         ("cudnn", {"head_dim": 256}, False),
         ("cudnn", {"causal": True}, False),
@@ -148,9 +152,9 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
     ],
 )
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
-    options = SIZES | {"causal": False, "has_mask": True} | change
+    options = SIZES | {"dtype": "bfloat16", "causal": False, "has_mask": True} | change
     with target("NVIDIA H200", "cuda"):
-        kernel = choose_kernel(backend, jnp.bfloat16, **options)
+        kernel = choose_kernel(backend, **options)
     assert kernel == (backend if is_fused else None)
 
 
