@@ -4,10 +4,10 @@
         [--seed=0]
 
 A small LOCOST learns gap sentences of the embedded documentation, from the same parameters on the
-same batches: in float32, in bfloat16, and once more in float32 from other parameters, which says
-how much a difference of losses means. A row is a tenth of the steps: means of the losses, and the
-largest difference at one step. Then a row for the end: parameters of the first two runs, and logits
-of the first one's parameters computed in both types.
+same batches: in float32, in bfloat16, and once more in float32 with another seed, of parameters and
+batches, which says how much a difference means. A row is a tenth of the steps: means of the losses,
+and the largest difference at one step. Then a row for the end: parameters of the first two runs,
+and logits of the first one's parameters computed in both types.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def losses_by_part(wide: list[float], narrow: list[float], other: list[float]) -
 
     Args:
         wide, narrow: losses of every step in float32 and bfloat16.
-        other: in float32, from other parameters.
+        other: in float32, with another seed.
     """
     rows = []
     for steps in np.array_split(np.arange(len(wide)), PARTS):
@@ -61,7 +61,7 @@ def losses_by_part(wide: list[float], narrow: list[float], other: list[float]) -
         row = {"last_step": int(steps[-1]) + 1}
         row |= {name: float(x.mean()) for name, x in zip(("wide", "narrow"), losses, strict=False)}
         row["largest_difference"] = float(np.abs(losses[1] - losses[0]).max())
-        row["of_other_parameters"] = float(np.abs(losses[2] - losses[0]).max())
+        row["of_another_seed"] = float(np.abs(losses[2] - losses[0]).max())
         rows.append(row)
     return rows
 
@@ -86,7 +86,7 @@ def of_the_end(wide: Path, narrow: Path, other: Path, seed: int) -> dict[str, An
     )
     return {
         "parameters_differ": distance(longsum_jax.load(narrow).params, model.params),
-        "other_parameters_differ": distance(longsum_jax.load(other).params, model.params),
+        "another_seed_differs": distance(longsum_jax.load(other).params, model.params),
         "logits_differ": float(np.abs(rounded - logits).max() / np.abs(logits).max()),
         "same_token": float((rounded.argmax(-1) == logits.argmax(-1)).mean()),
     }

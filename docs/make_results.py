@@ -1188,9 +1188,9 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "bfloat16 beside float32",
         "A small LOCOST learns gap sentences of the documentation inside Python, from the same "
         "parameters on the same batches, computed in float32 and in bfloat16; parameters are "
-        "float32 in both. A third run, in float32 from other parameters, says how much a "
-        "difference of losses means. float16 is refused with a sentence: activations of T5 leave "
-        "its range (`tests/parity/test_precision.py`), and losses are not scaled.",
+        "float32 in both. A third run, in float32 with another seed, of parameters and batches, "
+        "says how much a difference means. float16 is refused with a sentence: activations of T5 "
+        "leave its range (`tests/parity/test_precision.py`), and losses are not scaled.",
         [
             Table(
                 "Losses, by tenths of the steps",
@@ -1200,7 +1200,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("float32", "wide", digits(4)),
                     Column("bfloat16", "narrow", digits(4)),
                     Column("largest difference at a step", "largest_difference", small),
-                    Column("the same, of other parameters", "of_other_parameters", small),
+                    Column("the same, of another seed", "of_another_seed", small),
                 ],
                 having("wide"),
             ),
@@ -1209,7 +1209,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                 [
                     Column("encoder attention", "attention"),
                     Column("parameters differ, of their norm", "parameters_differ", small),
-                    Column("those of the third run", "other_parameters_differ", small),
+                    Column("those of another seed", "another_seed_differs", small),
                     Column("logits differ, of the largest", "logits_differ", small),
                     Column("same likeliest token", "same_token", digits(3)),
                 ],
@@ -1223,7 +1223,11 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "checkpoint and an evaluation after every step. Rows are tenths of the work. Resident "
         "memory is the least of a tenth; a leak shows as growth, of memory, files or threads, and "
         "programs that are compiled late as their number. Seconds are those of a machine that "
-        "others used, too.",
+        "others used, too.\n\n"
+        "What grows in training grows with saves, and is no object of this library: TensorStore "
+        "keeps a list for every metric that it is asked for, of which orbax asks for some at every "
+        "save, and glibc keeps memory for threads that come and go. Without those questions and "
+        "with `MALLOC_ARENA_MAX=1`, a tiny run hardly grows.",
         [
             Table(
                 heading,

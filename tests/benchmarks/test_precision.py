@@ -17,7 +17,7 @@ def test_every_step_is_in_one_row(precision):
     rows = precision.losses_by_part(wide, narrow, [loss + 2 for loss in wide])
     assert [row["last_step"] for row in rows] == [3, 6, 9, 12, 15, 17, 19, 21, 23, 25]
     assert [row["largest_difference"] for row in rows] == [0, 0, 0.5, *[0] * 6, 0.25]
-    assert {row["of_other_parameters"] for row in rows} == {2}
+    assert {row["of_another_seed"] for row in rows} == {2}
     assert (rows[2]["wide"], rows[2]["narrow"]) == pytest.approx((7, 7 + 0.5 / 3))
 
 
