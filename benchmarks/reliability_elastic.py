@@ -182,16 +182,20 @@ class Processes(Case):
             processes[victim].send(signal.SIGKILL)
             began = time.monotonic()
 
-        self._start(self._count, workdir, 0, kill)
+        ended = self._start(self._count, workdir, 0, kill)
         seconds = time.monotonic() - began
+        was_killed = ended[victim].code == -signal.SIGKILL
         failures = []
+        if not was_killed and any(outcome.code for outcome in ended):
+            failures.append(f"ended by itself: {ended[victim].said[-200:]}")
         if seconds > ENDED_WITHIN:
             failures.append(f"the others ended after {seconds:.0f} s")
         outcomes = self._start(rng.choice([1, 2, self._count]), workdir, 1)
         if any(outcome.code != 0 for outcome in outcomes):
             said = [outcome.said[-200:] for outcome in outcomes if outcome.code]
             return {"failures": [*failures, f"did not continue: {said}"]}
-        row = {"changes": 1, "largest_seconds": round(seconds, 1)} | _compared(workdir, whole)
+        row = {"changes": int(was_killed), "largest_seconds": round(seconds, 1)}
+        row |= _compared(workdir, whole)
         row["failures"] = failures + row["failures"]
         return row
 

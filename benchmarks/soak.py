@@ -1,31 +1,119 @@
-"""Summaries in one process for a long time: memory, compiled programs, files, threads, seconds.
+"""Summaries, then training, each in one process for a long time: memory, compiled programs, files,
+threads, speed.
 
-    python benchmarks/soak.py --out=soak.json [--minutes=30] [--family=locost] [--longest=4096]
-        [--batch_size=4] [--seed=0]
+    python benchmarks/soak.py --out=soak.json [--sections=summaries,training] [--short=20000]
+        [--long=200] [--saves=300] [--family=locost] [--batch_size=64] [--seed=0]
 
-A random tiny model reads documents of the embedded documentation cut to random lengths, after one
-of every length, which compiles its programs. Rows are tenths of the time. The last line says by how
-much resident memory grew from the second tenth to the last.
+    summaries  A random tiny model reads documents of the embedded documentation: batches of short
+               ones, up to 128 tokens, and between them long ones of 8,192 to 32,768, one at a
+               time. Before the first row it has read one of every length, which compiles its
+               programs.
+    training   `longsum train` makes tiny steps, each with a checkpoint and an evaluation.
+
+Rows are tenths of the work. Resident memory is the least of a tenth, measured after every batch or
+step: what is held, without what one long document takes for a while. The last lines say by how much
+it grew from the second tenth to the last. With the same --out, sections that are there are not run
+again.
 """
 
 import argparse
+import functools
+import math
+import multiprocessing
 import os
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from common import print_table, write_report
+from common import print_table, rows_before, write_report
 from flax.traverse_util import unflatten_dict
+from reliability_runs import CONFIG, write_rows
 
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 PARTS = 10
+SHORT = (16, 128)  # shortest and longest of the short documents, in bytes
+LONG = (2**13, 2**15)
+SECTIONS = ("summaries", "training")
+
+
+class Watch:
+    """The rows of a section, which are made while it is under way.
+
+    Args:
+        section: of the table.
+        total: units of work: documents, or steps.
+    """
+
+    def __init__(self, section: str, total: int) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._section, self._total = section, total
+        self._compiled = compilations()
+        self._done, self._before, self._least = 0, 0, math.inf
+        self._start = time.monotonic()
+
+    def add(self, units: int) -> None:
+        """Counts work that is done; makes a row when a tenth of all is."""
+        self._done += units
+        self._least = min(self._least, resident_bytes())
+        if self._done * PARTS >= self._total * (len(self.rows) + 1):
+            self._make_row()
+
+    def _make_row(self) -> None:
+        now = time.monotonic()
+        done = self._done - self._before
+        self.rows.append(
+            {
+                "section": self._section,
+                "part": len(self.rows) + 1,
+                "done": done,
+                "compiled": compilations() - self._compiled,
+                "resident_mib": round(self._least / 2**20, 1),
+                "files": len(os.listdir("/proc/self/fd")),
+                "threads": len(os.listdir("/proc/self/task")),
+                "per_second": round(done / (now - self._start), 2),
+            }
+        )
+        self._before, self._least = self._done, math.inf
+        self._compiled, self._start = compilations(), now
+
+
+_compiled: list[str] = []
+
+
+def _listen(event: str, seconds: float, **_: Any) -> None:
+    del seconds
+    if event == "/jax/core/compile/backend_compile_duration":
+        _compiled.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def compilations() -> int:
+    """Returns how many programs this process has compiled."""
+    return len(_compiled)
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def growth(rows: list[dict[str, Any]]) -> float:
+    """Returns by what share resident memory grew from the second tenth to the last."""
+    return rows[-1]["resident_mib"] / rows[1]["resident_mib"] - 1
+
+
+# Summaries
 
 
 def make_model(family_name: str, seed: int) -> Model:
@@ -42,103 +130,126 @@ def make_model(family_name: str, seed: int) -> Model:
             params[path] = value - 3
     tree = jax.device_put(unflatten_dict(params, sep="/"))
     tokenizer = ByteTokenizer(unused_ids=config.vocab_size - 259)
-    return Model(family, config, tree, tokenizer, {"max_new_tokens": 16})
+    return Model(family, config, tree, tokenizer, {"max_new_tokens": 8})
 
 
-def warm_up(longest: int, count: int) -> Iterator[list[str]]:
+def warm_up(sizes: tuple[int, int], count: int) -> Iterator[list[str]]:
     """Yields documents of every length that is padded to another one, the longest first."""
-    lengths = np.unique(np.geomspace(16, longest, 40).astype(int))[::-1]
+    lengths = np.unique(np.geomspace(*sizes, 8).astype(int))[::-1]
     for length in lengths:
         yield ["a" * length] * count
 
 
-def documents(longest: int, count: int, seed: int) -> Iterator[list[str]]:
+def documents(sizes: tuple[int, int], count: int, rng: np.random.Generator) -> Iterator[list[str]]:
     """Yields batches of documents of random lengths without end."""
     from pydoc_data.topics import topics
 
     text = " ".join(" ".join(topics.values()).split())
-    rng = np.random.default_rng(seed)
+    shortest, longest = sizes
     while True:
         places = rng.integers(0, len(text) - longest, count)
-        sizes = np.exp(rng.uniform(np.log(16), np.log(longest), count)).astype(int)
-        yield [text[place : place + size] for place, size in zip(places, sizes, strict=True)]
+        drawn = np.exp(rng.uniform(np.log(shortest), np.log(longest), count)).astype(int)
+        yield [text[place : place + size] for place, size in zip(places, drawn, strict=True)]
 
 
-def compiled_programs(model: Model) -> int:
-    """Returns how many programs of a model are compiled."""
-    found = 0
-    left: list[Any] = [model._programs]
-    while left:
-        value = left.pop()
-        if hasattr(value, "_cache_size"):
-            found += value._cache_size()
-        elif hasattr(value, "__dict__") and type(value).__module__.startswith("longsum_jax"):
-            left += [x for x in vars(value).values() if x is not model.module]
-    return found
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def mixed(short: int, long: int, batch_size: int, rng: np.random.Generator) -> Iterator[list[str]]:
+    """Yields batches of short documents, and between them long ones, evenly spread."""
+    shorts, longs = documents(SHORT, batch_size, rng), documents(LONG, 1, rng)
+    done = 0
+    for start in range(0, short, batch_size):
+        batch = next(shorts)[: short - start]
+        yield batch
+        for _ in range(done, long * (start + len(batch)) // short):
+            yield next(longs)
+            done += 1
 
 
 def soak(
-    summarize: Callable[[list[str]], Any],
-    batches: Iterator[list[str]],
-    count_programs: Callable[[], int],
-    seconds: float,
+    summarize: Callable[[list[str]], Any], batches: Iterable[list[str]], watch: Watch
 ) -> list[dict[str, Any]]:
-    """Summarizes for some seconds; returns a row for every tenth of them."""
-    rows = []
-    began = time.monotonic()
-    for part in range(1, PARTS + 1):
-        done, start = 0, time.monotonic()
-        while done == 0 or time.monotonic() < began + seconds * part / PARTS:
-            batch = next(batches)
-            summarize(batch)
-            done += len(batch)
-        row = {"part": part, "documents": done, "programs": count_programs()}
-        row["resident_mib"] = round(resident_bytes() / 2**20, 1)
-        row["files"] = len(os.listdir("/proc/self/fd"))
-        row["threads"] = threading.active_count()
-        row["documents_per_second"] = round(done / (time.monotonic() - start), 2)
-        rows.append(row)
-    return rows
+    """Summarizes batches; returns the rows."""
+    for batch in batches:
+        summarize(batch)
+        watch.add(len(batch))
+    return watch.rows
 
 
-def growth(rows: list[dict[str, Any]]) -> float:
-    """Returns by what share resident memory grew from the second part to the last."""
-    return rows[-1]["resident_mib"] / rows[1]["resident_mib"] - 1
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--family", default="locost")
-    parser.add_argument("--longest", type=int, default=4096, help="bytes of a document")
-    parser.add_argument("--batch_size", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+def soak_summaries(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns the rows of the summaries."""
     model = make_model(args.family, args.seed)
 
     def summarize(batch: list[str]) -> None:
         model.summaries(batch, batch_size=args.batch_size)
 
-    for batch in warm_up(args.longest, args.batch_size):
-        summarize(batch)
-    rows = soak(
-        summarize,
-        documents(args.longest, args.batch_size, args.seed),
-        lambda: compiled_programs(model),
-        60 * args.minutes,
+    for sizes, count in ((LONG, 1), (SHORT, args.batch_size)):
+        for batch in warm_up(sizes, count):
+            summarize(batch)
+    rng = np.random.default_rng(args.seed)
+    batches = mixed(args.short, args.long, args.batch_size, rng)
+    watch = Watch("summaries", args.short + args.long)
+    return soak(summarize, batches, watch)
+
+
+# Training
+
+
+def soak_training(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns the rows of the training."""
+    from longsum_jax.commands import train
+    from longsum_jax.training import loop
+
+    watch = Watch("training", args.saves)
+    fit = loop.fit
+    with tempfile.TemporaryDirectory() as folder:
+        documents_file = Path(folder, "rows.jsonl")
+        write_rows(documents_file, args.seed)
+        often = f"training.steps={args.saves},training.checkpoint_every=1,training.eval_every=1"
+        config = f"{CONFIG}:summaries,rows={documents_file},{often}"
+        loop.fit = functools.partial(fit, hooks=[lambda *_: watch.add(1)])
+        try:
+            train.main([f"--config={config}", f"--workdir={folder}/run"])
+        finally:
+            loop.fit = fit
+    return watch.rows
+
+
+def in_a_process(section: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns the rows of a section, which has a process of its own."""
+    run = {"summaries": soak_summaries, "training": soak_training}[section]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(run, args).result()
+
+
+def main() -> None:
+    """Prints the tables and writes a report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    print_table(rows)
-    print(f"resident memory grew by {100 * growth(rows):.2f} % from the second part to the last")
-    write_report(args.out, rows, **vars(args))
+    parser.add_argument("--out", metavar="FILE")
+    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser.add_argument("--short", type=int, default=20_000, help="documents; default: 20000")
+    parser.add_argument("--long", type=int, default=200, help="documents; default: 200")
+    parser.add_argument("--saves", type=int, default=300, help="default: 300")
+    parser.add_argument("--family", default="locost")
+    parser.add_argument("--batch_size", type=int, default=64, help="of short documents")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    sections = args.sections.split(",")
+    if unknown := set(sections) - set(SECTIONS):
+        parser.error(f"--sections: {', '.join(unknown)} is none of {', '.join(SECTIONS)}")
+    settings = {name: getattr(args, name) for name in ("short", "long", "saves", "family", "seed")}
+    rows = rows_before(args.out, **settings)
+    known = {row["section"] for row in rows}
+    for section in sections:
+        if section not in known:
+            rows += in_a_process(section, args)
+        if args.out:
+            write_report(args.out, rows, **settings, date=time.strftime("%Y-%m-%d"))
+    for section in dict.fromkeys(row["section"] for row in rows):
+        found = [row for row in rows if row["section"] == section]
+        print_table(found)
+        print(f"resident memory grew by {100 * growth(found):.2f} %")
 
 
 if __name__ == "__main__":

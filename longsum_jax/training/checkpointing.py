@@ -265,9 +265,12 @@ class TrainingCheckpoints:
             raise
         except (OSError, ValueError, RuntimeError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            advice = "check the free space and permissions"
+            if jax.process_count() > 1:
+                advice = f"see whether another process of the run has ended, else {advice}"
             raise InputError(
                 f"{self.directory}: {what} could not be {action} ({reason}); "
-                "check the free space and permissions, earlier checkpoints are intact"
+                f"{advice}, earlier checkpoints are intact"
             ) from error
 
 

@@ -1,11 +1,14 @@
 """Strategies with a model whose tokens are words and whose summary is what a test says."""
 
 import itertools
+import random
+from types import SimpleNamespace
 
 import pytest
 
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import TokenizedDocument, with_lead
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument, with_lead
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.strategies import (
     STRATEGIES,
@@ -16,6 +19,7 @@ from longsum_jax.inference.strategies import (
     choose,
     summarize_steps,
 )
+from longsum_jax.inference.summarizer import ByStrategy, SummaryOptions
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
@@ -24,6 +28,7 @@ from longsum_jax.text.statements import NO_OUTLINE, Outline
 
 LONGEST = 40  # tokens of an input
 END = "<end>"
+SIZES = (1, 40, 6, 7, 13, 90, 24)  # sentences of documents
 
 
 class Words:
@@ -420,3 +425,45 @@ def test_inputs_of_one_limit_go_together():
     [(place, summary)] = run_plans([Plan(two_rounds())], decode)
     assert calls == [None, 4, 4, 8, 8]
     assert (place, summary.text) == (0, "8 4 8 4")
+
+
+class Writer(DocumentSummarizer):
+    """Writes the first sentence of every input; those of a batch are done in any order."""
+
+    def __init__(self, seed):
+        config = SimpleNamespace(encoder_attention="full")
+        super().__init__(config, Words(), prefix="", generate=None, make_slots=None)
+        self._random = random.Random(seed)
+
+    def decode(self, documents, *, batch_size, options, seed):
+        documents = iter(documents)
+        start = 0
+        while batch := list(itertools.islice(documents, batch_size)):
+            places = list(range(len(batch)))
+            self._random.shuffle(places)
+            for place in places:
+                words = batch[place].ids[:-1]
+                yield start + place, summary_of(first_sentence(words))
+            start += len(batch)
+
+
+@pytest.mark.parametrize("length", [None, 20])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_batches_and_the_order_of_documents_change_no_summary(name, length):
+    texts = [document(count).replace("w", f"of{i}w") for i, count in enumerate(SIZES)]
+    generation = GenerationOptions(max_new_tokens=12, decoder_start_token_id=0)
+
+    def summaries(order, batch_size, seed):
+        options = SummaryOptions(strategy=name, length=length, batch_size=batch_size)
+        reader = Reader(Words(), longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=12)
+        engine = ByStrategy(Writer(seed), reader, options, generation, None)
+        found = engine.summaries([Request(texts[i], f"document {i}", None) for i in order])
+        return dict(zip(order, found, strict=True))
+
+    places = range(len(texts))
+    alone = {i: summaries([i], 1, 0)[i] for i in places}
+    assert len({summary.text for summary in alone.values()}) == len(texts)
+    for seed in range(6):
+        rng = random.Random(seed)
+        order = rng.sample(places, len(texts))
+        assert summaries(order, rng.randint(1, 9), seed) == alone
