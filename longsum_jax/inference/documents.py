@@ -141,17 +141,21 @@ class DocumentSummarizer:
         batch_size = rows_on_devices(batch_size)
         # On a mesh each device holds rows of its own, which begin and end together.
         together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+        if not together:
+            documents = list(documents)
+            # Slots without a document would be decoded, too. Powers of two are few programs.
+            batch_size = min(batch_size, 1 << max(len(documents) - 1, 0).bit_length())
+            together = batch_size == 1
         decode = self._in_batches if together else self._in_slots
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
         return decode(documents, padded_length, **sizes)
 
     def _in_slots(
         self,
-        documents: Iterable[TokenizedDocument],
+        documents: Sequence[TokenizedDocument],
         padded_length: Callable[[int], int],
         **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
-        documents = list(documents)
         order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)

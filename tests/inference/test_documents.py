@@ -86,3 +86,30 @@ def test_the_last_batch_is_filled_up(summarizer, monkeypatch):
     found = summaries(summarizer, "aa", "b", "c", batch_size=2)
     assert [summary.text for summary in found] == ["a", "b", "c"]
     assert np.sum([summary.dropped_tokens for summary in found]) == 0
+
+
+@pytest.mark.parametrize(("count", "slots"), [(1, []), (2, [2]), (3, [4]), (9, [8])])
+def test_there_are_few_slots_without_a_document(count, slots):
+    made = []
+
+    def of_row(ids):
+        return SimpleNamespace(sequences=ids[:, [0, 0]], lengths=[1], ended=[True])
+
+    def make_slots(batch_size, **options):
+        made.append(batch_size)
+        decode = SimpleNamespace(
+            decode=lambda rows: ((i, of_row(x[0])) for i, x in enumerate(rows))
+        )
+        return decode
+
+    def generate(ids, mask, generation, seed):
+        return of_row(ids)
+
+    config = SimpleNamespace(pad_token_id=0, encoder_attention="full")
+    letters = DocumentSummarizer(
+        config, Letters(), prefix="", generate=generate, make_slots=make_slots
+    )
+    texts = [chr(ord("a") + i) for i in range(count)]
+    found = summaries(SimpleNamespace(made=letters, tokenizer=Letters()), *texts, batch_size=8)
+    assert [summary.text for summary in found] == texts
+    assert made == slots
