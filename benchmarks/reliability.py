@@ -2,7 +2,7 @@
 silently different.
 
     python benchmarks/reliability.py --minutes=25 --out=reliability.json
-        [--sections=kill,signal,elastic,damage] [--trials=N] [--seed=0]
+        [--sections=kill,signal,elastic,damage,disk] [--trials=N] [--seed=0]
 
 Every trial is drawn from --seed, its case and its number, which repeats it but for the clock: where
 a signal comes within a moment is up to the machine. Cases take turns, so that all have trials when
@@ -15,6 +15,8 @@ the minutes are over. With the same --out the next start goes on where the last 
               as above.
     elastic   hosts, devices and processes change.
     damage    single bits are flipped and files cut short.
+    disk      commands whose disk is full, broken or slow from a random call on; needs a C compiler
+              and Linux.
 """
 
 import argparse
@@ -25,11 +27,13 @@ from typing import Any
 
 from common import print_table, rows_before, write_report
 from reliability_damage import damage_cases
+from reliability_disk import disk_cases
 from reliability_elastic import elastic_cases
 from reliability_kills import Wholes, kill_cases, signal_cases
 from reliability_trials import Case, Row, run_trials
 
-SECTIONS = ("kill", "signal", "elastic", "damage")
+SECTIONS = ("kill", "signal", "elastic", "damage", "disk")
+ON_FILES = {"damage": damage_cases, "disk": disk_cases}  # without a run that nothing ended
 
 
 def make_cases(sections: list[str], folder: Path, trials: int | None) -> list[Case]:
@@ -37,8 +41,8 @@ def make_cases(sections: list[str], folder: Path, trials: int | None) -> list[Ca
     wholes = Wholes(folder / "runs")
     cases = []
     for section in sections:
-        if section == "damage":
-            cases += damage_cases(folder / "damage")
+        if section in ON_FILES:
+            cases += ON_FILES[section](folder / section)
         else:
             make = {"kill": kill_cases, "signal": signal_cases, "elastic": elastic_cases}[section]
             cases += make(wholes)

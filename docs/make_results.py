@@ -79,11 +79,6 @@ def yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def of_study(name: str) -> Callable[[list[Row]], list[Row]]:
-    """Returns what leaves a table the rows of one study."""
-    return lambda rows: [row for row in rows if row["study"] == name]
-
-
 def with_peers(rows: list[Row]) -> list[Row]:
     """Returns one row per peer, with the figures of this library's row for the same case in front.
 
@@ -416,7 +411,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("documents", "documents", count),
                     Column("tokens a step", "tokens per step", digits(2)),
                 ],
-                of_study("kept"),
+                where(study="kept"),
             ),
             Table(
                 "What a step costs",
@@ -427,7 +422,7 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("steps/s", "steps/s", digits(1)),
                     Column("times as long", "times as long", digits(2)),
                 ],
-                of_study("steps"),
+                where(study="steps"),
             ),
         ],
     ),
@@ -1100,8 +1095,8 @@ PAGES_BY_FILE: Mapping[str, Page] = {
     "reliability": Page(
         "Reliability",
         "Runs of `longsum train` that are killed, stopped by signals and moved to other devices at "
-        "random moments, and files that are damaged; each trial is compared with one that nothing "
-        "happened to. The runs are tiny, with dropout, prefetched batches, evaluations and a "
+        "random moments, files that are damaged, and disks that fail; each trial is compared with "
+        "one that nothing happened to. The runs are tiny, with dropout, prefetched batches, evaluations and a "
         "checkpoint after every step. *Failed* counts what must not happen; every failure is in "
         "the file by the number of its trial, which repeats it.\n\n"
         "Earlier attacks found, and tests now hold: flipped bits in arrays loaded in silence "
@@ -1181,6 +1176,20 @@ PAGES_BY_FILE: Mapping[str, Page] = {
                     Column("other errors", "crashed", count),
                 ],
                 trials_of("damage"),
+            ),
+            Table(
+                "Disks that fill up, break, refuse or are slow from a random call on: the command "
+                "ends with success or one sentence, and the same command then leaves what it "
+                "leaves where nothing failed",
+                [
+                    Column("command", "what"),
+                    Column("failing disks", "failing", count),
+                    Column("slow disks", "slow", count),
+                    Column("ended in a sentence", "in_a_sentence", count),
+                    Column("equal afterwards", "equal", count),
+                    FAILED,
+                ],
+                trials_of("disk"),
             ),
         ],
     ),

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -136,3 +138,54 @@ def test_trials_add_up_over_several_starts(scripts, tmp_path):
     trials.run_trials([Drawn()], earlier, 0, float("inf"), lambda: None)
     assert seen[5:] == whole[2:]
     assert earlier[0]["trials"] == 5
+
+
+# Two ways of writing a file, of which one leaves half of it and takes that for the whole.
+ATOMIC = """
+import os, sys
+out = sys.argv[1]
+try:
+    os.makedirs(out, exist_ok=True)
+    with open(f"{out}/new", "w", buffering=1) as file:
+        file.write("first\\n")
+        file.write("second\\n")
+    os.replace(f"{out}/new", f"{out}/file")
+except OSError as error:
+    sys.exit(f"error: {error}")
+"""
+HALF = """
+import os, sys
+out = sys.argv[1]
+os.makedirs(out, exist_ok=True)
+if not os.path.exists(f"{out}/file"):
+    with open(f"{out}/file", "w", buffering=1) as file:
+        file.write("first\\n")
+        file.write("second\\n")
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(("script", "is_sound"), [(ATOMIC, True), (HALF, False)])
+def test_a_disk_that_fails_shows_what_is_lost(scripts, tmp_path, script, is_sound):
+    disk = scripts("reliability_disk")
+
+    class Command(disk.Writer):
+        name = "command"
+
+        def arguments(self, out):
+            return []
+
+        def command(self, out):
+            return [sys.executable, "-c", script, str(out)]
+
+        def written(self, out):
+            return (out / "file").read_text()
+
+    command = Command(tmp_path / "command")
+    rows = [command.trial(random.Random(f"trial {number}")) for number in range(12)]
+    assert sum(row.get("failing", 0) for row in rows) > 5
+    assert sum(row.get("slow", 0) for row in rows) > 0
+    failures = [text for row in rows for text in row["failures"]]
+    assert (failures == []) == is_sound
+    assert any("Traceback" in text for text in failures) != is_sound
+    assert any("leaves something else" in text for text in failures) != is_sound
