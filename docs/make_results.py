@@ -1096,8 +1096,8 @@ PAGES_BY_FILE: Mapping[str, Page] = {
         "Reliability",
         "Runs of `longsum train` that are killed, stopped by signals and moved to other devices at "
         "random moments, files that are damaged, and disks that fail; each trial is compared with "
-        "one that nothing happened to. The runs are tiny, with dropout, prefetched batches, evaluations and a "
-        "checkpoint after every step. *Failed* counts what must not happen; every failure is in "
+        "one that nothing happened to. The runs are tiny, with dropout, prefetched batches, "
+        "evaluations and a checkpoint after every step. *Failed* counts what must not happen; every failure is in "
         "the file by the number of its trial, which repeats it.\n\n"
         "Earlier attacks found, and tests now hold: flipped bits in arrays loaded in silence "
         "(files have SHA-256 sums); an update that overflowed was saved over good checkpoints "
