@@ -48,6 +48,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names no file
+        raise
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

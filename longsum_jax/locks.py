@@ -48,7 +48,8 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
                 yield
             finally:
                 _held.discard(directory)
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the file alone locks nothing
+                    path.unlink(missing_ok=True)
     except _HeldError as error:
         raise InputError(
             f"{directory}: another process {doing} there ({error}); wait for its end, or {remedy}"
@@ -94,7 +95,7 @@ def _is_still_there(path: Path, file: TextIO) -> bool:
 
 def _name_holder(file: TextIO) -> None:
     """Writes this process into the file of a lock, which holds without that on a full disk."""
+    holder = f"process {os.getpid()} on {socket.gethostname()}\n"
     with contextlib.suppress(OSError):
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        os.ftruncate(file.fileno(), 0)
+        os.write(file.fileno(), holder.encode())  # nothing is left for close to write

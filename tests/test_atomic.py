@@ -1,3 +1,4 @@
+import errno
 import gzip
 import lzma
 import os
@@ -26,6 +27,21 @@ def test_text_replaces_the_file_at_the_end_alone(tmp_path):
     assert path.read_bytes() == "né".encode()
     atomic.write_text(path, "newer")
     assert path.read_text() == "newer"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fsync(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left") as caught:
+        atomic.write_text(path, "new")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
 

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -54,6 +55,16 @@ def test_the_process_itself_is_not_kept_out(tmp_path):
         pass
     with locks.locked(tmp_path, "trains", "leave"):
         pass
+
+
+def test_a_full_disk_leaves_the_lock_without_a_name(tmp_path, monkeypatch):
+    def write(descriptor, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(locks.os, "write", write)
+    with locks.locked(tmp_path, "trains", "leave"):
+        assert (tmp_path / locks.LOCK).read_text() == ""
+    assert not (tmp_path / locks.LOCK).exists()
 
 
 def test_a_lock_file_that_its_last_holder_removed_is_made_anew(tmp_path, monkeypatch):

@@ -49,10 +49,11 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:
-        if error.filename is None or error.errno not in _PROBLEMS_OF_PATHS:
+        remedy = _REMEDIES.get(error.errno)
+        if error.filename is None or remedy is None:
             raise
         path = in_one_line(os.fsdecode(error.filename))
-        print(f"error: {path[:200]}: {error.strerror}; give another path", file=sys.stderr)
+        print(f"error: {path[:200]}: {error.strerror}; {remedy}", file=sys.stderr)
         code = 2
     sys.exit(code)
 
@@ -73,16 +74,22 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
             os._exit(code)
 
 
-# Errors of the system that are a matter of a path that was given.
-_PROBLEMS_OF_PATHS = (
-    errno.EACCES,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.EMFILE,
-    errno.ENAMETOOLONG,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
+# Errors of the system that are a matter of a path that was given, and what to do then.
+_REMEDIES = dict.fromkeys(
+    (
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMFILE,
+        errno.ENAMETOOLONG,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    ),
+    "give another path",
+) | dict.fromkeys(
+    (errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.ESTALE),
+    "make room there or mend the disk, or give another path",
 )
 
 

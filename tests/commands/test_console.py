@@ -1,10 +1,12 @@
+import errno
+import io
 import os
 import subprocess
 import sys
 
 import pytest
 
-from longsum_jax.commands.console import keep_compiled_programs
+from longsum_jax.commands.console import keep_compiled_programs, run
 
 PROGRAM = """
 from longsum_jax.commands import console
@@ -80,3 +82,20 @@ def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
     )
     assert (done.returncode, done.stdout) == (2, "told\n")
     assert done.stderr == "error: the disk is gone\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_fails_is_one_sentence(monkeypatch, tmp_path, number):
+    def main(argv):
+        raise OSError(number, os.strerror(number), str(tmp_path / "file"))
+
+    text = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    for name, stream in zip(("stdout", "stderr"), text, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        run(main)
+    assert caught.value.code == 2
+    said = sys.stderr.buffer.getvalue().decode()
+    problem = os.strerror(number)
+    assert said.startswith(f"error: {tmp_path / 'file'}: {problem}; make room there")
