@@ -12,7 +12,7 @@ from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
-from longsum_jax.inference.padding import check_kernel_length
+from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.tokenizers.base import Tokenizer
@@ -143,8 +143,8 @@ class DocumentSummarizer:
         together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
         if not together:
             documents = list(documents)
-            # Slots without a document would be decoded, too. Powers of two are few programs.
-            batch_size = min(batch_size, 1 << max(len(documents) - 1, 0).bit_length())
+            # Slots without a document would be decoded, too.
+            batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
         decode = self._in_batches if together else self._in_slots
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}

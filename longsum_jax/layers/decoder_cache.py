@@ -128,8 +128,7 @@ class DecoderCache(NamedTuple):
 
         The cache may have several rows (pages) for each row of ``beams``.
         """
-        pages = len(self.sources) // len(beams)
-        index = jnp.repeat(beams, pages, 0)[:, :, None]
+        index = _of_pages(beams, len(self.sources))[:, :, None]
         sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
         return self._replace(sources=sources)
 
@@ -164,8 +163,9 @@ class DecoderCache(NamedTuple):
 
         The cache may have several rows (pages) for each of ``rows``.
         """
-        rows = jnp.repeat(rows, len(self.positions) // len(rows))
-        return self._replace(positions=jnp.where(rows, 0, self.positions))
+        return self._replace(
+            positions=jnp.where(_of_pages(rows, len(self.positions)), 0, self.positions)
+        )
 
     @property
     def ages(self) -> Int[Array, " length"]:
@@ -247,10 +247,16 @@ class DraftCache(NamedTuple):
 
         The cache may have several rows (pages) for each document.
         """
-        counts = jnp.repeat(counts, len(self.positions) // len(counts))
-        return self._replace(positions=jnp.minimum(self.positions + counts, self.length))
+        positions = self.positions + _of_pages(counts, len(self.positions))
+        return self._replace(positions=jnp.minimum(positions, self.length))
 
     def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DraftCache":
         """Returns the cache with nothing decoded yet in ``rows``; see ``DecoderCache``."""
-        rows = jnp.repeat(rows, len(self.positions) // len(rows))
-        return self._replace(positions=jnp.where(rows, 0, self.positions))
+        return self._replace(
+            positions=jnp.where(_of_pages(rows, len(self.positions)), 0, self.positions)
+        )
+
+
+def _of_pages(x: AnyArray, num_rows: int) -> Array:
+    """Repeats what documents have for their pages, which are the rows of a cache."""
+    return jnp.repeat(x, num_rows // len(x), axis=0)
