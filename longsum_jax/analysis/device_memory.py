@@ -8,6 +8,7 @@ import jax
 import optax
 
 from longsum_jax.errors import InputError
+from longsum_jax.ops.device_memory import held_bytes
 from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
 
@@ -32,22 +33,7 @@ def step_bytes(
     """
     state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
     compiled = make_train_step(loss_fn, optimizer).lower(state, batch).compile()
-    return held_bytes(compiled.memory_analysis())
-
-
-def held_bytes(analysis: Any) -> int:
-    """Returns the bytes that a program holds: arguments, results and temporary values.
-
-    Args:
-        analysis: ``jax.stages.Compiled.memory_analysis()``.
-    """
-    # Donated arguments share their memory with outputs and are counted once.
-    inputs_and_outputs = (
-        analysis.argument_size_in_bytes
-        + analysis.output_size_in_bytes
-        - analysis.alias_size_in_bytes
-    )
-    return inputs_and_outputs + analysis.temp_size_in_bytes
+    return held_bytes(compiled)
 
 
 def fit_length(

@@ -265,13 +265,15 @@ def _require_compiler(name: str, family: str) -> None:
 def _cpus(name: str, count: int) -> Target:
     import jax
 
+    from longsum_jax.ops.device_memory import host_memory
+
     devices = jax.devices("cpu")
     if count > len(devices):
         raise InputError(
             f"--device={name}: this process has {len(devices)} CPU devices; set "
             f"JAX_NUM_CPU_DEVICES={count} before jax starts"
         )
-    return Target(name, devices[:count], None, _host_memory() // count)
+    return Target(name, devices[:count], None, host_memory() // count)
 
 
 def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
@@ -341,17 +343,13 @@ def _gpu_description(family: str) -> str:
 def _devices_here() -> Target:
     import jax
 
+    from longsum_jax.ops.device_memory import local_memory
+
     devices = jax.devices()
-    first = jax.local_devices()[0]  # other processes' devices do not tell
-    hardware = hardware_of(first.device_kind)
-    limit = (first.memory_stats() or {}).get("bytes_limit", 0)
-    if not limit and first.platform == "cpu":
-        limit = _host_memory() // len(jax.local_devices())
-    if not limit and hardware is not None:
-        limit = hardware.memory
+    first = devices[0]
     hosts = jax.process_count()
     per_host = len(devices) // hosts if hosts > 1 and first.platform == "gpu" else 0
-    return Target(HERE, devices, hardware, limit, per_host)
+    return Target(HERE, devices, hardware_of(first.device_kind), local_memory(), per_host)
 
 
 def hardware_of(kind: str) -> Hardware | None:
@@ -361,11 +359,3 @@ def hardware_of(kind: str) -> Hardware | None:
         known |= dict.fromkeys(hardware.kinds, hardware)
     fitting = [begin for begin in known if kind.startswith(begin)]
     return known[max(fitting, key=len)] if fitting else None
-
-
-def _host_memory() -> int:
-    """Returns the bytes of this machine's memory; 0 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 0

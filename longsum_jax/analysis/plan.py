@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import jax
 
 from longsum_jax.analysis.compiled_text import Work, program_work
-from longsum_jax.analysis.device_memory import held_bytes
 from longsum_jax.analysis.devices import GB, Hardware, Target
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
+from longsum_jax.ops.device_memory import held_bytes
 
 # XLA's refusals of programs that do not fit: "Used 20.10G of 15.75G hbm", in powers of 1,024.
 _REFUSED = re.compile(r"[Uu]sed ([\d.]+)([KMGT]?)i?B? of")
@@ -114,7 +114,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporary": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
-        "total": held_bytes(analysis) + analysis.generated_code_size_in_bytes,
+        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes,
     }
     work = program_work(
         compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console
-from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
@@ -72,19 +71,10 @@ def _dry_run(run: "RunConfig") -> None:
 
 
 def _check_memory(compiled: "jax.stages.Compiled") -> None:
-    """Raises InputError for a training step that takes more memory than a device has."""
-    from longsum_jax.analysis.device_memory import held_bytes
-    from longsum_jax.analysis.devices import HERE, find_target
+    from longsum_jax.ops.device_memory import check_memory
 
-    memory, analysis = find_target(HERE).memory, compiled.memory_analysis()
-    if not memory or analysis is None:
-        return  # not every device tells
-    needed = held_bytes(analysis)
-    if needed > memory:
-        raise InputError(
-            f"a training step takes {needed / 1e9:.1f} GB of a device, which has "
-            f"{memory / 1e9:.1f} GB; {console.TRAINING_ADVICE}; longsum plan says which change fits"
-        )
+    advice = f"{console.TRAINING_ADVICE}; longsum plan says which change fits"
+    check_memory(compiled, "a training step", advice)
 
 
 def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> None:

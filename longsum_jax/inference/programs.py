@@ -31,6 +31,7 @@ from longsum_jax.decoding.search import (
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
+from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -53,10 +54,10 @@ class Programs:
     """
 
     def __init__(self, module: Any) -> None:
-        self.encode = jax.jit(partial(_encode, module), static_argnames="layer")
-        self.logits = jax.jit(partial(_logits, module))
-        self.log_probs = jax.jit(partial(_log_probs, module))
-        self.read = jax.jit(partial(_read, module), static_argnames="stores_states")
+        self.encode = Program(partial(_encode, module), static_argnames="layer")
+        self.logits = Program(partial(_logits, module))
+        self.log_probs = Program(partial(_log_probs, module))
+        self.read = Program(partial(_read, module), static_argnames="stores_states")
         self.search = Search(module)
         self.slots = Slots(module)
 
@@ -83,13 +84,63 @@ class Programs:
         return self.search.of_reading(read, shapes, variables["params"], keys, **sizes)
 
 
+class Program:
+    """A function that is compiled for every shape of its arguments.
+
+    Where a program takes more memory than a device has, it is refused before it runs.
+
+    Args:
+        function: of arrays.
+        **options: of ``jax.jit``.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._jitted = jax.jit(function, **options)
+        self.lower = self._jitted.lower
+        self.eval_shape = self._jitted.eval_shape
+        self._checked: set[Any] = set()
+
+    def __call__(self, *arguments: Any, **sizes: Any) -> Any:
+        """Runs the program.
+
+        Raises:
+            InputError: it takes more memory than a device has.
+        """
+        self.prepare(*arguments, **sizes)()
+        return self._jitted(*arguments, **sizes)
+
+    def prepare(self, *arguments: Any, **sizes: Any) -> Callable[[], None]:
+        """Traces the program, and returns what compiles it and looks at the memory it takes.
+
+        Args:
+            *arguments: arrays, or their shapes.
+            **sizes: static arguments.
+        """
+        signature = _signature(arguments, sizes)
+        if signature in self._checked:
+            return lambda: None
+        lowered = self.lower(*arguments, **sizes)
+
+        def compile_and_check() -> None:
+            # The call that follows finds it compiled.
+            check_memory(lowered.compile(), "reading or summarizing these documents", _ADVICE)
+            self._checked.add(signature)
+
+        return compile_and_check
+
+
+_ADVICE = (
+    "lower batch_size, num_beams or max_source_length, take dtype bfloat16, or a model with hepos "
+    "cross-attention"
+)
+
+
 class Search:
     """Runs the compiled search of a module over encoded documents."""
 
     def __init__(self, module: Any) -> None:
         static = ("batch_size", "options")
-        self.program = jax.jit(partial(_search, module), static_argnames=static)
-        self._compiled: dict[Any, Callable[..., Generated]] = {}
+        self.program = Program(partial(_search, module), static_argnames=static)
 
     def __call__(
         self,
@@ -112,7 +163,7 @@ class Search:
             is_done: rows that are not decoded, see ``generate``.
         """
         arguments = (params, layer_views(params["decoder"]), source, keys, is_done)
-        return self._run(arguments, {"batch_size": batch_size, "options": options})
+        return self.program(*arguments, batch_size=batch_size, options=options)
 
     def of_reading(
         self,
@@ -133,29 +184,24 @@ class Search:
         layers = layer_views(params["decoder"])
         with self._compiling((params, layers, shapes, keys, None), sizes):
             source = read()
-        return self._run((params, layers, source, keys, None), sizes)
-
-    def _run(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Generated:
-        compiled = self._compiled.get(_signature(arguments, sizes))
-        return compiled(*arguments) if compiled else self.program(*arguments, **sizes)
+        return self.program(params, layers, source, keys, None, **sizes)
 
     @contextmanager
     def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
         """Compiles the program for ``arguments`` in a thread while the body of the ``with`` runs.
 
-        Does nothing if it is compiled already, nor on accelerators and meshes (where there are no
-        ``layer_views``): there the program depends on the devices of its arguments.
+        Does nothing on accelerators and meshes (where there are no ``layer_views``): there the
+        program depends on the devices of its arguments.
         """
         _, layers, *_ = arguments
-        signature = _signature(arguments, sizes)
-        if layers is None or signature in self._compiled:
+        if layers is None:
             yield
             return
-        lowered = self.program.lower(*arguments, **sizes)
+        compile_program = self.program.prepare(*arguments, **sizes)
         with ThreadPoolExecutor(1) as thread:
-            compiled = thread.submit(lowered.compile)
+            compiled = thread.submit(compile_program)
             yield
-        self._compiled[signature] = compiled.result()
+        compiled.result()
 
 
 class Slots:
@@ -171,10 +217,12 @@ class Slots:
     """
 
     def __init__(self, module: Any) -> None:
-        self.begin = jax.jit(partial(_begin, module), static_argnames=("batch_size", "options"))
-        self.enter = jax.jit(_enter, static_argnames="options", donate_argnames=("source", "state"))
-        self.shrink = jax.jit(_shrink, static_argnames=("batch_size", "shapes"))
-        self.advance = jax.jit(
+        sizes = "batch_size", "options"
+        self.begin = Program(partial(_begin, module), static_argnames=sizes)
+        donated = "source", "state"
+        self.enter = Program(_enter, static_argnames="options", donate_argnames=donated)
+        self.shrink = Program(_shrink, static_argnames=("batch_size", "shapes"))
+        self.advance = Program(
             partial(_advance, module), static_argnames="options", donate_argnames="state"
         )
 

@@ -40,7 +40,8 @@ from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
-from longsum_jax.ops.platform import device_memory, target_platform
+from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
 MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
@@ -54,7 +55,7 @@ def max_cross_cache_bytes() -> int:
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
-    return max(MAX_CROSS_CACHE_BYTES, device_memory() // 8)
+    return max(MAX_CROSS_CACHE_BYTES, target_memory() // 8)
 
 
 class DecoderLayer(Layer):

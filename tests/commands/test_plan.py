@@ -239,6 +239,7 @@ def test_a_step_that_does_not_fit_is_refused_before_it_runs(monkeypatch):
     import jax
     import numpy as np
 
+    from longsum_jax.ops import device_memory
     from longsum_jax.training.step import CompilationWatch
 
     compilations = []
@@ -255,8 +256,7 @@ def test_a_step_that_does_not_fit_is_refused_before_it_runs(monkeypatch):
     state, _ = jitted(state, batch)
     assert compilations == [(1000,)]  # the step found the program that was checked
     watch.check(1, batch)
-    here = devices.find_target(devices.HERE)._replace(memory=7999)  # of 8,000 bytes
-    monkeypatch.setattr(devices, "find_target", lambda name: here)
+    monkeypatch.setattr(device_memory, "local_memory", lambda: 7999)  # of 8,000 bytes
     watch = CompilationWatch(jitted, train._check_memory)
     with pytest.raises(InputError, match=r"takes 0\.0 GB of a device, .*training\.accumulation"):
         watch.check_program(state, {"x": np.ones(1000, np.float32)})

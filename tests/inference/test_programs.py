@@ -12,10 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.errors import InputError
+from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.programs import Programs, layer_views
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
+from longsum_jax.ops import device_memory
 
 # The instructions are then those that users get: what tests do without comes after them.
 OPTIONS = {"xla_cpu_use_fusion_emitters": True} if "XLA_FLAGS" in os.environ else {}
@@ -75,7 +78,7 @@ def search_program(name, length, beams, batch, slots=False, **changes):
     family, config, programs, params, layers = programs_of(name)
     ids = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     mask = jax.ShapeDtypeStruct((batch, length), bool)
-    source = jax.eval_shape(programs.read, {"params": params}, ids, mask, {})
+    source = programs.read.eval_shape({"params": params}, ids, mask, {})
     options = Model(family, config, None).generation_options(
         num_beams=beams, max_new_tokens=NEW_TOKENS, do_sample=False, **changes
     )
@@ -169,3 +172,19 @@ def test_weights_of_the_decoder_are_held_once(draw_params):
         offset = view.unsafe_buffer_pointer() - kernel.unsafe_buffer_pointer()
         assert offset == layer * view.nbytes
         np.testing.assert_array_equal(view, kernel[layer])
+
+
+def test_what_does_not_fit_is_refused_before_it_runs(small_model, monkeypatch):
+    model = load(small_model)
+    text = "A text. Another sentence."
+    fits = model.summarize(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(device_memory, "local_memory", lambda: 10_000)
+        assert model.summarize(text) == fits  # by programs that were looked at
+        problem = r"takes 0\.0 GB of a device, .*; lower batch_size, num_beams or max_source_length"
+        for num_beams in (1, 2):
+            with pytest.raises(InputError, match=problem):
+                model.summarize(text * 100, num_beams=num_beams)
+        with pytest.raises(InputError, match=problem):
+            list(model.summaries([text] * 4, batch_size=2))
+    assert model.summarize(text * 100)

@@ -19,7 +19,8 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Complex, Float
 
-from longsum_jax.ops.platform import device_memory, target_platform
+from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
     Discretization,
@@ -200,7 +201,7 @@ def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
 
 def _least_block_bytes(backend: Backend) -> int:
     on_cpu = MIN_BLOCK_BYTES.get(target_platform())
-    return on_cpu or device_memory() // _MEMORY_SHARES[backend]
+    return on_cpu or target_memory() // _MEMORY_SHARES[backend]
 
 
 def circular_kernel(
