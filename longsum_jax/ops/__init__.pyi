@@ -45,8 +45,10 @@ from .memory import compressive_update as compressive_update
 from .memory import gated_update as gated_update
 from .positions import sinusoidal_positions as sinusoidal_positions
 from .remat import save_for_backward as save_for_backward
+from .sequence_sharding import ByHead as ByHead
 from .sequence_sharding import SequenceSharding as SequenceSharding
 from .sequence_sharding import halo_exchange as halo_exchange
+from .sequence_sharding import shard_map_heads as shard_map_heads
 from .sequence_sharding import shard_map_sequence as shard_map_sequence
 from .ssm.convolution import ssm_convolution as ssm_convolution
 from .ssm.convolution import ssm_convolution_sharded as ssm_convolution_sharded

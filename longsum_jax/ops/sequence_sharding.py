@@ -1,4 +1,5 @@
-"""Sequences sharded over devices: halo exchange, sums over shards, a ``shard_map`` over positions.
+"""Sequences sharded over devices: halo exchange, sums over shards, ``shard_map`` over positions or
+heads.
 
 Functions of ``ops`` with an argument ``axes`` work on a whole sequence where it is empty. Where it
 names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the
@@ -6,6 +7,8 @@ sequence; all shards are equally long. Three things move between devices: blocks
 shards by a halo exchange (a window needs those next door alone, where Liu et al. 2023 pass all keys
 around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
 (``ops.attention.key_sets.merge_shards``).
+
+Attention to keys anywhere has all positions of a few heads instead (``shard_map_heads``).
 
 A halo exchange. Four devices share a sequence of eight blocks:
 
@@ -167,3 +170,77 @@ def shard_map_sequence(
     if is_single:
         return unpad(out, outputs)
     return tuple(unpad(x, name) for x, name in zip(out, outputs, strict=True))
+
+
+class ByHead(NamedTuple):
+    """Arrays with something for every head, of which devices get that of their heads.
+
+    Attributes:
+        arrays: any pytree of them.
+        names: of their first dimensions: "heads", "batch", or None.
+    """
+
+    arrays: Any
+    names: tuple[Literal["batch", "heads"] | None, ...] = ("heads",)
+
+
+def shard_map_heads(
+    function: Callable[..., Any],
+    sharding: SequenceSharding,
+    *,
+    text: Mapping[str, Any],
+    rows: Mapping[str, Any] | None = None,
+    heads: Mapping[str, ByHead] | None = None,
+    rng: PRNGKeyArray | None = None,
+) -> Any:
+    """Runs ``function(**text, **rows, **heads)`` on every device for some heads of whole sequences.
+
+    One all-to-all brings a device its heads from all shards, another one takes the result back:
+
+        device        0    1    2    3              0         1         2         3
+        positions    01   23   45   67     ->    01234567  01234567  01234567  01234567
+        heads       abcd abcd abcd abcd             a         b         c         d
+
+    Source: DeepSpeed-Ulysses (Jacobs et al. 2023, section 3).
+
+    Args:
+        function: takes the arrays of some heads, and returns [batch, length, heads, head_dim].
+        sharding: mesh axes of batch and length; the shards divide the heads.
+        text: arrays [batch, length, heads, head_dim], sharded along batch and length.
+        rows: arrays [batch, ...], sharded along the batch.
+        heads: arrays with a dimension of heads.
+        rng: passes ``function`` another keyword, ``rng``, with a different key on every device.
+    """
+    axes, length = sharding.length, jax.tree.leaves(text)[0].shape[1]
+    padding = -length % sharding.num_shards
+
+    def pad(x: AnyArray) -> Array:
+        return jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) if padding else x
+
+    def gather(x: AnyArray) -> Array:
+        return lax.all_to_all(x, axes, split_axis=2, concat_axis=1, tiled=True)[:, :length]
+
+    def run(
+        text: dict[str, Any], rows: dict[str, Any], heads: dict[str, Any], rng: Array | None
+    ) -> Array:
+        options = {}
+        if rng is not None:
+            device = lax.axis_index(sharding.batch + axes)
+            options["rng"] = jax.random.fold_in(rng, device)
+        out = function(**jax.tree.map(gather, text), **rows, **heads, **options)
+        return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
+
+    batch = sharding.batch or None
+    places = {"batch": batch, "heads": axes, None: None}
+    heads_specs, heads_arrays = {}, {}
+    for name, (arrays, names) in (heads or {}).items():
+        heads_specs[name] = P(*(places[dimension] for dimension in names))
+        heads_arrays[name] = arrays
+    out = jax.shard_map(
+        run,
+        in_specs=(P(batch, axes), P(batch), heads_specs, P()),
+        out_specs=P(batch, axes),
+        # It takes the indices of an argsort for equal on all devices, and gradients would be wrong.
+        check_vma=False,
+    )(jax.tree.map(pad, dict(text)), dict(rows or {}), heads_arrays, rng)
+    return out[:, :length] if padding else out

@@ -24,6 +24,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.layers import decoder as decoder_module
+from longsum_jax.layers.attention.full import FullAttention
+from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.models.locost import LocostConfig
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.t5 import T5, T5Config
@@ -53,6 +55,7 @@ def collectives(compiled):
 def largest_difference(tree, reference):
     """Over all arrays, relative to the largest entry of each."""
     pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True)
+    pairs = [(x, y) for x, y in pairs if y.size]
     return max(
         float(np.abs(np.asarray(x) - y).max() / max(np.abs(y).max(), 1e-3)) for x, y in pairs
     )
@@ -209,6 +212,78 @@ def check_model(config, presets, length):
     return report
 
 
+# Attentions to keys anywhere: every device computes some heads of whole sequences.
+BY_HEADS = {
+    "full": {},
+    "bigbird": {"block_size": 2, "num_random_blocks": 1},
+    "window+stride": {"attention_window": (4,), "attention_stride": 3},
+    "adaptive_span+random": {"attention_window": (4,), "block_size": 4, "num_random_blocks": 2},
+    "lsh": {"lsh_chunk_length": 4, "lsh_num_buckets": 4, "lsh_num_hashes": 2},
+    "sinkhorn": {"block_size": 4},
+}
+
+
+def check_attention(name, length=36, **options):
+    """States and gradients of an encoder with four heads on a mesh that cuts its texts in four,
+    against one device, and the collectives of both."""
+    config = T5Config(encoder_attention=name, **SIZES | options)
+    model = T5(config)
+    rng = np.random.default_rng(0)
+    batch = {
+        "ids": rng.integers(2, 96, (2, length)).astype(np.int32),
+        "mask": np.arange(length) < np.array([[length], [21]]),
+    }
+
+    def total(params, batch):
+        states = model.apply({"params": params}, *batch.values(), method="encode")
+        return jnp.sum(jnp.sin(states) * batch["mask"][..., None])
+
+    whole = drawn_params(functools.partial(init, model))
+    step = jax.jit(jax.value_and_grad(total))
+    expected = step(whole, batch)
+    mesh = make_mesh(LONG)
+    params = jax.device_put(whole, layout_of(model, mesh, LONG.rules))
+    with activate(mesh, LONG.rules):
+        compiled = step.lower(params, batch).compile()
+        found = compiled(params, batch)
+    return {
+        "difference": largest_difference(found[0], expected[0]),
+        "gradient_difference": largest_difference(found[1], expected[1]),
+        "collectives": collectives(compiled),
+    }
+
+
+def check_full_attention(length, num_extra=0, backend="auto"):
+    """Full attention, to extra keys too, of a text that a mesh cuts, against one device."""
+    init = nn.initializers.normal(0.2)
+    rng = np.random.default_rng(0)
+    x, extra_states = (rng.normal(size=(2, n, 32)).astype(np.float32) for n in (length, num_extra))
+    mask, valid = (np.arange(n) < np.array([[n], [n - 3]]) for n in (length, num_extra))
+
+    def states(backend, params, x, extra_states):
+        extra = ExtraKeyValues(extra_states, extra_states, valid) if num_extra else None
+        attention = FullAttention(32, 4, 8, init, init, backend=backend)
+        return attention.apply(params, x, (mask, None), (), True, extra)
+
+    def gradients(backend, *arguments):
+        def total(*arguments):
+            return jnp.sum(jnp.sin(states(backend, *arguments)) * mask[..., None])
+
+        return jax.value_and_grad(total, argnums=(0, 1, 2))(*arguments)
+
+    attention = FullAttention(32, 4, 8, init, init)
+    params = nn.meta.unbox(attention.init(jax.random.key(0), x, (mask, None), (), True))
+    step = jax.jit(gradients, static_argnums=0)
+    expected = step("reference", params, x, extra_states)
+    with activate(make_mesh(LONG), LONG.rules):
+        traced = step.trace(backend, params, x, extra_states)
+        found = traced.lower().compile()(params, x, extra_states)
+    return {
+        "difference": largest_difference(found, expected),
+        "splash": "splash" in str(traced.jaxpr),
+    }
+
+
 def check_adafactor(options):
     """Parameters and second moments after two steps with made-up gradients, on a mesh and on one
     device."""
@@ -303,6 +378,11 @@ if __name__ == "__main__":
         f"lsg {name}": found
         for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
     }
+    report |= {f"{name} by heads": check_attention(name, **o) for name, o in BY_HEADS.items()}
+    report["full, 2 heads"] = check_attention("full", 37, num_heads=2)
+    report["full, 37 tokens"] = check_attention("full", 37)
+    report["extra keys"] = check_full_attention(36, num_extra=5)
+    report["fused"] = check_full_attention(130, backend="splash")
     report["creation"] = check_creation(PRESETS["fsdp+tensor"])
     report["adafactor"] = check_adafactor(PRESETS["fsdp+tensor"])
     report["decoding from keys"] = check_decoding("full", 2**31)

@@ -67,6 +67,42 @@ def test_whole_model_on_a_mesh_equals_one_device(report, model):
     assert found["gradient_difference"] < 1e-4
 
 
+BY_HEADS = ["full", "bigbird", "window+stride", "adaptive_span+random", "lsh", "sinkhorn"]
+
+
+@pytest.mark.parametrize("name", BY_HEADS)
+def test_attention_to_keys_anywhere_swaps_length_for_heads(report, name):
+    found = report[f"{name} by heads"]
+    assert found["difference"] < 1e-5
+    assert found["gradient_difference"] < 1e-4
+    # Queries, keys, values and the result; gradients go the same ways back. Vectors of LSH are
+    # queries and keys in one.
+    counts = {"all-gather": 0, "collective-permute": 0, "all-to-all": 6 if name == "lsh" else 8}
+    assert counts.items() <= found["collectives"].items()
+
+
+def test_texts_are_padded_to_equal_shards(report):
+    found = report["full, 37 tokens"]
+    assert found["difference"] < 1e-5
+    assert found["gradient_difference"] < 1e-4
+
+
+def test_extra_keys_go_with_their_heads(report):
+    assert report["extra keys"]["difference"] < 1e-5
+
+
+def test_kernels_compute_the_heads_of_a_device(report):
+    assert report["fused"]["splash"]
+    assert report["fused"]["difference"] < 1e-5
+
+
+def test_heads_that_devices_do_not_divide_are_left_to_the_partitioner(report):
+    found = report["full, 2 heads"]
+    assert found["difference"] < 1e-5
+    assert found["gradient_difference"] < 1e-4
+    assert not found["collectives"]["all-to-all"]
+
+
 def test_adafactor_on_a_mesh_equals_one_device(report):
     assert report["adafactor"] < 1e-4
 

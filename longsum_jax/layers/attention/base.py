@@ -26,7 +26,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
-from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.ops.sequence_sharding import ByHead, shard_map_heads, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
 
@@ -176,14 +176,9 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             return attention(**text, **(rows or {}), **(shared or {}), **options)
         dropout = options.pop("dropout", None)
 
-        def run(rng: Array | None = None, **arrays: Any) -> Any:
-            if rng is None:
-                return attention(**arrays, **options)
-            return attention(**arrays, **options, dropout=dropout._replace(rng=rng))
-
         rng = None if dropout is None else dropout.rng
         return shard_map_sequence(
-            run,
+            _with_rng(attention, options, dropout),
             sharding,
             text=text,
             rows=rows,
@@ -192,6 +187,49 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             rng=rng,
             outputs=outputs,
         )
+
+    def attend_by_heads(
+        self,
+        attention: Callable[..., Array],
+        deterministic: bool,
+        *,
+        text: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        heads: Mapping[str, ByHead],
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Calls ``attention``; where a mesh cuts the sequence, every device does for some heads.
+
+        Where devices do not divide the heads, the partitioner decides what they exchange.
+
+        Args:
+            attention: function of ``ops.attention``, called with all arrays as keywords and with
+                ``sparse_options``.
+            deterministic: False in training.
+            text, rows, heads: see ``ops.sequence_sharding.shard_map_heads``.
+        """
+        options = self.sparse_options(deterministic)
+        batch = jax.tree.leaves(text)[0].shape[0]
+        sharding = active_sequence_sharding(batch)
+        if sharding is None or self.num_heads % sharding.num_shards:
+            whole = {name: of_heads.arrays for name, of_heads in heads.items()}
+            return attention(**text, **rows, **whole, **options)
+        dropout = options.pop("dropout", None)
+        run = _with_rng(attention, options, dropout)
+        rng = None if dropout is None else dropout.rng
+        return shard_map_heads(run, sharding, text=text, rows=rows, heads=heads, rng=rng)
+
+
+def _with_rng(
+    attention: Callable[..., Any], options: Mapping[str, Any], dropout: Dropout | None
+) -> Callable[..., Any]:
+    """Returns ``attention`` with ``options`` as a function of arrays and of a device's own key."""
+
+    def run(rng: Array | None = None, **arrays: Any) -> Any:
+        if dropout is None:
+            return attention(**arrays, **options)
+        return attention(**arrays, **options, dropout=dropout._replace(rng=rng))
+
+    return run
 
 
 def window_bias(

@@ -12,6 +12,7 @@ from longsum_jax.layers.attention.full import FullAttention, FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 
@@ -81,15 +82,17 @@ class BigBirdAttention(FullAttention):
             return super().__call__(x, context, layer_input, deterministic)
         mask, bias = context
         is_evaluation = isinstance(layer_input, tuple)
-        random_blocks = options.num_random_blocks if is_evaluation else layer_input
-        sparse_options = self.sparse_options(deterministic)
-        y = bigbird_attention(
-            self.q(x),
-            *self.project_kv(x),
-            mask,
-            bias=bias,
-            block_size=options.block_size,
-            random_blocks=random_blocks,
-            **sparse_options,
+        k, v = self.project_kv(x)
+        by_head = {"bias": ByHead(bias)}
+        if not is_evaluation:
+            by_head["random_blocks"] = ByHead(layer_input)
+
+        def attend(**arrays: Any) -> Array:
+            blocks = {"random_blocks": options.num_random_blocks} | arrays
+            return bigbird_attention(**blocks, block_size=options.block_size)
+
+        text = {"q": self.q(x), "k": k, "v": v}
+        y = self.attend_by_heads(
+            attend, deterministic, text=text, rows={"mask": mask}, heads=by_head
         )
         return self.o(y)

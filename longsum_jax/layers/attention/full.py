@@ -1,5 +1,6 @@
 """Full attention: every token attends to every token."""
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -7,8 +8,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
+from longsum_jax.layers.partitioning import active_sequence_sharding, mesh_spec
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.ops.attention.fused import Kernel, fused_attention
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 
@@ -47,10 +51,22 @@ class FullAttention(EncoderSelfAttention):
         batch, length = mask.shape
         k, v = self.project_kv(x)
         if extra is None:
-            options = {"mask": mask[:, None, None, :], "bias": bias, "causal": self.causal}
-            options["deterministic"] = deterministic
-            if self.fused_kernel(x, k, **options) is not None:
-                return self.attend(x, k, v, **options)
+            kernel = self.fused_kernel(
+                x,
+                k,
+                mask=mask[:, None, None, :],
+                bias=bias,
+                causal=self.causal,
+                deterministic=deterministic,
+                by_heads=True,
+            )
+            if kernel is not None:
+                attend = partial(_attend_fused, kernel=kernel, causal=self.causal)
+                text = {"q": self.q(x), "k": k, "v": v}
+                y = self.attend_by_heads(
+                    attend, deterministic, text=text, rows={"mask": mask}, heads={}
+                )
+                return self.o(y)
 
         if self.causal:
             bias = self._hide_later_tokens(bias, length)
@@ -61,13 +77,9 @@ class FullAttention(EncoderSelfAttention):
             num_keys += extra.valid.shape[1]
 
         score_bytes = 4 * batch * self.num_heads * length * num_keys
-        if score_bytes > max_score_bytes():
-            options = self.sparse_options(deterministic)
-            sets = []
-            if extra is not None:
-                extra_k, extra_v, valid = extra_arrays
-                sets = [KeySet(extra_k, extra_v, valid[:, None, None, None])]
-            y = full_attention(self.q(x), k, v, mask, distance_bias=bias, extra=sets, **options)
+        is_cut = active_sequence_sharding(batch) is not None
+        if is_cut or score_bytes > max_score_bytes():
+            y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)
             return self.o(y)
 
         mask = mask[:, None, None, :]
@@ -78,12 +90,53 @@ class FullAttention(EncoderSelfAttention):
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
 
+    def _attend_in_pieces(
+        self,
+        q: Float[AnyArray, "batch length heads head_dim"],
+        k: Float[AnyArray, "batch length heads head_dim"],
+        v: Float[AnyArray, "batch length heads head_dim"],
+        mask: Bool[AnyArray, "batch length"],
+        bias: Float[AnyArray, "heads distances"] | None,
+        extra: tuple[AnyArray, ...],
+        deterministic: bool,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Attends block by block; ``extra`` are keys, values and mask of extra states, or ()."""
+
+        def attend(
+            extra_k: Array | None, extra_v: Array | None, valid: Array | None, **arrays: Any
+        ) -> Array:
+            sets = []
+            if valid is not None:
+                sets = [KeySet(extra_k, extra_v, valid[:, None, None, None])]
+            return full_attention(**arrays, extra=sets)
+
+        extra_k, extra_v, valid = extra or (None, None, None)
+        by_head = {
+            "distance_bias": ByHead(bias),
+            "extra_k": ByHead(extra_k, ("batch", None, "heads")),
+            "extra_v": ByHead(extra_v, ("batch", None, "heads")),
+        }
+        return self.attend_by_heads(
+            attend,
+            deterministic,
+            text={"q": q, "k": k, "v": v},
+            rows={"mask": mask, "valid": valid},
+            heads=by_head,
+        )
+
     def _hide_later_tokens(
         self, bias: Float[AnyArray, "heads distances"] | None, length: int
     ) -> Float[Array, "heads distances"]:
         """Returns the bias of each distance, minus infinity to later tokens."""
         earlier = jnp.zeros((self.num_heads, 1)) if bias is None else bias
         return jnp.where(_distances(length) > 0, -jnp.inf, earlier)
+
+
+def _attend_fused(
+    q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray, *, kernel: Kernel, **options: Any
+) -> Array:
+    spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
+    return fused_attention(q, k, v, mask[:, None], kernel=kernel, spec=spec, **options)
 
 
 def _distances(length: int) -> Int[Array, " distances"]:

@@ -16,6 +16,7 @@ from longsum_jax.layers.attention.options import (
     LshOptions,
 )
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 
@@ -70,14 +71,19 @@ class LshAttention(EncoderSelfAttention):
         rotations = draw_rotations(
             key, self.num_heads, self.d_kv, options.lsh_num_hashes, options.lsh_num_buckets
         )
-        dropout = self.sparse_options(deterministic).get("dropout")
-        y = lsh_attention(
-            vectors,
-            v,
-            mask,
-            hash_buckets(vectors, mask, rotations),
-            chunk_length=options.lsh_chunk_length,
-            distance_bias=bias,
-            dropout=dropout,
+
+        def attend(
+            vectors: Array, v: Array, mask: Array, rotations: Array, scale: float, **arrays: Any
+        ) -> Array:
+            buckets = hash_buckets(vectors, mask, rotations)
+            chunks = {"chunk_length": options.lsh_chunk_length}
+            return lsh_attention(vectors, v, mask, buckets, **arrays, **chunks)
+
+        y = self.attend_by_heads(
+            attend,
+            deterministic,
+            text={"vectors": vectors, "v": v},
+            rows={"mask": mask},
+            heads={"rotations": ByHead(rotations), "distance_bias": ByHead(bias)},
         )
         return self.o(y)

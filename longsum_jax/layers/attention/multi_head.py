@@ -172,11 +172,19 @@ class MultiHeadAttention(nn.Module):
         bias: AnyArray | None,
         causal: bool,
         deterministic: bool,
+        by_heads: bool = False,
     ) -> Kernel | None:
-        """Returns the kernel by which ``attend`` computes with these arguments; None for none."""
+        """Returns the kernel for these arguments of ``attend``; None for none.
+
+        Args:
+            by_heads: where a mesh cuts the sequence, devices compute some heads of whole sequences.
+        """
         drops_weights = self.dropout_rate > 0 and not deterministic
         differs_by_query = mask is not None and mask.shape[2] > 1
-        is_cut = active_sequence_sharding(len(x)) is not None
+        sharding = active_sequence_sharding(len(x))
+        is_cut = sharding is not None
+        if is_cut and by_heads:
+            is_cut = self.num_heads % sharding.num_shards > 0
         if bias is not None or drops_weights or differs_by_query or is_cut:
             return None
         return choose_kernel(

@@ -27,6 +27,7 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 # Pattern -> the options that it reads.
@@ -37,6 +38,8 @@ PATTERNS: dict[str, type] = {
     "stride": StrideOptions,
     "random": RandomBlockOptions,
 }
+# Dimensions of heads of a ``KeyPattern``.
+_HEADS_OF_FIELDS = {"span": ("heads",), "draws": (None, None, "heads")}
 SPAN_INIT = 1.0  # initial span of a head: the logit of its share of the window
 
 
@@ -140,29 +143,32 @@ class PatternAttention(EncoderSelfAttention):
         pattern = self._pattern(radius, layer, x.shape[1], deterministic)
         q = self.q(x)
         k, v = self.project_kv(x)
-        text = {"q": q, "k": k, "v": v, "mask": mask}
-        if not pattern.is_shardable:
-            # Keys far away: the partitioner decides what devices exchange.
-            options = self.sparse_options(deterministic)
-            y = pattern_attention(**text, pattern=pattern, distance_bias=bias, **options)
-            return self.o(y)
-
+        text = {"q": q, "k": k, "v": v}
         # Arrays go through the arguments, so that every device gets them.
-        array_fields = {}
+        fields = {}
         for name, value in pattern._asdict().items():
             if isinstance(value, jax.Array):
-                array_fields[name] = value
+                fields[name] = value
 
-        def attend(fields: dict[str, AnyArray], **arrays: Any) -> Array:
-            return pattern_attention(**arrays, pattern=pattern._replace(**fields))
+        def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
+            own = pattern._replace(**{name: arrays.pop(name) for name in fields})
+            return pattern_attention(q, k, v, mask, own, **arrays)
 
-        y = self.attend_sharded(
-            attend,
-            deterministic,
-            text=text,
-            shared={"distance_bias": bias, "fields": array_fields},
-            block=pattern.query_block_size,
-        )
+        if pattern.is_shardable:
+            y = self.attend_sharded(
+                attend,
+                deterministic,
+                text=text | {"mask": mask},
+                shared=fields | {"distance_bias": bias},
+                block=pattern.query_block_size,
+            )
+            return self.o(y)
+
+        # Keys far away.
+        heads = {"distance_bias": ByHead(bias)}
+        for name, value in fields.items():
+            heads[name] = ByHead(value, _HEADS_OF_FIELDS.get(name, ()))
+        y = self.attend_by_heads(attend, deterministic, text=text, rows={"mask": mask}, heads=heads)
         return self.o(y)
 
     def _pattern(

@@ -9,8 +9,9 @@ Communication between devices where a mesh cuts the sequence (preset "fsdp+seque
     window, adaptive_span, global, and these joined by "+"         over a few rows
     linear, efficient, performer                                   sums of [features, head_dim]
     s4d                                                            all-to-all of length and channels
-    full, bigbird, linformer, stride, random, lsh, sinkhorn        chosen by the partitioner, which
-                                                                   may gather all keys
+    full, bigbird, lsh, sinkhorn,                                  all-to-all of length and heads
+    stride, random, and these joined by "+"                        (if devices divide the heads)
+    linformer                                                      sums of the means
 """
 
 from longsum_jax.errors import InputError, did_you_mean

@@ -12,6 +12,7 @@ from longsum_jax.layers.attention.options import (
     SinkhornOptions,
 )
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
+from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
 
@@ -40,23 +41,27 @@ class SinkhornAttention(EncoderSelfAttention):
             num_blocks = -(-x.shape[1] // options.block_size)
             shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
             noise = jax.random.gumbel(self.make_rng("dropout"), shape)
-        order = soft_permutation(
-            q,
-            k,
-            mask,
-            block_size=options.block_size,
-            noise=noise,
-            iterations=options.sinkhorn_iterations,
-            temperature=options.sinkhorn_temperature,
-        )
-        y = sinkhorn_attention(
-            q,
-            k,
-            v,
-            mask,
-            order,
-            block_size=options.block_size,
-            distance_bias=bias,
-            **self.sparse_options(deterministic),
+
+        def attend(
+            q: Array, k: Array, v: Array, mask: Array, noise: Array | None, **arrays: Any
+        ) -> Array:
+            order = soft_permutation(
+                q,
+                k,
+                mask,
+                block_size=options.block_size,
+                noise=noise,
+                iterations=options.sinkhorn_iterations,
+                temperature=options.sinkhorn_temperature,
+            )
+            sizes = {"block_size": options.block_size}
+            return sinkhorn_attention(q, k, v, mask, order, **arrays, **sizes)
+
+        y = self.attend_by_heads(
+            attend,
+            deterministic,
+            text={"q": q, "k": k, "v": v},
+            rows={"mask": mask},
+            heads={"noise": ByHead(noise, ("batch", "heads")), "distance_bias": ByHead(bias)},
         )
         return self.o(y)
