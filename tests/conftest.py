@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -258,22 +259,50 @@ def draw_params():
     return draw
 
 
-@pytest.fixture(scope="module")
-def drawn_start(draw_params):
-    """Runs of a module's tests in this process start from drawn parameters where they would start
-    from random ones: compiling ``init`` is a third of a small run."""
+@contextmanager
+def quick_starts():
+    """A context in which models of this process start from waves where they would start from random
+    numbers, as compiling those is a third of a small run, and runs train a tokenizer once for the
+    same texts."""
+    import jax.numpy as jnp
+
     from longsum_jax.experiment import experiment as steps
+    from longsum_jax.models.family import Family
 
-    def initial_params(experiment):
-        given = started(experiment)
-        if given is not None:
-            return given
-        setup = experiment.setup
-        return draw_params(setup.family.init_params(setup.config))
+    def wave(path, leaf):
+        (name,) = [entry.key for entry in path if hasattr(entry, "key")][-1:]
+        places = jnp.arange(leaf.size, dtype=jnp.float32).reshape(leaf.shape)
+        wave = jnp.sin(len(str(path)) + 37.7 * places)
+        values = {
+            "log_dt": -5 + 2 * wave,
+            "inv_A_real": jnp.full(leaf.shape, -0.7),
+            "A_imag": jnp.pi * (places % leaf.shape[-1]),
+            "scale": 1 + 0.1 * wave,
+        }
+        return values.get(name, 0.2 * wave).astype(leaf.dtype)
 
-    started = steps.initial_params
+    def init_params(family, config):
+        shapes = jax.eval_shape(random(family, config), jax.random.key(0))
+        return lambda key: jax.tree_util.tree_map_with_path(wave, shapes)
+
+    def train_sentencepiece(texts, vocab_size, **options):
+        texts = tuple(texts)
+        key = (hash(texts), len(texts), vocab_size, *options.items())
+        if key not in tokenizers:
+            tokenizers[key] = trained(texts, vocab_size, **options)
+        return tokenizers[key]
+
+    random, trained, tokenizers = Family.init_params, steps.train_sentencepiece, {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "initial_params", initial_params)
+        patch.setattr(Family, "init_params", init_params)
+        patch.setattr(steps, "train_sentencepiece", train_sentencepiece)
+        yield
+
+
+@pytest.fixture(scope="module")
+def drawn_start():
+    """``quick_starts`` for all tests of a module."""
+    with quick_starts():
         yield
 
 
@@ -368,7 +397,9 @@ def trained(tmp_path_factory):
     from longsum_jax.commands import train
 
     workdir = tmp_path_factory.mktemp("trained") / "run"
-    assert train.main([f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]) == 0
+    with quick_starts():
+        command = [f"--config=configs/quickstart.py:{TINY_RUN}", f"--workdir={workdir}"]
+        assert train.main(command) == 0
     return workdir
 
 

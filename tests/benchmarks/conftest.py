@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def scripts():
+def scripts(drawn_start):
     """Imports a script by its name; `common` of configs/ is another module of that name."""
     names = {path.stem for path in FOLDER.glob("*.py")}
     before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}

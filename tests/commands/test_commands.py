@@ -41,6 +41,8 @@ from longsum_jax.models.registry import get_family
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.training.checkpointing import read_meta
 
+pytestmark = pytest.mark.usefixtures("drawn_start")
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "train": train,
