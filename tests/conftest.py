@@ -306,6 +306,18 @@ def drawn_start():
         yield
 
 
+@pytest.fixture
+def free_port():
+    """Finds a port that nobody listens on."""
+
+    def find():
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    return find
+
+
 @pytest.fixture(scope="session")
 def golden():
     """Reads golden arrays by name; see golden/locost/README.md."""

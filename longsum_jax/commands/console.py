@@ -184,7 +184,7 @@ _RANGES: Mapping[str, Range] = {
     "level": Range(0, 1, above=True, below=True),
     "max_bytes": Range(1, 2**50),
     "ngram": Range(1, 1000),
-    "max_source_length": Range(2, 2**22),
+    "max_source_length": Range(2, 2**24),
     "num_processes": Range(1, LARGEST),
     "num_shards": Range(1, 2**14),
     "process_id": Range(0, LARGEST),

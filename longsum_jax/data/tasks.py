@@ -13,7 +13,7 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
-_Tokens = Annotated[int, Range(2, 2**22)]
+_Tokens = Annotated[int, Range(2, 2**24)]
 _FILES = ("parquet", "json")  # schemes of sources that are files of the user
 # Fields of Task for which an override "" means the named task's value, as in config files.
 _BLANK_MEANS_DEFAULT = (

@@ -41,7 +41,7 @@ from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
-from longsum_jax.training.mesh import check_batch_size, make_mesh
+from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
 from longsum_jax.training.step import LossFn, SegmentedLoss
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Params
@@ -257,6 +257,7 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
     """Returns this host's training batches."""
     setup, objective = experiment.setup, experiment.objective
     data = setup.run.data
+    feed = feed_of(make_mesh(setup.run.mesh))
     return Batches(
         store,
         batch_size=data.batch_size,
@@ -265,8 +266,8 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
         seed=setup.run.training.seed,
         shuffle={"all": "all", "block": data.shuffle_block, "none": None}[data.shuffle],
         epochs=data.epochs,
-        host_index=jax.process_index(),
-        host_count=jax.process_count(),
+        host_index=feed.index,
+        host_count=feed.count,
         pad_id=setup.config.pad_token_id,
     )
 

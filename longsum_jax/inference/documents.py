@@ -14,6 +14,7 @@ from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -113,8 +114,8 @@ class DocumentSummarizer:
             len(document.ids),
             self._config,
             name,
-            "read its beginning with max_source_length=1048576 (--max_source_length=1048576), or "
-            "choose another strategy",
+            f"read its beginning with max_source_length={MAX_LENGTH} "
+            f"(--max_source_length={MAX_LENGTH}), or choose another strategy",
         )
 
     def decode(

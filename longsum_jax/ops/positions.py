@@ -1,4 +1,4 @@
-"""Sinusoidal positions, exact at any position up to 1,048,576."""
+"""Sinusoidal positions, exact at any position up to 16,777,216."""
 
 import math
 
@@ -18,7 +18,7 @@ def sinusoidal_positions(
     Vaswani et al. 2017, section 3.5, with all sines before all cosines.
 
     Args:
-        positions: from 0 to 2**20.
+        positions: from 0 to 2**24.
         frequencies: radians per position, float64 [d_model / 2].
 
     Returns:

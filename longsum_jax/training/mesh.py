@@ -11,6 +11,7 @@ every document). This file knows no model.
 """
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,8 +91,7 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
 
     Raises:
         InputError: more than one -1, sizes whose product is not the number of devices, a device
-            twice, or "tensor" and "sequence" axes that reach over several hosts (which would then
-            share rows, and each feeds its own).
+            twice, or "tensor" and "sequence" axes of neither a part of a host nor whole hosts.
     """
     devices = jax.devices() if devices is None else list(devices)
     if len(set(devices)) < len(devices):
@@ -111,14 +111,52 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
     per_row = math.prod(sizes[2:])  # devices that share the rows of a batch
-    if per_host % per_row:
+    if per_host % per_row and per_row % per_host:
         raise InputError(
-            f"mesh.tensor x mesh.sequence: {per_row} devices do not divide the {per_host} of one "
-            "host; give fewer"
+            f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
+            "host nor are those of whole hosts; give another number"
         )
     return jax.make_mesh(
         tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices
     )
+
+
+class Feed(NamedTuple):
+    """The rows of every batch that a process feeds: one of ``count`` equal parts."""
+
+    index: int
+    count: int
+
+
+@functools.lru_cache(maxsize=8)
+def feed_of(mesh: Mesh) -> Feed:
+    """Returns the part of every batch that this process feeds.
+
+    Processes whose devices share rows, because "tensor" or "sequence" reach over several hosts,
+    feed the same part.
+
+    Args:
+        mesh: from `make_mesh`.
+
+    Raises:
+        InputError: two processes share some of their rows, but not all.
+    """
+    shards = np.arange(math.prod(mesh.shape[axis] for axis in BATCH_AXES))
+    places = NamedSharding(mesh, P(BATCH_AXES)).devices_indices_map(shards.shape)
+    rows: dict[int, set[int]] = {}
+    for device, index in places.items():
+        rows.setdefault(device.process_index, set()).update(shards[index].tolist())
+    parts: list[frozenset[int]] = []
+    for _, own in sorted(rows.items()):
+        part = frozenset(own)
+        if part not in parts:
+            parts.append(part)
+    if sum(map(len, parts)) > len(shards):
+        raise InputError(
+            "mesh.tensor x mesh.sequence: the devices of hosts share some rows of a batch, but "
+            "not all, as the topology orders them; give a number that divides those of a host"
+        )
+    return Feed(parts.index(frozenset(rows[jax.process_index()])), len(parts))
 
 
 @contextlib.contextmanager
@@ -280,18 +318,21 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
 
 
 def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str, Array]:
-    """Makes global arrays, rows split over the mesh, from this host's rows of a batch.
+    """Makes global arrays, rows split over the mesh, from this host's rows of a batch (`feed_of`).
 
     Raises:
         InputError: the global number of rows does not divide (`check_batch_size`).
     """
     rows = len(next(iter(batch.values())))
-    check_batch_size(rows * jax.process_count(), mesh, accumulation)
+    global_rows = rows * feed_of(mesh).count
+    check_batch_size(global_rows, mesh, accumulation)
     sharding = NamedSharding(mesh, P(BATCH_AXES))
-    return {
-        name: jax.make_array_from_process_local_data(sharding, np.asarray(value))
-        for name, value in batch.items()
-    }
+    placed = {}
+    for name, value in batch.items():
+        shape = (global_rows, *np.shape(value)[1:])
+        local = np.asarray(value)
+        placed[name] = jax.make_array_from_process_local_data(sharding, local, shape)
+    return placed
 
 
 def _axis_names(axes: str | tuple[str, ...] | None) -> str:

@@ -147,7 +147,7 @@ def test_what_is_no_run(tmp_path, content, message):
         (["--out=/nowhere/c.png"], "there is no directory /nowhere"),
         (["--width=0"], r"--width=0\.0 must be above 0"),
         (["--dpi=-1"], "--dpi=-1 must be at least 1"),
-        (["--length=1"], "--length=1 must lie between 2 and 1048576"),
+        (["--length=1"], "--length=1 must lie between 2 and 16777216"),
         (["--layers=2"], "there is no layer 2; the model has layers 1 to 1"),
     ],
 )

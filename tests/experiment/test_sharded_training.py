@@ -31,41 +31,65 @@ def run_on_two_devices(script):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_eight_devices_give_the_losses_of_one(tiny_run, tmp_path):
-    config = f"{tiny_run},data.batch_size=8"
-    mesh = (
-        "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2,training.accumulation=2,"
-        "model.remat=True"
+@pytest.fixture
+def config(tiny_run):
+    return f"{tiny_run},data.batch_size=8"
+
+
+@pytest.fixture(scope="module")
+def one_device(tiny_run, tmp_path_factory):
+    """The metrics of `config` on one device."""
+    workdir = tmp_path_factory.mktemp("one") / "run"
+    command = [f"--config={tiny_run},data.batch_size=8", f"--workdir={workdir}"]
+    assert train.main(command) == 0
+    return lines(workdir)
+
+
+def start(config, workdir, devices, *flags):
+    command = [sys.executable, "-W", "error", "-m", "longsum_jax.train", f"--config={config}"]
+    command += [f"--workdir={workdir}", *flags]
+    return subprocess.Popen(
+        command, env=on_devices(devices), cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "longsum_jax.train",
-        f"--config={config},{mesh}",
-    ]
-    sharded = subprocess.Popen(
-        [*command, f"--workdir={tmp_path / 'eight'}"],
-        env=on_devices(8),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert train.main([f"--config={config}", f"--workdir={tmp_path / 'one'}"]) == 0
-    _, errors = sharded.communicate(timeout=300)
-    assert sharded.returncode == 0, errors
-    assert "(-, -, fsdp, tensor)" in errors or "(-, fsdp, tensor)" in errors  # the sharding table
-    one, eight = lines(tmp_path / "one"), lines(tmp_path / "eight")
-    assert [line["step"] for line in one] == [line["step"] for line in eight] == [1, 2, 2, 3, 3]
-    for a, b in zip(one, eight, strict=True):
+
+
+def end(process):
+    """Returns what a process wrote to standard error."""
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return errors
+
+
+def assert_equal_metrics(found, wanted):
+    assert [line["step"] for line in wanted] == [line["step"] for line in found] == [1, 2, 2, 3, 3]
+    for a, b in zip(wanted, found, strict=True):
         for name in ("loss", "grad_norm", "weight", "tokens", "right_tokens"):
             if name in a:
-                np.testing.assert_allclose(
-                    b[name], a[name], rtol=2e-5, err_msg=f"{name} at step {a['step']}"
-                )
+                at = f"{name} at step {a['step']}"
+                np.testing.assert_allclose(b[name], a[name], rtol=2e-5, err_msg=at)
         assert a.get("eval") == b.get("eval")
+
+
+@pytest.mark.slow
+def test_eight_devices_give_the_losses_of_one(config, one_device, tmp_path):
+    mesh = "mesh.preset=fsdp+tensor,mesh.batch=2,mesh.fsdp=2,mesh.tensor=2"
+    other = "training.accumulation=2,model.remat=True"
+    errors = end(start(f"{config},{mesh},{other}", tmp_path / "eight", 8))
+    assert "(-, -, fsdp, tensor)" in errors or "(-, fsdp, tensor)" in errors  # the sharding table
+    assert_equal_metrics(lines(tmp_path / "eight"), one_device)
+
+
+@pytest.mark.slow
+def test_documents_may_be_cut_over_hosts(config, one_device, tmp_path, free_port):
+    """Two processes with two devices each, a fourth of every document on a device."""
+    mesh = "mesh.preset=fsdp+sequence,mesh.batch=1,mesh.sequence=4"
+    cluster = f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"
+    workdir, processes = tmp_path / "two", []
+    for index in range(2):
+        processes.append(start(f"{config},{mesh}", workdir, 2, *cluster, f"--process_id={index}"))
+    for process in processes:
+        end(process)
+    assert_equal_metrics(lines(workdir), one_device)
 
 
 COUNTS_OF_MASKED_TOKENS = """

@@ -7,6 +7,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 import longsum_jax
 from longsum_jax import Model
 from longsum_jax.errors import InputError
+from longsum_jax.inference import padding
 from longsum_jax.inference.padding import bucket_length, global_indices, padded_length
 from longsum_jax.inference.summary import Request
 from longsum_jax.layers.layer_groups import regroup
@@ -220,7 +221,8 @@ def test_several_sequences_of_every_document_by_generate(model):
 def test_repr_says_what_a_model_is(model, random_model):
     count = f"{model.num_parameters / 1000:.1f}K"
     assert repr(model) == (
-        f"Model(locost, {count} parameters, s4d encoder attention, up to 1,048,576 tokens, float32)"
+        f"Model(locost, {count} parameters, s4d encoder attention, up to 16,777,216 tokens, "
+        "float32)"
     )
     described = repr(random_model("bart", max_position_embeddings=40))
     assert "full encoder attention, up to 40 tokens, float32)" in described
@@ -283,15 +285,8 @@ def test_bucket_lengths():
             "num_return_sequences=2: a document gets one summary; use generate for several",
         ),
         (
-            lambda m: m.encode(np.ones((1, 2**20 + 1), int)),
-            "input_ids has 1,048,577 tokens, but state-space layers read at most 1,048,576; sho",
-        ),
-        (
-            lambda m: m.summarize(
-                ["x", "y z " * 2**19], names=["x.txt", "long.txt"], strategy="direct"
-            ),
-            r"long.txt has \d,\d+,\d+ tokens, but state-space layers read at most 1,048,576; read "
-            r"its beginning with max_source_length=1048576 \(--max_source_length=1048576\)",
+            lambda m: m.encode(np.ones((1, 2**24 + 1), int)),
+            "input_ids has 16,777,217 tokens, but state-space layers read at most 16,777,216; sho",
         ),
         (lambda m: m.summarize("x", max_source_length=1), "max_source_length=1 must be at least 2"),
     ],
@@ -299,6 +294,17 @@ def test_bucket_lengths():
 def test_bad_arguments(model, call, problem):
     with pytest.raises(InputError, match=problem):
         call(model)
+
+
+def test_documents_that_kernels_are_not_exact_for_are_refused(model, monkeypatch):
+    monkeypatch.setattr(padding, "MAX_LENGTH", 1000)
+    problem = (
+        r"long.txt has \d,\d+ tokens, but state-space layers read at most 1,000; read its "
+        r"beginning with max_source_length=16777216 \(--max_source_length=16777216\), or choose"
+    )
+    names = ["x.txt", "long.txt"]
+    with pytest.raises(InputError, match=problem):
+        model.summarize(["x", "y z " * 1000], names=names, strategy="direct")
 
 
 @pytest.fixture(scope="module")

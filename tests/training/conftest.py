@@ -1,7 +1,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,18 +18,6 @@ def toy():
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture
-def free_port():
-    """Finds a port that nobody listens on."""
-
-    def find():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
-    return find
 
 
 @pytest.fixture(scope="session")

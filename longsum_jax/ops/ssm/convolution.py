@@ -1,4 +1,4 @@
-"""Convolution with the two-sided state-space kernel, exact for every length up to 2**20.
+"""Convolution with the two-sided state-space kernel, exact for every length up to 2**24.
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 

@@ -35,7 +35,7 @@ from longsum_jax.ops.ssm.phases import cis, turns_per_step
 from longsum_jax.typing import AnyArray
 
 Discretization = Literal["zoh", "none"]
-MAX_LENGTH = 2**20  # what the fixed-point phases are exact for
+MAX_LENGTH = 2**24  # what the fixed-point phases are exact for
 
 
 class DiagonalSSM(NamedTuple):
@@ -117,7 +117,7 @@ def ssm_kernel(
 
     Args:
         ssm: parameters of the channels.
-        length: number of lags L, 1 to 2**20.
+        length: number of lags L, 1 to ``MAX_LENGTH``.
         discretization: see ``discretize``.
 
     Returns:
@@ -149,7 +149,7 @@ def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions chann
 
     Args:
         modes: modes of the channels.
-        length: number of lags, 1 to 2**20.
+        length: number of lags, 1 to ``MAX_LENGTH``.
 
     Returns:
         float32.
@@ -208,7 +208,7 @@ def mode_powers(
 
     Args:
         modes: modes of any number of channels.
-        steps: int32 step numbers, 0 to 2**20.
+        steps: int32 step numbers, 0 to ``MAX_LENGTH``.
         axis: place of the new axis: -1 after the axis of the modes, -2 before it.
     """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])

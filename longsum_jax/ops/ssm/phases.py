@@ -1,10 +1,11 @@
-"""Phases of complex exponentials that stay exact over a million steps.
+"""Phases of complex exponentials that stay exact over sixteen million steps.
 
 A mode turns by ``theta = exp(log_dt) * frequency`` radians per step. Over a long sequence
 float32 loses the phase: the rounding of ``exp(log_dt)`` and of the product alone reaches 1e-4
 radians within the memory of one mode. Here the turns per step are computed in double-float
 arithmetic (pairs of float32), stored as 48-bit fixed point and multiplied by the integer step with
-natural wrap-around; sine and cosine get the wrapped phase.
+natural wrap-around; sine and cosine get the wrapped phase. After 2**24 steps it is off by 4e-7
+radians, the resolution of the fixed point, and by 2**-45 of the radians that the mode has turned.
 """
 
 import math
@@ -64,7 +65,7 @@ def cis(
     Args:
         theta: radians per step, float32; only its tangent is used.
         high, low: fixed-point turns per step from ``turns_per_step``.
-        steps: non-negative int32 step numbers. All four broadcast against each other.
+        steps: int32 step numbers, 0 to 2**24. All four broadcast against each other.
     """
     return _cis_of_turns(high, low, steps)
 
@@ -80,11 +81,11 @@ def _cis_jvp(primals, tangents):
 
 def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
     steps = steps.astype(jnp.uint32)
-    # The low word counts only while its product with the largest possible step (2**20) stays inside
-    # 32 bits.
-    num_bits = 32 - 21
-    carry = ((low >> (_LOW_BITS - num_bits)) * steps) >> num_bits
-    word = high * steps + carry
+    # What the product of the low word and the steps, up to 40 bits, adds to the high word. Products
+    # with the upper and the lower 12 bits of the steps stay inside 32.
+    upper = (low * (steps >> 12)) >> (_LOW_BITS - 12)
+    lower = (low * (steps & 0xFFF)) >> _LOW_BITS
+    word = high * steps + upper + lower
     return _cis_of_word(lax.bitcast_convert_type(word, jnp.int32))
 
 

@@ -291,15 +291,15 @@ def test_error_against_float64_at_65536(exact_convolution, relative_error, backe
 
 @pytest.fixture(scope="module")
 def longest_kernel(make_ssm, kernel_float64):
-    """A channel, and its kernel of either direction for the longest inputs in float64."""
+    """A channel, and its kernel of either direction for a million lags in float64."""
     ssm = make_ssm(1, 8)
-    return ssm, kernel_float64(ssm, MAX_LENGTH, chunk=2**16)[:, 0]
+    return ssm, kernel_float64(ssm, 2**20, chunk=2**16)[:, 0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 def test_a_million_positions_against_the_sum_of_the_definition(longest_kernel, backend):
-    length = MAX_LENGTH
+    length = 2**20
     (ssm, (forward, backward)), rng = longest_kernel, np.random.default_rng(0)
     u, D = rng.normal(size=length).astype(np.float32), np.float32([0.7])
     convolve = jax.jit(partial(ssm_convolution, backend=backend))
@@ -309,9 +309,24 @@ def test_a_million_positions_against_the_sum_of_the_definition(longest_kernel, b
         assert abs(y[j] - exact) < 2e-5
 
 
-def test_more_than_a_million_positions_are_refused(make_ssm):
+@pytest.mark.slow
+def test_four_million_positions_against_the_sum_of_the_definition(make_ssm, kernel_float64):
+    """One mode that falls to a half over them: outputs read all inputs."""
+    length = 2**22
+    ssm = make_ssm(1, 1, decay=1e-4)
+    ssm = ssm._replace(log_dt=jnp.full_like(ssm.log_dt, np.log(1e-3)))
+    forward, backward = kernel_float64(ssm, length, chunk=2**16)[:, 0]
+    u, D = np.random.default_rng(0).normal(size=length).astype(np.float32), np.float32([0.7])
+    convolve = jax.jit(partial(ssm_convolution, backend="fft"))
+    y = np.asarray(convolve(u[None, :, None], ssm, D))[0, :, 0]
+    for j in (0, 4097, length // 2, length - 1):
+        exact = D[0] * u[j] + forward[: j + 1] @ u[j::-1] + backward[: length - j] @ u[j:]
+        assert abs(y[j] - exact) < 2e-6 * np.abs(y).max()
+
+
+def test_more_positions_than_phases_are_exact_for_are_refused(make_ssm):
     u = jax.ShapeDtypeStruct((1, MAX_LENGTH + 1, 1), jnp.float32)
-    with pytest.raises(ValueError, match="exact for 1 to 1048576"):
+    with pytest.raises(ValueError, match="exact for 1 to 16777216"):
         jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), jnp.zeros(1))
 
 

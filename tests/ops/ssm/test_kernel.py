@@ -137,6 +137,20 @@ def test_length_outside_the_exact_range_is_refused(make_ssm, length):
         ssm_kernel(make_ssm(1, 1), length)
 
 
+@pytest.mark.slow
+def test_random_lags_of_the_longest_kernel_against_float64(make_ssm, kernel_float64):
+    """Modes that fall to a fifth over sixteen million steps, against their definition."""
+    ssm = make_ssm(1, 8, decay=1e-4)
+    ssm = ssm._replace(log_dt=jnp.full_like(ssm.log_dt, np.log(1e-3)))
+    kernel = np.asarray(kernel_of(ssm, MAX_LENGTH))
+    rng = np.random.default_rng(0)
+    lags = np.sort(rng.integers(0, MAX_LENGTH, 500))
+    exact = kernel_float64(ssm, MAX_LENGTH, lags=lags)
+    largest = np.abs(exact).max()
+    assert np.abs(exact[..., -50:]).max() > largest / 10  # far lags count
+    np.testing.assert_allclose(kernel[..., lags], exact, rtol=0, atol=3e-6 * largest)
+
+
 @pytest.mark.parametrize("length", [1, 2, 5, 63, 4096, 100_000, 2**20])
 def test_inner_steps_is_within_a_factor_sqrt_2_of_the_root(length):
     assert length / 2 <= inner_steps(length) ** 2 <= length * 2
