@@ -24,6 +24,11 @@ FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsd
 BASE = "BASE"  # stands for a directory with the config of the published base model
 TRAINING = ("--programs=train", "--config.data.batch_size=8", "--config.training.accumulation=1")
 TRAINING += ("--config.task.max_target_length=1024",)
+# One document, cut over all chips.
+LONG = ("--programs=train", "--config.data.batch_size=1", "--config.training.accumulation=1")
+LONG += ("--config.task.max_target_length=1024", "--config.model.remat=True", "--tries=0")
+LONG += ("--config.mesh.preset=fsdp+sequence", "--config.mesh.batch=1", "--config.mesh.sequence=-1")
+LONG += ("--config.data.source_lengths=4194304",)
 SUMMARIES = (f"--model={BASE}", "--dtype=bfloat16", "--max_new_tokens=512")
 # Name -> arguments of longsum plan.
 CASES = {
@@ -34,8 +39,10 @@ CASES = {
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train"),
+    "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),
     "summaries_v5p": (*SUMMARIES, "--device=v5p", "--input_length=16384", "--tries=0"),
+    "summaries_4m_v5p": (*SUMMARIES, "--device=v5p", "--input_length=4194304", "--tries=0"),
     "summaries_h200": (*SUMMARIES, "--device=h200", "--input_length=16384,131072,1048576"),
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
 }
