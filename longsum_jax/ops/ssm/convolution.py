@@ -31,7 +31,7 @@ from longsum_jax.ops.ssm.kernel import (
     kernel_of_modes,
     slice_channels,
 )
-from longsum_jax.ops.ssm.matmul import CHUNK, convolve_by_matmul, count_chunks
+from longsum_jax.ops.ssm.matmul import chunk_length, convolve_by_matmul, count_chunks
 from longsum_jax.typing import AnyArray
 
 # Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
@@ -181,7 +181,8 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
         per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
     else:
         # Toeplitz matrices, and powers of one direction at a time; inputs and sums.
-        tables = 4 * (2 * CHUNK**2 + 8 * size * CHUNK)
+        chunk = chunk_length(batch, length)
+        tables = 4 * (2 * chunk**2 + 8 * size * chunk)
         per_channel = tables + 16 * batch * length
     return _channels_within(per_channel, shape, backend)
 
@@ -196,7 +197,7 @@ def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
     batch, length, _ = shape
     chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]
     count = _least_block_bytes("matmul") // chunk_bytes
-    return max(1, min(count, count_chunks(length)))
+    return max(1, min(count, count_chunks(batch, length)))
 
 
 def _least_block_bytes(backend: Backend) -> int:

@@ -16,6 +16,7 @@ from group to group:
 The gradient computes groups again, so that states of one group are in memory at a time.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -23,10 +24,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float
 
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
 from longsum_jax.typing import AnyArray
 
-CHUNK = 128  # positions of a chunk, T
+CHUNK_ON_CPU = 128  # positions of a chunk, T
+# On accelerators, states of modes move through memory, 1 / T of them for each position of the
+# batch, and Toeplitz matrices of T**2 entries a channel. So T grows with the third root of the
+# positions. The factor: compiled for a TPU v5e, gradients of the base model's layer over 131,072,
+# 32,768 and 4,096 positions move least memory with 512, 256 to 512, and 64 to 128.
+_CHUNK_OF_ROOT = 10
+_LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
 
 
 class _Planes(NamedTuple):
@@ -57,7 +65,7 @@ def convolve_by_matmul(
         float32.
     """
     batch, length, channels = u.shape
-    chunk = min(CHUNK, length)
+    chunk = min(chunk_length(batch, length), length)
     num_chunks = -(-length // chunk)
     num_groups = -(-num_chunks // (group or num_chunks))
     group = -(-num_chunks // num_groups)  # groups of about equal size
@@ -75,9 +83,17 @@ def convolve_by_matmul(
     return y.reshape(batch, -1, channels)[:, :length]
 
 
-def count_chunks(length: int) -> int:
-    """Returns the chunks that an input of ``length`` is cut into."""
-    return -(-length // CHUNK)
+def chunk_length(batch: int, length: int) -> int:
+    """Returns the positions of a chunk of inputs [batch, length] on the target's devices."""
+    if target_platform() == "cpu":
+        return CHUNK_ON_CPU
+    best = _CHUNK_OF_ROOT * (batch * length) ** (1 / 3)
+    return min(max(2 ** round(math.log2(best)), _LEAST_CHUNK), _LARGEST_CHUNK)
+
+
+def count_chunks(batch: int, length: int) -> int:
+    """Returns the chunks that each of ``batch`` inputs of ``length`` is cut into."""
+    return -(-length // chunk_length(batch, length))
 
 
 def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels chunk chunk"]:

@@ -57,7 +57,7 @@ def assert_close(value, reference, tolerance=1e-5):
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
 def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backend, monkeypatch):
-    monkeypatch.setattr(ssm_matmul, "CHUNK", 32)  # up to four chunks, the last one not full
+    monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 32)  # up to four chunks, the last one not full
     arguments = inputs(make_ssm, length, directions)
     fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
     for twin in TWINS:
@@ -108,7 +108,7 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [3])  # which does not divide the 7 chunks
 def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
-    monkeypatch.setattr(ssm_matmul, "CHUNK", 16)
+    monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 16)
     monkeypatch.setattr(ssm_conv, "_chunks_per_group", lambda *sizes: group)
     arguments = inputs(make_ssm, LONGEST, channels=2)
     fast = value_and_gradients(partial(ssm_convolution, backend="matmul"), *arguments)
@@ -129,7 +129,7 @@ def loops_of_base(backend, batch, length):
     if backend == "fft":
         return blocks * BASE["layers"]
     group = ssm_conv._chunks_per_group(shape, modes, block)
-    return 2 * blocks * -(-ssm_matmul.count_chunks(length) // group) * BASE["layers"]
+    return 2 * blocks * -(-ssm_matmul.count_chunks(batch, length) // group) * BASE["layers"]
 
 
 @pytest.mark.parametrize("kind", ["TPU v5 lite", "TPU v5p", "TPU v6 lite", "an unknown device"])
@@ -142,6 +142,23 @@ def test_a_pass_has_few_serial_steps_on_accelerators(kind):
         assert loops_of_base("fft", 1, 2**20) < 10_000
     with use_abstract_mesh(mesh.update(abstract_device=AbstractDevice("cpu", None, "cpu"))):
         assert loops_of_base("matmul", 1, 2**20) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("platform", "batch", "length", "chunk"),
+    [
+        ("cpu", 1, 2**20, 128),
+        ("tpu", 1, 512, 64),
+        ("tpu", 1, 4096, 128),
+        ("tpu", 8, 4096, 256),
+        ("tpu", 1, 2**17, 512),
+        ("tpu", 1, 2**24, 1024),
+    ],
+)
+def test_chunks_grow_with_the_positions_of_a_device(platform, batch, length, chunk):
+    with jax.default_device(platform):
+        assert ssm_matmul.chunk_length(batch, length) == chunk
+        assert ssm_matmul.count_chunks(batch, length) == length // chunk
 
 
 @pytest.mark.slow
