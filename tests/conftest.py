@@ -375,10 +375,8 @@ def _write_weights(path, state):
 
 
 @pytest.fixture(scope="session")
-def small_model(tiny_tokenizer, tmp_path_factory):
+def small_model(tiny_tokenizer, tmp_path_factory, draw_params):
     """A model directory of one layer each with random weights and `tiny_tokenizer`."""
-    import flax.linen as nn
-
     from longsum_jax.inference.model import Model
     from longsum_jax.models.registry import get_family
 
@@ -397,7 +395,7 @@ def small_model(tiny_tokenizer, tmp_path_factory):
         {"vocab_size": tiny_tokenizer.vocab_size, "tie_word_embeddings": False, **sizes}
     )
     directory = tmp_path_factory.mktemp("small") / "model"
-    params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
+    params = draw_params(family.init_params(config))
     Model(family, config, params, tiny_tokenizer, {"max_new_tokens": 6}).save(directory)
     return directory
 

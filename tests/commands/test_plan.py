@@ -308,8 +308,8 @@ def test_lengths_and_names_are_lists(small_model):
         with pytest.raises(InputError) as caught:
             plan.main([f"--model={small_model}", flag])
     assert "is none of train, loss, read, search" in str(caught.value)
-    with pytest.raises(InputError, match=r"--input_length has 2,000,000 tokens"):
-        plan.main([f"--model={small_model}", "--device=cpu", "--input_length=2_000_000"])
+    with pytest.raises(InputError, match=r"--input_length has 20,000,000 tokens"):
+        plan.main([f"--model={small_model}", "--device=cpu", "--input_length=20_000_000"])
 
 
 def in_a_process(*arguments):

@@ -140,7 +140,7 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert counts[2] == 1
     # Three programs for documents of every length.
     by = model.segment_summarizer
-    programs = by._read_segment, by._search.program, by._write_segment
+    programs = by._read_segment, by._search.program._jitted, by._write_segment
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
     assert [program._cache_size() for program in programs] == [1, 1, 1]
