@@ -314,7 +314,7 @@ class _Walk:
         operands = [inside.instructions[name] for name in instruction.operands]
         if opcode == "fusion" and instruction.called[0] in self._computations:
             fused = self._computations[instruction.called[0]]
-            return _fusion_bytes(fused, instruction, operands)
+            return _fusion_bytes(self._computations, fused, instruction, operands)
         if target.startswith(_WITH_WORKSPACE):
             instruction = replace(instruction, arrays=instruction.arrays[:-1] or instruction.arrays)
         return _access_bytes(instruction, operands)
@@ -494,27 +494,40 @@ def _num_bytes(instruction: Instruction) -> int:
 
 
 def _fusion_bytes(
-    fused: Computation, instruction: Instruction, operands: Sequence[Instruction]
+    computations: Mapping[str, Computation],
+    fused: Computation,
+    instruction: Instruction,
+    operands: Sequence[Instruction],
 ) -> int:
     num_bytes = 0
     for parameter, operand in zip(fused.parameters, operands, strict=True):
-        num_bytes += _read_bytes(fused, parameter, operand)
+        whole = _main_memory(operand.arrays)
+        num_bytes += _read_bytes(computations, fused, parameter, whole)
     root = fused.instructions[fused.root]
     results = [root]
     if root.opcode == "tuple":
         results = [fused.instructions[name] for name in root.operands]
     for result, array in zip(results, instruction.arrays, strict=False):
-        num_bytes += 0 if array.is_on_chip else _written_bytes(fused, result)
+        num_bytes += 0 if array.is_on_chip else _written_bytes(computations, fused, result)
     return num_bytes
 
 
-def _read_bytes(fused: Computation, parameter: Instruction, operand: Instruction) -> int:
-    """Returns what a fusion reads of an operand: all of it, or the slices that it takes."""
-    whole = _main_memory(operand.arrays)
+def _read_bytes(
+    computations: Mapping[str, Computation], fused: Computation, parameter: Instruction, whole: int
+) -> int:
+    """Returns what a fusion reads of an operand of ``whole`` bytes: all, or slices that it takes.
+
+    On TPUs fusions hold fusions.
+    """
     taken = 0
     for user in _users_of_value(fused, parameter.name):
         is_first = _value(fused, user.operands[0]) == parameter.name
-        if is_first and user.opcode in _SLICING:
+        if user.opcode == "fusion":
+            inner = computations[user.called[0]]
+            for own, name in zip(inner.parameters, user.operands, strict=True):
+                if _value(fused, name) == parameter.name:
+                    taken += _read_bytes(computations, inner, own, whole)
+        elif is_first and user.opcode in _SLICING:
             taken += _num_bytes(user)
         elif not (is_first and user.opcode == "dynamic-update-slice"):
             return whole
@@ -537,8 +550,15 @@ def _value(fused: Computation, name: str) -> str:
     return name
 
 
-def _written_bytes(fused: Computation, result: Instruction) -> int:
+def _written_bytes(
+    computations: Mapping[str, Computation], fused: Computation, result: Instruction
+) -> int:
     source = fused.instructions[_value(fused, result.name)]
+    if source.opcode == "fusion":
+        inner = computations[source.called[0]]
+        root = inner.instructions[inner.root]
+        if root.opcode != "tuple":
+            return _written_bytes(computations, inner, root)
     if source.opcode == "dynamic-update-slice":
         source = fused.instructions[source.operands[1]]
     return _num_bytes(source)

@@ -268,6 +268,45 @@ source_target_pairs={{0,1},{1,0}}
     assert work.num_bytes == gather + permute + (row + 4) + row
 
 
+def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
+    """As XLA writes them for TPUs: a row of a stack is read, halved, and written into another."""
+    text = """HloModule rows
+
+%take (stack: f32[100,8], i: s32[]) -> f32[1,8] {
+  %stack = f32[100,8]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %row = f32[1,8]{1,0} dynamic-slice(%stack, %i, %zero), dynamic_slice_sizes={1,8}
+}
+
+%put (buffer: f32[100,8], new: f32[1,8], j: s32[]) -> f32[100,8] {
+  %buffer = f32[100,8]{1,0} parameter(0)
+  %new = f32[1,8]{1,0} parameter(1)
+  %j = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %updated = f32[100,8]{1,0} dynamic-update-slice(%buffer, %new, %j, %zero)
+}
+
+%step (a: f32[100,8], b: f32[100,8], k: s32[]) -> f32[100,8] {
+  %a = f32[100,8]{1,0} parameter(0)
+  %b = f32[100,8]{1,0} parameter(1)
+  %k = s32[] parameter(2)
+  %taken = f32[1,8]{1,0} fusion(%a, %k), kind=kLoop, calls=%take
+  %half = f32[1,8]{1,0} multiply(%taken, %taken)
+  ROOT %written = f32[100,8]{1,0} fusion(%b, %half, %k), kind=kLoop, calls=%put
+}
+
+ENTRY %main (x: f32[100,8], y: f32[100,8], n: s32[]) -> f32[100,8] {
+  %x = f32[100,8]{1,0} parameter(0)
+  %y = f32[100,8]{1,0} parameter(1)
+  %n = s32[] parameter(2)
+  ROOT %new = f32[100,8]{1,0} fusion(%x, %y, %n), kind=kLoop, calls=%step
+}
+"""
+    row, index = 8 * 4, 4
+    assert program_work(text).num_bytes == row + index + row
+
+
 def test_a_branch_counts_once_the_one_with_more_work():
     def step(flag, x, w):
         return jax.lax.cond(flag, lambda: jnp.tanh(x @ w @ w), lambda: x)
