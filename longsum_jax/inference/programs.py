@@ -106,11 +106,15 @@ class Program:
         Raises:
             InputError: it takes more memory than a device has.
         """
-        self.prepare(*arguments, **sizes)()
+        compile_and_check = self.prepare(*arguments, **sizes)
+        if compile_and_check is not None:
+            compile_and_check()
         return self._jitted(*arguments, **sizes)
 
-    def prepare(self, *arguments: Any, **sizes: Any) -> Callable[[], None]:
+    def prepare(self, *arguments: Any, **sizes: Any) -> Callable[[], None] | None:
         """Traces the program, and returns what compiles it and looks at the memory it takes.
+
+        None if that has been done.
 
         Args:
             *arguments: arrays, or their shapes.
@@ -118,7 +122,7 @@ class Program:
         """
         signature = _signature(arguments, sizes)
         if signature in self._checked:
-            return lambda: None
+            return None
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
@@ -190,14 +194,14 @@ class Search:
     def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
         """Compiles the program for ``arguments`` in a thread while the body of the ``with`` runs.
 
-        Does nothing on accelerators and meshes (where there are no ``layer_views``): there the
-        program depends on the devices of its arguments.
+        Does nothing if it is compiled already, nor on accelerators and meshes (where there are no
+        ``layer_views``): there the program depends on the devices of its arguments.
         """
         _, layers, *_ = arguments
-        if layers is None:
+        compile_program = None if layers is None else self.program.prepare(*arguments, **sizes)
+        if compile_program is None:
             yield
             return
-        compile_program = self.program.prepare(*arguments, **sizes)
         with ThreadPoolExecutor(1) as thread:
             compiled = thread.submit(compile_program)
             yield

@@ -147,10 +147,7 @@ def shard_map_sequence(
     def run(
         text: dict[str, Any], rows: dict[str, Any], shared: dict[str, Any], rng: Array | None
     ) -> Any:
-        options = {}
-        if rng is not None:
-            device = lax.axis_index(sharding.batch + sharding.length)
-            options["rng"] = jax.random.fold_in(rng, device)
+        options = _own_key(rng, sharding)
         return function(**text, **rows, **shared, **options, axes=sharding.length)
 
     def unpad(x: AnyArray, output: Output) -> Array:
@@ -170,6 +167,14 @@ def shard_map_sequence(
     if is_single:
         return unpad(out, outputs)
     return tuple(unpad(x, name) for x, name in zip(out, outputs, strict=True))
+
+
+def _own_key(rng: AnyArray | None, sharding: SequenceSharding) -> dict[str, Array]:
+    """Returns the keyword ``rng`` with a key of this device; none without ``rng``."""
+    if rng is None:
+        return {}
+    device = lax.axis_index(sharding.batch + sharding.length)
+    return {"rng": jax.random.fold_in(rng, device)}
 
 
 class ByHead(NamedTuple):
@@ -223,10 +228,7 @@ def shard_map_heads(
     def run(
         text: dict[str, Any], rows: dict[str, Any], heads: dict[str, Any], rng: Array | None
     ) -> Array:
-        options = {}
-        if rng is not None:
-            device = lax.axis_index(sharding.batch + axes)
-            options["rng"] = jax.random.fold_in(rng, device)
+        options = _own_key(rng, sharding)
         out = function(**jax.tree.map(gather, text), **rows, **heads, **options)
         return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
 

@@ -269,7 +269,7 @@ source_target_pairs={{0,1},{1,0}}
 
 
 def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
-    """As XLA writes them for TPUs: a row of a stack is read, halved, and written into another."""
+    """As XLA writes them for TPUs: a row of a stack is read, squared, and written into another."""
     text = """HloModule rows
 
 %take (stack: f32[100,8], i: s32[]) -> f32[1,8] {
@@ -292,8 +292,8 @@ def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
   %b = f32[100,8]{1,0} parameter(1)
   %k = s32[] parameter(2)
   %taken = f32[1,8]{1,0} fusion(%a, %k), kind=kLoop, calls=%take
-  %half = f32[1,8]{1,0} multiply(%taken, %taken)
-  ROOT %written = f32[100,8]{1,0} fusion(%b, %half, %k), kind=kLoop, calls=%put
+  %square = f32[1,8]{1,0} multiply(%taken, %taken)
+  ROOT %written = f32[100,8]{1,0} fusion(%b, %square, %k), kind=kLoop, calls=%put
 }
 
 ENTRY %main (x: f32[100,8], y: f32[100,8], n: s32[]) -> f32[100,8] {

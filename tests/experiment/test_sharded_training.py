@@ -31,17 +31,16 @@ def run_on_two_devices(script):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(tiny_run):
     return f"{tiny_run},data.batch_size=8"
 
 
 @pytest.fixture(scope="module")
-def one_device(tiny_run, tmp_path_factory):
+def one_device(config, tmp_path_factory):
     """The metrics of `config` on one device."""
     workdir = tmp_path_factory.mktemp("one") / "run"
-    command = [f"--config={tiny_run},data.batch_size=8", f"--workdir={workdir}"]
-    assert train.main(command) == 0
+    assert train.main([f"--config={config}", f"--workdir={workdir}"]) == 0
     return lines(workdir)
 
 

@@ -7,11 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
-from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
-from longsum_jax.layers.partitioning import active_sequence_sharding, mesh_spec
+from longsum_jax.layers.attention.multi_head import (
+    ExtraKeyValues,
+    RelativePositionBias,
+    attend_fused,
+)
+from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
-from longsum_jax.ops.attention.fused import Kernel, fused_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -61,11 +64,10 @@ class FullAttention(EncoderSelfAttention):
                 by_heads=True,
             )
             if kernel is not None:
-                attend = partial(_attend_fused, kernel=kernel, causal=self.causal)
+                attend = partial(attend_fused, kernel=kernel, causal=self.causal)
                 text = {"q": self.q(x), "k": k, "v": v}
-                y = self.attend_by_heads(
-                    attend, deterministic, text=text, rows={"mask": mask}, heads={}
-                )
+                rows = {"mask": mask[:, None]}
+                y = self.attend_by_heads(attend, True, text=text, rows=rows, heads={})
                 return self.o(y)
 
         if self.causal:
@@ -130,13 +132,6 @@ class FullAttention(EncoderSelfAttention):
         """Returns the bias of each distance, minus infinity to later tokens."""
         earlier = jnp.zeros((self.num_heads, 1)) if bias is None else bias
         return jnp.where(_distances(length) > 0, -jnp.inf, earlier)
-
-
-def _attend_fused(
-    q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray, *, kernel: Kernel, **options: Any
-) -> Array:
-    spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
-    return fused_attention(q, k, v, mask[:, None], kernel=kernel, spec=spec, **options)
 
 
 def _distances(length: int) -> Int[Array, " distances"]:

@@ -140,18 +140,9 @@ class MultiHeadAttention(nn.Module):
             x, k, mask=mask, bias=bias, causal=causal, deterministic=deterministic
         )
         if kernel is not None:
-            q = self.q(x)
-            y = fused_attention(
-                q,
-                k,
-                v,
-                None if mask is None else mask[:, :, 0],
-                kernel=kernel,
-                causal=causal,
-                scale=self.scale,
-                spec=mesh_spec(q.shape, ("batch", None, "act_heads", None)),
-            )
-            return self.o(y)
+            key_mask = None if mask is None else mask[:, :, 0]
+            options = {"kernel": kernel, "causal": causal, "scale": self.scale}
+            return self.o(attend_fused(self.q(x), k, v, key_mask, **options))
         if causal:
             earlier = causal_mask(x.shape[1])
             mask = earlier if mask is None else mask & earlier
@@ -242,6 +233,18 @@ class MultiHeadAttention(nn.Module):
                 bias = jnp.where(reads_any, bias, 0)
             values += bias
         return self.o(values)
+
+
+def attend_fused(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length heads head_dim"],
+    v: Float[AnyArray, "batch key_length heads head_dim"],
+    mask: Bool[AnyArray, "#batch #heads #key_length"] | None,
+    **options: Any,
+) -> Float[Array, "batch query_length heads head_dim"]:
+    """Calls ``ops.attention.fused.fused_attention`` where the active mesh has rows and heads."""
+    spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
+    return fused_attention(q, k, v, mask, spec=spec, **options)
 
 
 def causal_mask(length: int) -> Bool[Array, "1 1 length length"]:
