@@ -30,12 +30,12 @@ _LAYERS = (
     "dense encoder layer layer_groups memory partitioning s4d"
 )
 _MODELS = "bart bert bert_heads encoder_decoder extraction_head heads salient_vectors t5"
+_DECODING = "beams decoder drafts logits sampling search sequences"
 CHECKED_MODULES = (
     "longsum_jax.ops",
     *(f"longsum_jax.layers.{name}" for name in _LAYERS.split()),
     *(f"longsum_jax.models.{name}" for name in _MODELS.split()),
-    "longsum_jax.decoding.logits",
-    "longsum_jax.decoding.search",
+    *(f"longsum_jax.decoding.{name}" for name in _DECODING.split()),
 )
 
 

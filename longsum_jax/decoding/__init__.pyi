@@ -1,5 +1,5 @@
+from .decoder import Decoder as Decoder
 from .options import GenerationOptions as GenerationOptions
-from .search import Decoder as Decoder
 from .search import Generated as Generated
 from .search import generate as generate
 from .search import trim as trim

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from longsum_jax.decoding.decoder import Decoder
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import (
-    Decoder,
     Generated,
     SearchState,
     advance,

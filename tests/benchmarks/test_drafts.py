@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longsum_jax.decoding.search import look_up
+from longsum_jax.decoding.drafts import look_up
 
 
 @pytest.mark.parametrize(("count", "longest"), [(2, 1), (4, 2)])

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from longsum_jax.decoding.search import Decoder, generate
+from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.search import generate
 
 
 def _decoder(next_logits):

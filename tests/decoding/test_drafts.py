@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.drafts import look_up
 from longsum_jax.decoding.options import GenerationOptions
-from longsum_jax.decoding.search import Decoder, Generated, advance, look_up, result, start
+from longsum_jax.decoding.search import Generated, advance, result, start
 from longsum_jax.errors import InputError
 
 _V, _EOS, _PAD, _LIMIT, _START = 12, 1, 2, 11, 0

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.decoding.decoder import Decoder
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import (
-    Decoder,
     Generated,
     advance,
     generate,

@@ -1,0 +1,177 @@
+"""Beam search: the running beams beside as many best finished hypotheses.
+
+Every step ranks more candidates than beams, so many that they refill the running beams even if the
+likeliest continuations of each are all end-of-sequence tokens.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from longsum_jax.decoding.decoder import Cache, Decoder
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sequences import (
+    Sequences,
+    empty_sequences,
+    is_eos,
+    newest,
+    take,
+    write,
+)
+from longsum_jax.errors import InputError
+from longsum_jax.typing import AnyArray
+
+# The score of hypotheses that do not exist; finite, so that differences of scores stay numbers.
+_NEVER = -1e9
+
+
+class _Hypotheses(NamedTuple):
+    sequences: Sequences
+    scores: Float[Array, "batch beams"]  # best first
+    lengths: Int[Array, "batch beams"]
+    exists: Bool[Array, "batch beams"]  # False in slots that no finished sequence has taken yet
+
+
+class Beams(NamedTuple):
+    step: Int[Array, " batch"]  # new tokens so far
+    sequences: Sequences  # still running
+    scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
+    finished: _Hypotheses
+    done: Bool[Array, " batch"]  # nothing of the row changes any more
+    cache: Cache
+
+
+class _Candidates(NamedTuple):
+    beams: Int[Array, "batch candidates"]  # the running beam that each continues
+    tokens: Int[Array, "batch candidates"]
+    scores: Float[Array, "batch candidates"]  # sums of log-probabilities, best first
+    sequences: Int[Array, "batch candidates positions"]  # the new token included
+    # The token is an end-of-sequence token, or the last that the limit allows.
+    ends: Bool[Array, "batch candidates"]
+
+
+def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) -> Beams:
+    """Adds a token to the running beams of every row."""
+    logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
+    step = state.step + ~state.done  # rows that are done count no further
+    candidates = _rank_continuations(logits, state, step, options)
+    finished = _keep_best_finished(candidates, state, step, options)
+    # Candidates that ended sink to the bottom, below every one that can be continued.
+    scores, best = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
+    full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
+    hopeless = ~_can_improve(scores[:, :1], finished, step, options)
+    return Beams(
+        step=step,
+        sequences=take(candidates.sequences, best),
+        scores=scores,
+        finished=finished,
+        done=state.done | full | hopeless | (step == options.max_new_tokens),
+        cache=decoder.reorder(cache, take(candidates.beams, best)),
+    )
+
+
+def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Beams:
+    shape = (batch_size, options.num_beams)
+    sequences = empty_sequences(*shape, options)
+    nothing = jnp.full(shape, _NEVER, jnp.float32)
+    return Beams(
+        step=jnp.zeros(batch_size, jnp.int32),
+        sequences=sequences,
+        # All beams hold the same start: only one of them may be continued.
+        scores=nothing.at[:, 0].set(0.0),
+        finished=_Hypotheses(
+            sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
+        ),
+        done=jnp.zeros(batch_size, bool),
+        cache=cache,
+    )
+
+
+def _rank_continuations(
+    logits: Float[AnyArray, "batch beams vocab"],
+    state: Beams,
+    step: Int[Array, " batch"],
+    options: GenerationOptions,
+) -> _Candidates:
+    """Ranks the continuations of all beams of a row by accumulated log-probability, best first.
+
+    Args:
+        logits: of the next token.
+        state: before it.
+        step: new tokens with it.
+        options: of the search.
+    """
+    batch_size, beams, vocab_size = logits.shape
+    count = max(2, 1 + len(options.eos_token_id)) * beams
+    if count > beams * vocab_size:
+        raise InputError(
+            f"beam search with {len(options.eos_token_id)} eos_token_id needs a vocabulary of at "
+            f"least {count // beams}, not {vocab_size}"
+        )
+    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+    log_probs = process_scores(log_probs, state.sequences, step, options)
+    accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
+    scores, flat = jax.lax.top_k(accumulated, count)
+    parents = flat // vocab_size
+    tokens = flat % vocab_size
+    return _Candidates(
+        beams=parents,
+        tokens=tokens,
+        scores=scores,
+        sequences=write(take(state.sequences, parents), tokens, step),
+        ends=is_eos(tokens, options) | (step == options.max_new_tokens)[:, None],
+    )
+
+
+def _keep_best_finished(
+    candidates: _Candidates,
+    state: Beams,
+    step: Int[Array, " batch"],
+    options: GenerationOptions,
+) -> _Hypotheses:
+    """Merges candidates that end into the best finished hypotheses of rows that are not done."""
+    old = state.finished
+    # A candidate ranked below the number of beams is there to refill them, and may not finish.
+    ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
+    divisors = _length_divisors(options)[step][:, None]
+    scores = candidates.scores / divisors + ~ends * _NEVER
+    lengths = jnp.broadcast_to(step[:, None], ends.shape)
+    new = _Hypotheses(candidates.sequences, scores, lengths, ends)
+    merged = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), old, new)
+    best = jax.lax.top_k(merged.scores, options.num_beams)[1]
+
+    def choose(before: AnyArray, after: AnyArray) -> Array:
+        done = state.done.reshape((-1,) + (1,) * (before.ndim - 1))
+        return jnp.where(done, before, take(after, best))
+
+    return jax.tree.map(choose, old, merged)
+
+
+def _can_improve(
+    best_running: Float[AnyArray, "batch one"],
+    finished: _Hypotheses,
+    step: Int[Array, " batch"],
+    options: GenerationOptions,
+) -> Bool[Array, " batch"]:
+    """Returns True for rows whose best running beam may still beat their worst finished one.
+
+    A running beam is judged by the length it has now; with early_stopping="never" and a length
+    penalty that favors long outputs, by the length it could reach.
+    """
+    divisors = _length_divisors(options)
+    hopeful = options.early_stopping == "never" and options.length_penalty > 0
+    best_possible = best_running / (divisors[-1] if hopeful else divisors[step][:, None])
+    worst = jnp.where(finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER)
+    return jnp.any(best_possible > worst, axis=1)
+
+
+def _length_divisors(options: GenerationOptions) -> Float[Array, " positions"]:
+    """Returns length ** length_penalty for every length; powers are taken in float64."""
+    lengths = np.arange(1 + options.max_new_tokens, dtype=np.float64)
+    lengths[0] = 1.0  # no hypothesis has length 0
+    with np.errstate(over="ignore"):
+        return jnp.asarray((lengths**options.length_penalty).astype(np.float32))

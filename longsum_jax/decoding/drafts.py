@@ -1,0 +1,101 @@
+"""Greedy search with drafts: a step reads the newest token and a guess of what follows it.
+
+The guess is right as far as each of its tokens is the one that the search chooses after those
+before it:
+
+    newest token, draft       the  cat  sat  on  a
+    chosen after each         cat  sat  by   a   mat        kept: cat sat by
+
+Source: prompt lookup decoding (Saxena 2023), which needs no second model for what Leviathan et al.
+2023, section 2, call speculative decoding.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.logits import process_scores
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sampling import Samples
+from longsum_jax.decoding.sequences import is_eos, newest, pick, write_several
+from longsum_jax.typing import AnyArray
+
+
+def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOptions) -> Samples:
+    """Adds to every row the tokens of a draft that are right, and the one after them."""
+    count = options.prompt_lookup_num_tokens
+    sequences = state.sequences[:, 0]
+    draft = look_up(
+        decoder.documents, sequences, state.step, count, options.max_matching_ngram_size
+    )
+    read = jnp.concatenate([newest(state.sequences, state.step), draft], axis=1)
+    logits, cache = decoder.step(read, state.cache)
+    # Every choice is made as if the draft before it were chosen already.
+    drafted = write_several(sequences, draft, state.step + 1)
+    steps = (state.step + ~state.done)[:, None] + jnp.arange(1 + count)
+    process = partial(process_scores, options=options)
+    process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
+    logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]
+    tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    gained = pick(jax.nn.log_softmax(logits), tokens)
+    is_right = _begins_with(draft == tokens[:, :-1])
+    is_open = _begins_with(~is_eos(tokens[:, :-1], options))
+    within = steps <= options.max_new_tokens
+    over = state.finished | state.done[:, None]
+    is_kept = jnp.pad(is_right & is_open, ((0, 0), (1, 0)), constant_values=True) & within & ~over
+    step = state.step + is_kept.sum(1)
+    finished = state.finished | (is_kept & is_eos(tokens, options)).any(1, keepdims=True)
+    return Samples(
+        step=step,
+        sequences=write_several(sequences, tokens, state.step + 1, is_kept)[:, None],
+        lengths=jnp.where(over, state.lengths, step[:, None]),
+        finished=finished,
+        scores=state.scores + jnp.sum(gained * is_kept, axis=1, keepdims=True),
+        done=state.done | finished[:, 0] | (step == options.max_new_tokens),
+        cache=decoder.keep(cache, is_kept.sum(1)),
+    )
+
+
+def look_up(
+    documents: Int[AnyArray, "batch length"] | None,
+    sequences: Int[AnyArray, "batch positions"],
+    step: Int[AnyArray, " batch"],
+    count: int,
+    longest: int,
+) -> Int[Array, "batch count"]:
+    """Drafts the tokens after the newest ones of sequences.
+
+    They are those that follow the place, in the document or the sequence itself, whose last tokens
+    agree with the newest ones of the sequence: as many as possible of at most ``longest``, at the
+    first such place. The start token agrees with none. Where nothing agrees, the draft is anything.
+
+    Args:
+        documents: ids, or None.
+        sequences: the start token and ``step`` new tokens, then anything.
+        step: new tokens of each sequence.
+        count: tokens of a draft.
+        longest: most tokens that are compared.
+    """
+    texts = sequences if documents is None else jnp.concatenate([documents, sequences], 1)
+    places = jnp.arange(texts.shape[1])
+    start = texts.shape[1] - sequences.shape[1]
+    # In a sequence only tokens before the newest are followed by something.
+    is_place = (places < start) | ((places > start) & (places < start + step[:, None]))
+    length = jnp.zeros(texts.shape, jnp.int32)
+    agrees = is_place
+    for back in range(longest):
+        newest = jnp.take_along_axis(sequences, jnp.maximum(step - back, 0)[:, None], axis=1)
+        before = jnp.pad(texts, ((0, 0), (back, 0)), constant_values=-1)[:, : texts.shape[1]]
+        agrees = agrees & (before == newest) & (step > back)[:, None]
+        length = length + agrees
+    place = jnp.argmax(length, axis=1)
+    following = jnp.minimum(place[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
+    return jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
+
+
+def _begins_with(flags: Bool[AnyArray, "batch count"]) -> Bool[Array, "batch count"]:
+    """Returns True as far as all flags from the first one on are True."""
+    return jnp.cumprod(flags, axis=1).astype(bool)

@@ -1,0 +1,69 @@
+"""Token sequences that grow by a token for every beam, or by several for a single beam."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from longsum_jax.decoding.decoder import Tokens
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.typing import AnyArray
+
+Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_tokens
+
+
+def empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
+    """Returns sequences of the start token alone."""
+    shape = (batch_size, beams, 1 + options.max_new_tokens)
+    padding = jnp.full(shape, options.pad_token_id, jnp.int32)
+    return padding.at[:, :, 0].set(options.decoder_start_token_id)
+
+
+def newest(sequences: Sequences, step: Int[Array, " batch"]) -> Tokens:
+    """Returns the newest token of every beam, after ``step`` new tokens of each row."""
+    index = step[:, None, None]
+    return jnp.take_along_axis(sequences, index, axis=2, mode="promise_in_bounds")[..., 0]
+
+
+def write(
+    sequences: Int[AnyArray, "batch rows positions"],
+    tokens: Int[AnyArray, "batch rows"],
+    position: Int[Array, " batch"],
+) -> Int[Array, "batch rows positions"]:
+    """Sets sequences[b, :, position[b]] to tokens[b]."""
+    is_new = jnp.arange(sequences.shape[-1]) == position[:, None, None]
+    return jnp.where(is_new, tokens[:, :, None], sequences)
+
+
+def write_several(
+    sequences: Int[AnyArray, "batch positions"],
+    tokens: Int[AnyArray, "batch count"],
+    position: Int[Array, " batch"],
+    is_written: Bool[AnyArray, "batch count"] | bool = True,
+) -> Int[Array, "batch positions"]:
+    """Sets sequences[b, position[b] + i] to tokens[b, i] where ``is_written[b, i]``."""
+    index = jnp.arange(sequences.shape[1]) - position[:, None]
+    is_new = (index >= 0) & (index < tokens.shape[1])
+    index = jnp.clip(index, 0, tokens.shape[1] - 1)
+    is_written = jnp.broadcast_to(is_written, tokens.shape)
+    is_new = is_new & jnp.take_along_axis(is_written, index, axis=1)
+    return jnp.where(is_new, jnp.take_along_axis(tokens, index, axis=1), sequences)
+
+
+def is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
+    """Tells which tokens end a sequence."""
+    return jnp.isin(tokens, np.asarray(options.eos_token_id, np.int32))
+
+
+def pick(
+    values: Float[AnyArray, "batch beams vocab"], index: Tokens
+) -> Float[Array, "batch beams"]:
+    """Returns values[..., index]."""
+    return jnp.take_along_axis(values, index[..., None], axis=-1, mode="promise_in_bounds")[..., 0]
+
+
+def take(
+    values: Shaped[AnyArray, "batch rows *rest"], index: Int[AnyArray, "batch taken"]
+) -> Shaped[Array, "batch taken *rest"]:
+    """Selects along axis 1."""
+    index = index.reshape(index.shape + (1,) * (values.ndim - 2))
+    return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")
