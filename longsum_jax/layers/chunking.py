@@ -63,6 +63,7 @@ def map_over_length(
         lambda module, carry, xs: (carry, of_chunk(module, *xs)),
         variable_broadcast="params",
         split_rngs={"params": False, "dropout": True},
+        check_constancy_invariants=False,  # so that ``fn`` is traced once, not twice
     )
     _, out = scan(module, (), chunks)
     return jax.tree.map(lambda x: _join_chunks(x, chunk, num_shards, shard_length), out)

@@ -263,6 +263,7 @@ class Decoder(nn.Module):
             in_axes=(*(nn.broadcast,) * 4, 0, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
+            check_constancy_invariants=False,  # so that the layer is traced once, not twice
         )
         return scanned(stack_of(self.stack, group.spec))
 

@@ -182,6 +182,8 @@ class Encoder(nn.Module):
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
+            # Without it the layer is traced once, not twice; only it makes shared parameters.
+            check_constancy_invariants=is_shared,
         )
         return scanned(stack_of(self.stack, group.spec), **module)
 
