@@ -34,7 +34,7 @@ class Hardware(NamedTuple):
         link: bytes a second that a device sends in a ring of its host, or of a TPU slice (two
             ports of the torus, one in either direction).
         host_link: the same between hosts.
-        products: operations a second by the types of ``compiled_text.Work.products``.
+        products: operations a second by the types of ``program_work.Work.products``.
     """
 
     title: str

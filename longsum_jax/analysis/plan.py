@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from longsum_jax.analysis.compiled_text import Work, program_work
 from longsum_jax.analysis.devices import GB, Hardware, Target
+from longsum_jax.analysis.program_work import Work, program_work
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
 from longsum_jax.ops.device_memory import held_bytes
@@ -36,7 +36,7 @@ class ProgramPlan:
             "parameters" and "optimizer", which are counted in the arguments. A program that XLA
             refuses has "parameters", "optimizer" and "total".
         fits: whether the total is at most what the device has; None where that is not known.
-        work: see ``compiled_text``; None of refused programs.
+        work: see ``program_work``; None of refused programs.
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
             device's rates are not known.
         compile_seconds: on this machine.

@@ -7,7 +7,6 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.analysis import devices
-from longsum_jax.analysis.compiled_text import Traffic, Work
 from longsum_jax.analysis.plan import (
     ProgramPlan,
     collectives_table,
@@ -19,6 +18,7 @@ from longsum_jax.analysis.plan import (
     roofline,
     work_table,
 )
+from longsum_jax.analysis.program_work import Traffic, Work
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
 

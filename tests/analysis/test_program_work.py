@@ -10,12 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.analysis.compiled_text import (
-    Traffic,
-    parse,
-    program_work,
-    replica_groups,
-)
+from longsum_jax.analysis.program_text import parse, replica_groups
+from longsum_jax.analysis.program_work import Traffic, program_work
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("collectives_worker.py")

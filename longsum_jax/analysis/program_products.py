@@ -1,0 +1,157 @@
+"""Operations of a compiled program's products: dots, convolutions, FFTs, kernels of attention."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from longsum_jax.analysis.program_text import Computation, Instruction, integers
+
+# Products of the size queries x keys in a kernel of attention (``ops.attention.fused``), by the
+# beginning of its target (cuDNN) or of the instruction's name (splash attention).
+_ATTENTION_PRODUCTS = {
+    "__cudnn$fmhaSoftmaxBackward": 5,
+    "__cudnn$fmhaSoftmax": 2,
+    "splash_mha_fwd": 2,
+    "splash_mha_dq": 3,
+    "splash_mha_dkv": 4,
+}
+
+
+def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
+    """Returns the operations of an instruction of the computation ``inside``, by the type of the
+    factors."""
+    opcode = instruction.opcode
+    operands = [inside.instructions.get(name) for name in instruction.operands]
+    if opcode == "dot":
+        axes = integers(instruction.attribute("lhs_contracting_dims"))
+        operations = _dot_operations(instruction, operands[0], axes)
+    elif opcode == "convolution":
+        operations = _convolution_operations(instruction, operands[0], operands[1])
+    elif opcode == "fft":
+        operations = _fft_operations(instruction, operands[0])
+    elif opcode == "custom-call" and (count := _count_attention_products(instruction)):
+        operations = count * _attention_operations(instruction, operands)
+        operands = list(filter(_is_float, operands))
+    elif opcode == "custom-call" and "dot_dimension_numbers" in instruction.attributes:
+        operations = _matrix_call_operations(instruction, operands[0])
+    else:
+        return {}
+    return {_precision(instruction, operands[0]): operations}
+
+
+def _precision(instruction: Instruction, factor: Instruction) -> str:
+    dtype = factor.arrays[0].dtype
+    if dtype == "bf16" or dtype.startswith(("f8", "f16")):
+        return "bfloat16"
+    is_high = re.search(r"\bhigh(est)?\b|HIGH", instruction.attributes.split("metadata=")[0])
+    return "float32, highest" if is_high else "float32"
+
+
+def _dot_operations(instruction: Instruction, factor: Instruction, axes: Sequence[int]) -> float:
+    terms = math.prod(factor.arrays[0].shape[axis] for axis in axes)
+    return 2.0 * math.prod(instruction.arrays[0].shape) * terms
+
+
+def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> float:
+    """Returns the operations of a product that a library computes (cuBLAS, oneDNN)."""
+    numbers = re.search(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
+    axes = json.loads(numbers.group(1)).get("lhs_contracting_dimensions", [])
+    return _dot_operations(instruction, factor, [int(axis) for axis in axes])
+
+
+def _count_attention_products(instruction: Instruction) -> int:
+    """Returns how many products of the size queries x keys an attention kernel computes; 0 if the
+    instruction is none."""
+    target = instruction.attribute("custom_call_target").strip('"')
+    name = instruction.name if target == "tpu_custom_call" else target
+    matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
+    return matches[0] if matches else 0
+
+
+def _attention_operations(
+    instruction: Instruction, operands: Sequence[Instruction | None]
+) -> float:
+    """Returns the operations of one product of queries and keys; half of them if it is causal."""
+    queries, keys, *_ = filter(_is_float, operands)
+    is_cudnn = instruction.attribute("custom_call_target").startswith('"__cudnn')
+    num_keys = keys.arrays[0].shape[1 if is_cudnn else -2]
+    pairs = 2.0 * math.prod(queries.arrays[0].shape) * num_keys
+    if is_cudnn:
+        is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
+    else:  # segments of padding come in twos; a third array has the positions of queries
+        after_keys = operands[operands.index(keys) :]
+        is_causal = sum(operand.arrays[0].dtype == "s32" for operand in after_keys) % 2
+    return pairs / 2 if is_causal else pairs
+
+
+def _is_float(operand: Instruction) -> bool:
+    return operand.arrays[0].dtype.startswith(("bf", "f"))
+
+
+def _fft_operations(instruction: Instruction, operand: Instruction) -> float:
+    lengths = integers(instruction.attribute("fft_length"))
+    length = math.prod(lengths)
+    rows = math.prod(operand.arrays[0].shape[: -len(lengths)])
+    is_real = "R" in instruction.attribute("fft_type").removesuffix("FFT")
+    return rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
+
+
+def _convolution_operations(
+    instruction: Instruction, inputs: Instruction, kernel: Instruction
+) -> float:
+    """Returns twice the multiplications of a convolution, those with padding left out.
+
+    On TPUs products of matrices are convolutions, whose windows stand for axes of a batch.
+    """
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes).groups()
+    arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
+    of_input, of_kernel, of_output = (
+        dict(zip(names, array.shape, strict=True))
+        for names, array in zip(labels, arrays, strict=True)
+    )
+    window = instruction.attribute("window")
+    axes = sorted(name for name in of_output if name.isdigit())
+    operations = 2.0 * of_output["b"] * of_output["f"] * of_kernel["i"]
+    for axis in axes:
+        sizes = (of_input[axis], of_kernel[axis], of_output[axis])
+        operations *= _window_pairs(*sizes, **_window(window, int(axis)))
+    return operations
+
+
+def _window(text: str, axis: int) -> dict[str, int]:
+    """Returns stride, low padding and dilations of an axis of a window."""
+
+    def value(name: str, default: str) -> str:
+        found = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
+        return found.group(1).split("x")[axis] if found else default
+
+    return {
+        "stride": int(value("stride", "1")),
+        "padding": int(value("pad", "0_0").split("_")[0]),
+        "input_dilation": int(value("lhs_dilate", "1")),
+        "kernel_dilation": int(value("rhs_dilate", "1")),
+    }
+
+
+def _window_pairs(
+    inputs: int,
+    kernel: int,
+    outputs: int,
+    *,
+    stride: int,
+    padding: int,
+    input_dilation: int,
+    kernel_dilation: int,
+) -> int:
+    """Returns how many pairs of an output and a tap of the kernel meet an input."""
+    last = (inputs - 1) * input_dilation
+    pairs = 0
+    starts = np.arange(outputs) * stride - padding
+    for tap in range(kernel):
+        places = starts + tap * kernel_dilation
+        meets = (places >= 0) & (places <= last) & (places % input_dilation == 0)
+        pairs += int(meets.sum())
+    return pairs

@@ -1,0 +1,228 @@
+"""The text of a compiled program: computations, their instructions, groups of devices."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](\{[^{}]*\})?")
+_NAME = re.compile(r"%([\w.\-]+)")
+_ON_CHIP = re.compile(r"S\([1-4]\)")  # S(5) is the host's memory
+_COMMENT = re.compile(r"/\*.*?\*/")
+_BITS = re.compile(r"\d+")
+# Metadata of a Pallas kernel, which XLA writes into three lines.
+_KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
+
+
+class ArrayType(NamedTuple):
+    """An array of a program: its type, its shape, and whether it lies on the chip of a TPU."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    is_on_chip: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes, without the padding of tiles."""
+        return math.ceil(math.prod(self.shape) * _bits(self.dtype) / 8)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a program.
+
+    Attributes:
+        name: of the result.
+        arrays: of the result, those of a tuple one after the other.
+        opcode: as in the text.
+        operands: names.
+        attributes: the rest of the line.
+    """
+
+    name: str
+    arrays: tuple[ArrayType, ...]
+    opcode: str
+    operands: tuple[str, ...]
+    attributes: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the result."""
+        return sum(array.num_bytes for array in self.arrays)
+
+    def attribute(self, name: str) -> str:
+        """Returns the text of an attribute, "" if the line has none of that name."""
+        found = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
+        return found.group(1) if found else ""
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Names of the computations that this instruction runs."""
+        listed = re.search(r"\bbranch_computations=\{([^}]*)\}", self.attributes)
+        if listed:
+            return tuple(_NAME.findall(listed.group(1)))
+        if self.opcode.endswith(("-update", "-done")):
+            return ()  # named again; the start runs it
+        names = ("calls", "body", "true_computation", "false_computation")
+        if self.opcode == "call":
+            names = (*names, "to_apply")
+        found = (self.attribute(name).lstrip("%") for name in names)
+        return tuple(name for name in found if name)
+
+
+@dataclass
+class Computation:
+    """Instructions by name, in their order; the last one gives the result unless marked."""
+
+    name: str
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+    root: str = ""
+
+    @cached_property
+    def users(self) -> Mapping[str, list[Instruction]]:
+        """Instructions that read a value, by its name."""
+        found: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions.values():
+            for operand in instruction.operands:
+                found.setdefault(operand, []).append(instruction)
+        return found
+
+    @cached_property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """The parameters by their numbers."""
+        found = [x for x in self.instructions.values() if x.opcode == "parameter"]
+        return tuple(sorted(found, key=_parameter_number))
+
+
+def parse(text: str) -> tuple[dict[str, Computation], str]:
+    """Returns the computations of a program's text by name, and the name of the entry."""
+    computations: dict[str, Computation] = {}
+    entry = ""
+    current = Computation("")
+    for line in _KERNEL_METADATA.sub(r"\1\2}", text).splitlines():
+        if line.endswith("{") and not line.startswith((" ", "HloModule")):
+            words = line.split()
+            name = words[words[0] == "ENTRY"].lstrip("%")
+            current = computations.setdefault(name, Computation(name))
+            entry = name if words[0] == "ENTRY" else entry
+        elif line.startswith(" ") and " = " in line:
+            instruction = _instruction(_COMMENT.sub("", line))
+            current.instructions[instruction.name] = instruction
+            if line.lstrip().startswith("ROOT ") or not current.root:
+                current.root = instruction.name
+    return computations, entry
+
+
+def _instruction(line: str) -> Instruction:
+    name, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
+    end = _closing(rest) if rest.startswith("(") else rest.index(" ")
+    types, rest = rest[:end], rest[end:].lstrip()
+    opening = rest.index("(")
+    opcode, end = rest[:opening], opening + _closing(rest[opening:])
+    inner, attributes = rest[opening + 1 : end - 1], rest[end:].lstrip(", ")
+    if opcode in ("constant", "parameter"):
+        attributes, inner = inner, ""
+    return Instruction(
+        name.lstrip("%"), _arrays(types), opcode, tuple(_NAME.findall(inner)), attributes
+    )
+
+
+def _closing(text: str) -> int:
+    """Returns the place after the parenthesis that closes the one at the start."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place + 1
+    return len(text)
+
+
+def _arrays(text: str) -> tuple[ArrayType, ...]:
+    found = []
+    for dtype, dims, layout in _ARRAY.findall(text):
+        shape = tuple(int(size) for size in dims.split(",") if size)
+        found.append(ArrayType(dtype, shape, bool(_ON_CHIP.search(layout))))
+    return tuple(found)
+
+
+def _bits(dtype: str) -> int:
+    if dtype == "pred":
+        return 8
+    if dtype in ("token", "opaque"):
+        return 0
+    return int(_BITS.search(dtype).group())  # f32, bf16, s4, c64, f8e4m3fn, ...
+
+
+def _parameter_number(instruction: Instruction) -> int:
+    return int(instruction.attributes)
+
+
+def value_of(fused: Computation, name: str) -> str:
+    """Returns the name of a value before changes of its shape alone."""
+    while fused.instructions[name].opcode == "bitcast":
+        name = fused.instructions[name].operands[0]
+    return name
+
+
+def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
+    """Yields what reads a value, also through changes of its shape alone."""
+    for user in fused.users.get(name, []):
+        if user.opcode == "bitcast":
+            yield from users_of_value(fused, user.name)
+        else:
+            yield user
+
+
+def replica_groups(attributes: str) -> list[list[int]]:
+    """Returns the groups of devices of a collective, [] where the text names none.
+
+    It reads the three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a mesh
+    mesh['x'=2,'y'=2] {'x'}.
+    """
+    grid = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", attributes)
+    if grid:
+        shape, source, order = (
+            [int(number) for number in (part or "").split(",") if number] for part in grid.groups()
+        )
+        ids = np.arange(math.prod(source)).reshape(source)
+        if order:
+            ids = ids.transpose(order)
+        return ids.reshape(shape[0], -1).tolist()
+    mesh = re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", attributes)
+    if mesh:
+        return _mesh_groups(*mesh.groups())
+    return listed_groups("replica_groups", attributes)
+
+
+def listed_groups(name: str, attributes: str) -> list[list[int]]:
+    """Returns the groups of an attribute that lists them: {{0,1},{2,3}}."""
+    listed = re.search(rf"\b{name}=\{{((?:\{{[\d,]*\}},?)*)\}}", attributes)
+    groups = re.findall(r"\{([\d,]+)\}", listed.group(1)) if listed else []
+    return [[int(number) for number in group.split(",")] for group in groups]
+
+
+def _mesh_groups(sizes: str, names: str) -> list[list[int]]:
+    axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", sizes)}
+    ids = np.arange(math.prod(axes.values())).reshape(tuple(axes.values()))
+    taken = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
+    shape, inner, outer = [], [], []
+    for name, size in axes.items():
+        # An axis may be used in part: 'x':(2)4 is a factor of 4 after one of 2.
+        of_axis = [(before, part) for other, before, part in taken if other == name]
+        parts = [(int(before), int(part)) for before, part in of_axis if part]
+        whole = any(not part for _, part in of_axis)
+        before, part = parts[0] if parts else (1, size if whole else 1)
+        for factor, is_taken in ((before, False), (part, True), (size // before // part, False)):
+            (inner if is_taken else outer).append(len(shape))
+            shape.append(factor)
+    grouped = ids.reshape(shape).transpose(outer + inner)
+    return grouped.reshape(-1, math.prod(shape[axis] for axis in inner)).tolist()
+
+
+def integers(text: str) -> list[int]:
+    """Returns all numbers of a text."""
+    return [int(number) for number in _BITS.findall(text)]

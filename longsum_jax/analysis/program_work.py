@@ -1,0 +1,233 @@
+"""The work of a compiled program, read from its text: products, memory traffic, collectives.
+
+XLA's own ``cost_analysis`` counts the body of a loop once and knows nothing of collectives. Here
+computations are walked from the entry, and a loop's body counts as often as the loop runs. All
+figures are those of one device.
+
+    products        multiplications and additions of ``dot``, ``convolution``, matrix custom calls
+                    and kernels of attention, and 5 n log2 n of FFTs; operations on single elements
+                    are left out
+    bytes           what instructions read from and write to the device's main memory; values that
+                    TPUs keep on the chip (memory space S(1) and above) are left out. Of an operand
+                    that an instruction only takes slices of, the slices count; kernels of
+                    attention read keys once for every block of queries, but count them once
+    collectives     operands, and what one device sends if devices pass them round in a ring
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from typing import NamedTuple
+
+from longsum_jax.analysis.program_bytes import COLLECTIVES, MemoryTraffic
+from longsum_jax.analysis.program_products import products
+from longsum_jax.analysis.program_text import (
+    Computation,
+    Instruction,
+    listed_groups,
+    parse,
+    replica_groups,
+    value_of,
+)
+
+# A loop that ends by its data runs this often unless the caller knows better.
+_ONCE = 1
+
+
+class Traffic(NamedTuple):
+    """Collectives of one kind.
+
+    Attributes:
+        count: how often one runs.
+        num_bytes: of their operands, of an all-gather of what it gives.
+        sent: bytes that a device sends to others in a ring.
+        sent_between_hosts: those of ``sent`` in groups that reach over several hosts.
+    """
+
+    count: float = 0.0
+    num_bytes: float = 0.0
+    sent: float = 0.0
+    sent_between_hosts: float = 0.0
+
+    def scaled(self, times: float) -> "Traffic":
+        """Returns that of ``times`` repetitions."""
+        return Traffic(*(times * value for value in self))
+
+    def plus(self, other: "Traffic") -> "Traffic":
+        """Returns that of both."""
+        return Traffic(*map(sum, zip(self, other, strict=True)))
+
+
+class Work(NamedTuple):
+    """What one device does in a program.
+
+    Attributes:
+        products: operations by the type of the factors: "bfloat16", "float32", and "float32,
+            highest" where more than the fastest products are asked for.
+        num_bytes: read from and written to main memory.
+        collectives: by kind.
+        open_loops: loops whose number of iterations the text does not tell.
+    """
+
+    products: Mapping[str, float] = {}
+    num_bytes: float = 0.0
+    collectives: Mapping[str, Traffic] = {}
+    open_loops: float = 0.0
+
+    def scaled(self, times: float) -> "Work":
+        """Returns the work of ``times`` repetitions; a loop in a loop is one loop of the text."""
+        return Work(
+            {name: times * value for name, value in self.products.items()},
+            times * self.num_bytes,
+            {name: value.scaled(times) for name, value in self.collectives.items()},
+            self.open_loops,
+        )
+
+    def plus(self, other: "Work") -> "Work":
+        """Returns the work of both."""
+        products = dict(self.products)
+        for name, value in other.products.items():
+            products[name] = products.get(name, 0.0) + value
+        collectives = dict(self.collectives)
+        for name, value in other.collectives.items():
+            collectives[name] = collectives.get(name, Traffic()).plus(value)
+        return Work(
+            products,
+            self.num_bytes + other.num_bytes,
+            collectives,
+            self.open_loops + other.open_loops,
+        )
+
+    @property
+    def operations(self) -> float:
+        """Operations of all products."""
+        return sum(self.products.values())
+
+
+def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) -> Work:
+    """Returns the work of a compiled program.
+
+    Args:
+        text: ``jax.stages.Compiled.as_text()``.
+        trips: iterations of loops that end by their data, such as a search that may end early.
+        devices_per_host: in the order of the program's partitions; 0 for a single host.
+    """
+    return _Walk(text, trips, devices_per_host).work
+
+
+class _Walk:
+    """Adds up the work of a program's computations."""
+
+    def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
+        self._computations, self._entry = parse(text)
+        found = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
+        self._num_devices = int(found.group(1)) if found else 1
+        self._memory = MemoryTraffic(self._computations)
+        self._trips = trips
+        self._devices_per_host = devices_per_host
+        self._known: dict[str, Work] = {}
+
+    @property
+    def work(self) -> Work:
+        """The work of the whole program."""
+        return self._of_computation(self._entry)
+
+    def _of_computation(self, name: str) -> Work:
+        if name not in self._known:
+            computation = self._computations[name]
+            of_instruction = partial(self._of_instruction, computation)
+            works = map(of_instruction, computation.instructions.values())
+            self._known[name] = reduce(Work.plus, works, Work())
+        return self._known[name]
+
+    def _of_instruction(self, inside: Computation, instruction: Instruction) -> Work:
+        opcode = instruction.opcode
+        own = Work(
+            products(inside, instruction),
+            self._memory.bytes_of(inside, instruction),
+            self._collective(inside, instruction),
+        )
+        called = [name for name in instruction.called if name in self._computations]
+        if opcode == "while":
+            (body,) = called
+            trips, is_open = self._loop_trips(instruction)
+            inner = self._of_computation(body).scaled(trips)
+            return own.plus(inner)._replace(open_loops=inner.open_loops + is_open)
+        if opcode == "conditional":
+            branches = map(self._of_computation, called)
+            return own.plus(max(branches, key=_size_of_work, default=Work()))
+        for name in called:
+            inner = self._of_computation(name)
+            if opcode == "fusion":
+                inner = inner._replace(num_bytes=0.0)  # values inside never reach the memory
+            own = own.plus(inner)
+        return own
+
+    def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
+        """Returns how often a loop runs, and whether that is unknown and ``trips`` was taken."""
+        known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
+        if known:
+            return int(known.group(1)), False
+        condition = self._computations.get(loop.attribute("condition").lstrip("%"))
+        bound = condition and self._bound(condition)
+        return (self._trips, True) if bound is None else (bound, False)
+
+    def _bound(self, condition: Computation) -> int | None:
+        """Returns N of a condition ``i < N``; None for any other one. Counters begin at 0."""
+        root = condition.instructions[condition.root]
+        compare = root
+        if root.opcode == "fusion":
+            fused = self._computations[root.called[0]]
+            compare = fused.instructions[fused.root]
+        if compare.opcode != "compare" or compare.attribute("direction") != "LT":
+            return None
+        constants = [
+            condition.instructions[name]
+            for name in root.operands
+            if condition.instructions[name].opcode == "constant"
+        ]
+        if len(constants) != 1 or not constants[0].attributes.isdigit():
+            return None
+        return int(constants[0].attributes)
+
+    def _collective(self, inside: Computation, instruction: Instruction) -> dict[str, Traffic]:
+        kind = instruction.opcode.removesuffix("-start")
+        if kind not in COLLECTIVES:
+            return {}
+        operands = [inside.instructions[name] for name in instruction.operands]
+        num_bytes = sum(operand.num_bytes for operand in operands)
+        group = self._group(instruction)
+        size = len(group)
+        if kind == "all-reduce" and _is_cut_at_once(inside, instruction):
+            kind = "reduce-scatter"
+        others = (size - 1) / size
+        if kind == "all-gather":
+            num_bytes *= size
+        share = {"all-reduce": 2 * others, "collective-permute": 1.0, "collective-broadcast": 1.0}
+        sent = num_bytes * share.get(kind, others)
+        per_host = self._devices_per_host
+        is_between_hosts = per_host > 0 and len({device // per_host for device in group}) > 1
+        return {kind: Traffic(1.0, num_bytes, sent, sent if is_between_hosts else 0.0)}
+
+    def _group(self, instruction: Instruction) -> Sequence[int]:
+        """Returns the devices of the first group that has the most of them."""
+        everyone = range(self._num_devices)
+        if instruction.opcode.startswith("collective-permute"):
+            groups = listed_groups("source_target_pairs", instruction.attributes)
+            return max(groups, key=_distance, default=everyone)
+        groups = replica_groups(instruction.attributes)
+        return groups[0] if groups else everyone
+
+
+def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
+    """Tells whether an all-reduce stands in a fusion that keeps only the device's own slice."""
+    root = inside.instructions[inside.root]
+    return root.opcode == "dynamic-slice" and value_of(inside, root.operands[0]) == instruction.name
+
+
+def _size_of_work(work: Work) -> tuple[float, float]:
+    return work.num_bytes, work.operations
+
+
+def _distance(pair: Sequence[int]) -> int:
+    return abs(pair[0] - pair[-1])
