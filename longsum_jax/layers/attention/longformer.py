@@ -72,7 +72,9 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         if len(set(windows)) == 1:
             # One window for all layers is known while compiling, and needs no mask for each layer.
-            attention = functools.partial(longformer_attention, radius=max_radius)
+            batch, length = mask.shape
+            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+            attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
         else:
             attention = functools.partial(longformer_attention, max_radius=max_radius)
             shared["radius"] = layer_input

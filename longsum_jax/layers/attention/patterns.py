@@ -150,9 +150,14 @@ class PatternAttention(EncoderSelfAttention):
             if isinstance(value, jax.Array):
                 fields[name] = value
 
+        fused = None
+        if pattern.is_fusable:
+            batch, length = mask.shape
+            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
             own = pattern._replace(**{name: arrays.pop(name) for name in fields})
-            return pattern_attention(q, k, v, mask, own, **arrays)
+            return pattern_attention(q, k, v, mask, own, fused=fused, **arrays)
 
         if pattern.is_shardable:
             y = self.attend_sharded(

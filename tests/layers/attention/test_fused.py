@@ -103,6 +103,41 @@ def test_attention_without_biases_is_fused_on_tpus():
     assert count_kernels(T5, stack="encoder") == 0
 
 
+WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
+BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
+LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        WINDOW,
+        BLOCKS,
+        LSG,
+        {"encoder_attention": "local", "local_radius": 20},
+        {"encoder_attention": "transient_global", "local_radius": 20},
+        {"encoder_attention": "window+global", "attention_window": (16,)},
+    ],
+)
+def test_sparse_attention_is_fused_on_tpus(options):
+    assert count_kernels(BART, stack="encoder", **options) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (BART, WINDOW | {"attention_dropout": 0.1}),
+        (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2}),  # differs by layer
+        (BART, BLOCKS | {"block_size": 32}),
+        (BART, {"encoder_attention": "window+stride", "attention_window": (16,)}),
+        (T5, LSG),  # has biases
+        (T5, {"encoder_attention": "local", "local_radius": 20}),
+    ],
+)
+def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options):
+    assert count_kernels(config, stack="encoder", **options) == 0
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
