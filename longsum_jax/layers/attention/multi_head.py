@@ -17,10 +17,12 @@ from longsum_jax.layers.partitioning import (
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.fused import (
     AttentionBackend,
+    Choice,
     FusedAttention,
     Kernel,
     choose_kernel,
     fused_attention,
+    note_choice,
 )
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
 from longsum_jax.typing import AnyArray
@@ -172,8 +174,8 @@ class MultiHeadAttention(nn.Module):
         Args:
             by_heads: where a mesh cuts the sequence, devices compute some heads of whole sequences.
         """
-        if mask is not None and mask.shape[2] > 1:  # differs by query
-            return None
+        if mask is not None and mask.shape[2] > 1:
+            return self.noted(Choice(None, "a mask that differs by query"))
         return self._kernel(
             len(x),
             bias=bias,
@@ -231,9 +233,20 @@ class MultiHeadAttention(nn.Module):
         is_cut = sharding is not None
         if is_cut and by_heads:
             is_cut = self.num_heads % sharding.num_shards > 0
-        if bias is not None or drops_weights or is_cut:
-            return None
-        return choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
+        if bias is not None:
+            choice = Choice(None, "position biases")
+        elif drops_weights:
+            choice = Choice(None, "dropout of attention weights")
+        elif is_cut:
+            choice = Choice(None, "a mesh cuts its sequences")
+        else:
+            choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
+        return self.noted(choice)
+
+    def noted(self, choice: Choice) -> Kernel | None:
+        """Returns the kernel of a choice, and notes it for plans."""
+        note_choice(".".join(self.path) if self.scope is not None else "", choice)
+        return choice.kernel
 
     def attend_absorbed(
         self,

@@ -22,8 +22,10 @@ window of one token on either side and a global token:
     row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +45,21 @@ Pattern = Callable[[Any, Any], Any]
 # Computes ``fused_attention`` by a kernel that has been chosen.
 FusedAttention = Callable[..., Array]
 
+
+class Choice(NamedTuple):
+    """How an attention is computed.
+
+    Attributes:
+        kernel: None for the reference.
+        reason: why the reference, "" where a kernel would not help.
+    """
+
+    kernel: Kernel | None
+    reason: str = ""
+
+
+_CHOICES: ContextVar[dict[str, Choice] | None] = ContextVar("choices", default=None)
+
 # Fewer queries, such as the beams of a document, or fewer keys have few scores, and would fill
 # little of a kernel's block.
 MIN_QUERIES, MIN_KEYS = 64, 128
@@ -51,6 +68,24 @@ MAX_ROW = 4096  # queries of a row; the longer, the smaller the part of keys tha
 _CUDNN_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM = 128
 _CUDNN_DTYPES = (jnp.bfloat16, jnp.float16)
+
+
+@contextlib.contextmanager
+def noted_choices() -> Iterator[dict[str, Choice]]:
+    """Collects the choices of programs that are traced inside, by the names of their layers."""
+    choices: dict[str, Choice] = {}
+    token = _CHOICES.set(choices)
+    try:
+        yield choices
+    finally:
+        _CHOICES.reset(token)
+
+
+def note_choice(layer: str, choice: Choice) -> None:
+    """Adds a choice to those of ``noted_choices``, if they are collected."""
+    choices = _CHOICES.get()
+    if choices is not None:
+        choices[layer] = choice
 
 
 def choose_kernel(
@@ -63,8 +98,8 @@ def choose_kernel(
     causal: bool,
     has_mask: bool,
     has_pattern: bool = False,
-) -> Kernel | None:
-    """Returns the kernel for attention without a bias and dropout, None for the reference.
+) -> Choice:
+    """Chooses the kernel for attention without a bias and dropout, None for the reference.
 
     Args:
         backend: "auto" for the kernel of the devices that the program is made for, if it computes
@@ -83,17 +118,24 @@ def choose_kernel(
             f'attention_backend is "cudnn", but the program is for the platform '
             f'"{target_platform()}"; give "auto" for the kernel of its devices'
         )
-    if backend == "reference" or num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
-        return None
+    if backend == "reference":
+        return Choice(None, 'attention_backend is "reference"')
+    if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
+        return Choice(None)
     dtype = jnp.dtype(dtype)
     kernel = _kernel_of_target(dtype) if backend == "auto" else backend
-    if kernel == "cudnn":
-        head_fits = head_dim % 8 == 0 and head_dim <= _CUDNN_MAX_HEAD_DIM
-        reads_first_keys = not has_pattern and not (causal and has_mask)
-        can = head_fits and dtype in _CUDNN_DTYPES and reads_first_keys
-    else:
-        can = dtype != jnp.float16  # which TPUs do not have
-    return kernel if can else None
+    if kernel is None:
+        platform = target_platform()
+        return Choice(
+            None, "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}"
+        )
+    if kernel == "splash":
+        return Choice(None, "TPUs have no float16") if dtype == jnp.float16 else Choice(kernel)
+    if head_dim % 8 or head_dim > _CUDNN_MAX_HEAD_DIM or dtype not in _CUDNN_DTYPES:
+        return Choice(None, f"cuDNN has no heads of {head_dim} in {dtype}")
+    if has_pattern or (causal and has_mask):
+        return Choice(None, "cuDNN has no windows, and no masks in causal attention")
+    return Choice(kernel)
 
 
 def _kernel_of_target(dtype: Any) -> Kernel | None:

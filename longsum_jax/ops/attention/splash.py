@@ -4,6 +4,7 @@ Imported where it is called, because importing Pallas takes a third of a second.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,9 @@ def splash_attention(
     q = _padded_heads_first(q * scale, padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
-    out = _call(kernel, q, k, v, mask)
+    # For plans of compiled programs, which see no tables of blocks.
+    with jax.named_scope(f"pairs_{_count_pairs(pairs, query_block, key_block)}"):
+        out = _call(kernel, q, k, v, mask)
     return out[:, :, :num_queries].swapaxes(1, 2)
 
 
@@ -100,6 +103,22 @@ class _PatternMask(masks.Mask):
 
     def _key(self) -> tuple[Any, ...]:
         return self._shape, self.mask_function
+
+
+@functools.lru_cache(maxsize=12)
+def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
+    """Returns the pairs of queries and keys of a row that the kernel computes; half if causal."""
+    num_queries, num_keys = pairs.shape
+    if isinstance(pairs, masks.FullMask):
+        return num_queries * num_keys
+    if isinstance(pairs, masks.CausalMask):
+        return num_queries * num_keys // 2
+    num_blocks = 0
+    for query in range(0, num_queries, query_block):
+        for key in range(0, num_keys, key_block):
+            block = pairs[query : query + query_block, key : key + key_block]
+            num_blocks += bool(block.any())
+    return num_blocks * query_block * key_block
 
 
 @jax.custom_vjp

@@ -221,8 +221,8 @@ def target(kind, platform):
 def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, kernel):
     with target(kind, platform):
         options = {"causal": False, "has_mask": True}
-        assert choose_kernel("auto", dtype, **SIZES, **options) == kernel
-        assert choose_kernel("reference", dtype, **SIZES, **options) is None
+        assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
+        assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
     options = SIZES | {"dtype": "bfloat16", "causal": False, "has_mask": True} | change
     with target("NVIDIA H200", "cuda"):
-        kernel = choose_kernel(backend, **options)
-    assert kernel == (backend if is_fused else None)
+        choice = choose_kernel(backend, **options)
+    assert choice.kernel == (backend if is_fused else None)
 
 
 def test_kernels_of_gpus_are_not_for_other_devices():
@@ -316,3 +316,39 @@ def test_tpu_kernel_compiles_on_a_mesh():
         text = jax.jit(loss).lower(*[array] * 3).compile().as_text()
     assert "tpu_custom_call" in text
     assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("name", ["window", "lsg"])
+def test_sparse_attention_compiles_with_less_memory_than_the_reference(name):
+    device, *_ = find_target("v5e").devices
+    length, heads = 16384, 4
+    sharding = jax.sharding.SingleDeviceSharding(device)
+
+    def tokens(length):
+        x = jax.ShapeDtypeStruct((1, length, heads, 64), jnp.bfloat16, sharding=sharding)
+        return QKV(x, x, x)
+
+    def attend(tokens, global_tokens, mask, kernel):
+        if name == "window":
+            extra = [KeySet(global_tokens.k, global_tokens.v)]
+            return local_attention(*tokens, mask, radius=256, extra=extra, fused=kernel)
+        spec = LsgSpec(128, 64, 2, "stride")
+        return lsg_attention(tokens, global_tokens, mask, spec, fused=kernel)[0]
+
+    def temporary_bytes(kernel):
+        def loss(*arrays):
+            return attend(*arrays, kernel).astype(jnp.float32).sum()
+
+        mask = jax.ShapeDtypeStruct((1, length), bool, sharding=sharding)
+        gradients = jax.jit(jax.value_and_grad(loss, (0, 1)))
+        with jax.default_device(device):
+            compiled = gradients.lower(tokens(length), tokens(1), mask).compile()
+        assert ("tpu_custom_call" in compiled.as_text()) == (kernel is not None)
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    kernel = functools.partial(fused_attention, kernel="splash")
+    found, reference = temporary_bytes(kernel), temporary_bytes(None)
+    assert found < reference
+    assert found < 4 * heads * length**2 / 20  # one array of all scores
