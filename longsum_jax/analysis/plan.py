@@ -16,6 +16,7 @@ from longsum_jax.analysis.devices import GB, Hardware, Target
 from longsum_jax.analysis.program_work import Work, program_work
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
+from longsum_jax.ops.attention.fused import Choice, noted_choices
 from longsum_jax.ops.device_memory import held_bytes
 
 # XLA's refusals of programs that do not fit: "Used 20.10G of 15.75G hbm", in powers of 1,024.
@@ -40,6 +41,7 @@ class ProgramPlan:
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
             device's rates are not known.
         compile_seconds: on this machine.
+        attention: how each layer that has a kernel for some devices computes attention.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ProgramPlan:
     work: Work | None
     seconds: Mapping[str, float] = field(default_factory=dict)
     compile_seconds: float = 0.0
+    attention: Mapping[str, Choice] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -74,6 +77,7 @@ class ProgramPlan:
             "roofline_seconds": dict(self.seconds),
             "bound": self.bound,
             "compile_seconds": self.compile_seconds,
+            "attention": {name: choice._asdict() for name, choice in self.attention.items()},
         }
         if work is None:
             return values
@@ -94,8 +98,8 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         target: of ``devices.find_target``.
     """
     parts = {name: device_bytes(tree) for name, tree in program.parts.items()}
-    began = time.perf_counter()
-    lowered = program.lower()
+    with noted_choices() as attention:
+        lowered = program.lower()
     began = time.perf_counter()
     try:
         compiled = lowered.compile()
@@ -105,7 +109,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
             raise
         seconds = time.perf_counter() - began
         memory = {**parts, "total": total}
-        return ProgramPlan(program.name, memory, False, None, {}, seconds)
+        return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
     memory = {
@@ -121,7 +125,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     )
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware) if target.hardware else {}
-    return ProgramPlan(program.name, memory, fits, work, times, seconds)
+    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention)
 
 
 def roofline(work: Work, hardware: Hardware) -> dict[str, float]:
@@ -274,6 +278,17 @@ def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
             sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
             rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
     return Table(rows) if len(rows) > 1 else None
+
+
+def reference_line(plans: Iterable[ProgramPlan]) -> str:
+    """Returns which attentions are computed without a kernel and why; "" if there are none."""
+    layers: dict[str, dict[str, None]] = {}
+    for plan in plans:
+        for name, choice in plan.attention.items():
+            if choice.kernel is None and choice.reason:
+                layers.setdefault(choice.reason, {})[name] = None
+    found = [f"{', '.join(names)} ({reason})" for reason, names in layers.items()]
+    return f"attention without a fused kernel: {'; '.join(found)}" if found else ""
 
 
 def _gb(num_bytes: float) -> str:

@@ -18,6 +18,7 @@ _ATTENTION_PRODUCTS = {
     "splash_mha_dq": 3,
     "splash_mha_dkv": 4,
 }
+_PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
 def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
@@ -74,17 +75,19 @@ def _count_attention_products(instruction: Instruction) -> int:
 def _attention_operations(
     instruction: Instruction, operands: Sequence[Instruction | None]
 ) -> float:
-    """Returns the operations of one product of queries and keys; half of them if it is causal."""
+    """Returns the operations of one product of queries and keys; half of them if it is causal.
+
+    Calls of splash attention have the pairs of a row in their names (``ops.attention.splash``).
+    """
     queries, keys, *_ = filter(_is_float, operands)
-    is_cudnn = instruction.attribute("custom_call_target").startswith('"__cudnn')
-    num_keys = keys.arrays[0].shape[1 if is_cudnn else -2]
-    pairs = 2.0 * math.prod(queries.arrays[0].shape) * num_keys
-    if is_cudnn:
+    shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
+    if instruction.attribute("custom_call_target").startswith('"__cudnn'):
         is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
-    else:  # segments of padding come in twos; a third array has the positions of queries
-        after_keys = operands[operands.index(keys) :]
-        is_causal = sum(operand.arrays[0].dtype == "s32" for operand in after_keys) % 2
-    return pairs / 2 if is_causal else pairs
+        return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
+    *rows, num_queries, head_dim = shape
+    named = _PAIRS.search(instruction.attributes)
+    pairs = int(named.group(1)) if named else num_queries * of_keys[-2]
+    return 2.0 * math.prod(rows) * head_dim * pairs
 
 
 def _is_float(operand: Instruction) -> bool:

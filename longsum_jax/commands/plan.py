@@ -370,9 +370,17 @@ def _announce(target: "Target") -> None:
 
 
 def _print_plans(plans: Sequence["ProgramPlan"], target: "Target") -> None:
-    from longsum_jax.analysis.plan import collectives_table, memory_table, work_table
+    from longsum_jax.analysis.plan import (
+        collectives_table,
+        memory_table,
+        reference_line,
+        work_table,
+    )
 
     print(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
     collectives = collectives_table(plans)
     if collectives is not None:
         print(f"{collectives}\n")
+    attention = reference_line(plans)
+    if attention:
+        print(f"{attention}\n")

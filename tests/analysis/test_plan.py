@@ -14,6 +14,7 @@ from longsum_jax.analysis.plan import (
     find_fit,
     memory_table,
     plan_program,
+    reference_line,
     refused_bytes,
     roofline,
     work_table,
@@ -21,6 +22,7 @@ from longsum_jax.analysis.plan import (
 from longsum_jax.analysis.program_work import Traffic, Work
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
+from longsum_jax.ops.attention.fused import Choice, note_choice
 
 CHIP = devices.Hardware(
     "chip",
@@ -44,6 +46,21 @@ def cpu(memory=10**9, hardware=None):
 def program(function, *shapes, parts=None):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     return AbstractProgram("it", lambda: jax.jit(function).lower(*arguments), parts or {})
+
+
+def test_layers_without_a_kernel_are_named_with_the_reason():
+    def function(x):
+        note_choice("encoder.a", Choice(None, "position biases"))
+        note_choice("decoder.a", Choice(None, "position biases"))
+        note_choice("decoder.b", Choice("splash"))
+        note_choice("decoder.c", Choice(None))
+        return x
+
+    plans = [plan_program(program(function, (2,)), cpu()) for _ in range(2)]
+    wanted = "attention without a fused kernel: encoder.a, decoder.a (position biases)"
+    assert reference_line(plans) == wanted
+    assert plans[0].report()["attention"]["decoder.b"] == {"kernel": "splash", "reason": ""}
+    assert reference_line([plan_program(program(jnp.sin, (2,)), cpu())]) == ""
 
 
 def test_roofline_is_work_over_peaks():

@@ -205,12 +205,11 @@ SPLASH_CALL = """\
   %v = bf16[3,2,32,8]{3,2,1,0} parameter(3)
   %of_q = s32[3,8,16]{2,1,0} parameter(4)
   %of_k = s32[3,32,128]{2,1,0} parameter(5)
-  %at = s32[8,16]{1,0} parameter(6)
   ROOT %splash_mha_dkv_segmented_no_residuals.1 = (bf16[3,2,32,8]{3,2,1,0}, \
-bf16[3,2,32,8]{3,2,1,0:T(8,128)(2,1)S(1)}) custom-call(%next, %q, %k, %v, MASK), \
+bf16[3,2,32,8]{3,2,1,0:T(8,128)(2,1)S(1)}) custom-call(%next, %q, %k, %v, %of_q, %of_k), \
 custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
 "xprof_metadata":"{\\"block_q\\": 512}"
-}}, metadata={op_name="jit(f)"}
+}}, metadata={op_name="jit(f)/pairs_192/vmap(g)"}
 """
 
 
@@ -223,10 +222,10 @@ def test_attention_of_cudnn_is_two_products_and_writes_no_scores(mask, share):
     assert work.num_bytes == 2 * sum(arrays) + 4 * 3 * 2 * 16 + 2 * 4 * 3
 
 
-@pytest.mark.parametrize(("mask", "share"), [("%of_q, %of_k", 1), ("%of_q, %of_k, %at", 0.5)])
-def test_attention_of_pallas_is_counted_by_its_name(mask, share):
-    work = program_work(convolution(SPLASH_CALL.replace("MASK", mask)))
-    assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 16 * 32 * 8 * share}
+@pytest.mark.parametrize(("scope", "pairs"), [("/pairs_192/", 192), ("/", 16 * 32)])
+def test_attention_of_pallas_is_counted_by_its_name(scope, pairs):
+    work = program_work(convolution(SPLASH_CALL.replace("/pairs_192/", scope)))
+    assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 8 * pairs}
 
 
 def test_asynchronous_collectives_and_updates_in_place():

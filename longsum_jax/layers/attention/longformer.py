@@ -12,6 +12,7 @@ from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import WindowOptions
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
@@ -72,8 +73,11 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         if len(set(windows)) == 1:
             # One window for all layers is known while compiling, and needs no mask for each layer.
-            attention = functools.partial(longformer_attention, radius=max_radius)
+            batch, length = mask.shape
+            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+            attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
         else:
+            self.noted(Choice(None, "windows that differ by layer"))
             attention = functools.partial(longformer_attention, max_radius=max_radius)
             shared["radius"] = layer_input
         k, v = self.project_kv(x)

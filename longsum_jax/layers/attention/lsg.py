@@ -195,7 +195,9 @@ class LsgAttention(EncoderSelfAttention):
             causal=self.causal,
             reference_quirks=options.reference_quirks,
         )
-        attention = functools.partial(lsg_attention, spec=spec)
+        batch, length = mask.shape
+        fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+        attention = functools.partial(lsg_attention, spec=spec, fused=fused)
         text, tokens = self.attend_sharded(
             attention,
             deterministic,

@@ -1,5 +1,6 @@
 """Multi-head attention with parameters, and T5's relative position bias."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -16,9 +17,12 @@ from longsum_jax.layers.partitioning import (
 from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
 from longsum_jax.ops.attention.fused import (
     AttentionBackend,
+    Choice,
+    FusedAttention,
     Kernel,
     choose_kernel,
     fused_attention,
+    note_choice,
 )
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
 from longsum_jax.typing import AnyArray
@@ -170,23 +174,79 @@ class MultiHeadAttention(nn.Module):
         Args:
             by_heads: where a mesh cuts the sequence, devices compute some heads of whole sequences.
         """
-        drops_weights = self.dropout_rate > 0 and not deterministic
-        differs_by_query = mask is not None and mask.shape[2] > 1
-        sharding = active_sequence_sharding(len(x))
-        is_cut = sharding is not None
-        if is_cut and by_heads:
-            is_cut = self.num_heads % sharding.num_shards > 0
-        if bias is not None or drops_weights or differs_by_query or is_cut:
-            return None
-        return choose_kernel(
-            self.backend,
-            self.dtype,
+        if mask is not None and mask.shape[2] > 1:
+            return self.noted(Choice(None, "a mask that differs by query"))
+        return self._kernel(
+            len(x),
+            bias=bias,
+            deterministic=deterministic,
+            by_heads=by_heads,
             num_queries=x.shape[1],
             num_keys=k.shape[1],
-            head_dim=self.d_kv,
             causal=causal,
             has_mask=mask is not None,
         )
+
+    def fused_rows(
+        self,
+        batch: int,
+        num_queries: int,
+        num_keys: int,
+        *,
+        bias: AnyArray | None,
+        deterministic: bool,
+        has_pattern: bool = True,
+    ) -> FusedAttention | None:
+        """Returns the kernel for sparse attention in rows (``ops.attention.fused``), None for none.
+
+        Args:
+            batch: number of sequences.
+            num_queries, num_keys: of a row at most.
+            bias: added to the scores.
+            deterministic: False in training.
+            has_pattern: queries read different keys of a row.
+        """
+        kernel = self._kernel(
+            batch,
+            bias=bias,
+            deterministic=deterministic,
+            num_queries=num_queries,
+            num_keys=num_keys,
+            causal=False,
+            has_mask=True,
+            has_pattern=has_pattern,
+        )
+        return None if kernel is None else partial(attend_fused, kernel=kernel)
+
+    def _kernel(
+        self,
+        batch: int,
+        *,
+        bias: AnyArray | None,
+        deterministic: bool,
+        by_heads: bool = False,
+        **sizes: Any,
+    ) -> Kernel | None:
+        """Returns the result of ``choose_kernel`` where a kernel can compute the layer's scores."""
+        drops_weights = self.dropout_rate > 0 and not deterministic
+        sharding = active_sequence_sharding(batch)
+        is_cut = sharding is not None
+        if is_cut and by_heads:
+            is_cut = self.num_heads % sharding.num_shards > 0
+        if bias is not None:
+            choice = Choice(None, "position biases")
+        elif drops_weights:
+            choice = Choice(None, "dropout of attention weights")
+        elif is_cut:
+            choice = Choice(None, "a mesh cuts its sequences")
+        else:
+            choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
+        return self.noted(choice)
+
+    def noted(self, choice: Choice) -> Kernel | None:
+        """Returns the kernel of a choice, and notes it for plans."""
+        note_choice(".".join(self.path) if self.scope is not None else "", choice)
+        return choice.kernel
 
     def attend_absorbed(
         self,

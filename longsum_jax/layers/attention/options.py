@@ -245,8 +245,8 @@ class RuntimeOptions:
     """Options that say how to compute; they are not written to checkpoints.
 
     Attributes:
-        attention_backend: kernel of attention to all keys without a bias and dropout, in encoders
-            and decoders; see ``ops.attention.fused.choose_kernel``.
+        attention_backend: kernel of attention to all keys, windows and blocks, without a bias and
+            dropout, in encoders and decoders; see ``ops.attention.fused.choose_kernel``.
         ssm_backend: see ``ops.ssm.convolution.ssm_convolution``.
         ssm_operands: see ``ops.ssm.convolution.ssm_convolution``.
     """

@@ -26,6 +26,7 @@ from longsum_jax.layers.attention.options import (
 )
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
+from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -150,9 +151,16 @@ class PatternAttention(EncoderSelfAttention):
             if isinstance(value, jax.Array):
                 fields[name] = value
 
+        fused = None
+        if pattern.is_fusable:
+            batch, length = mask.shape
+            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+        else:
+            self.noted(Choice(None, "more than one window for all layers"))
+
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
             own = pattern._replace(**{name: arrays.pop(name) for name in fields})
-            return pattern_attention(q, k, v, mask, own, **arrays)
+            return pattern_attention(q, k, v, mask, own, fused=fused, **arrays)
 
         if pattern.is_shardable:
             y = self.attend_sharded(

@@ -98,13 +98,18 @@ class StaggeredAttention(EncoderSelfAttention):
         global_q, q = split_tokens(q, options.num_global_tokens)
         global_k, k = split_tokens(k, options.num_global_tokens)
         global_v, v = split_tokens(v, options.num_global_tokens)
+        size = options.block_size
+        num_keys = size + options.num_global_tokens
+        fused = self.fused_rows(
+            len(x), size, num_keys, bias=bias, deterministic=deterministic, has_pattern=False
+        )
         text, global_tokens = self.attend_sharded(
-            functools.partial(block_staggered_attention, block_size=options.block_size),
+            functools.partial(block_staggered_attention, block_size=size, fused=fused),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},
             shared={"bias": bias, "stagger": layer_input},
-            block=options.block_size,
+            block=size,
             outputs=("text", "rows"),
         )
         return self.o(join_tokens(global_tokens, text))

@@ -1,4 +1,4 @@
-"""Sequences in blocks of equal size, and blocks together with their neighbours."""
+"""Sequences in blocks of equal size, blocks together with their neighbours, and longer pieces."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
@@ -40,3 +40,35 @@ def neighbors(
     x = halo_exchange(x, left, right, axes)
     shifted = [x[:, i : i + num_blocks] for i in range(left + 1 + right)]
     return jnp.concatenate(shifted, axis=2)
+
+
+def overlapping(
+    x: Shaped[AnyArray, "batch num_blocks ..."],
+    first: int,
+    size: int,
+    extra: int,
+    pieces: int,
+    axes: Axes = (),
+) -> Shaped[Array, "pieces batch piece_blocks ..."]:
+    """Splits the blocks (or tokens) from ``first`` on into pieces of ``size`` blocks.
+
+    Each piece also has the first ``extra`` blocks of the next one, at most all of them. Zeros
+    (False) pad both ends. Two pieces of blocks 0 to 5, with first = -1, size = 3, extra = 2:
+
+        piece 0   [. 0 1][2 3]
+        piece 1         [2 3 4][5 .]
+
+    Args:
+        x: blocks of a sequence, or of one shard of it.
+        first, size, extra, pieces: numbers of blocks, and of pieces.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
+    """
+    num_blocks = (pieces + 1) * size if extra else pieces * size
+    total = size + extra if pieces == 1 else num_blocks
+    x = halo_exchange(x, max(-first, 0), max(first + extra, 0), axes)
+    x = x[:, max(first, 0) :][:, :total]
+    x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    if pieces == 1:
+        return x[None]
+    x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
+    return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2) if extra else x

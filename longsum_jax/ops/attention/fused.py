@@ -10,11 +10,22 @@ Both go over blocks of keys with a running softmax, and compute scores again for
 off the block are padded, queries without a key get zeros, masks that differ by head are masks of
 sequences with one head each, and cuDNN, which knows numbers of keys alone, gets the real ones first
 (without later keys to hide, their order does not matter).
+
+Sparse attention is attention of rows of queries, each with its own keys under one softmax: those of
+its part of the text with a margin on either side, and behind them keys that all rows share, such as
+global tokens. A ``Pattern`` says which keys of its row a query reads; it is the same for all rows,
+so that its table of blocks is small however long the text is. Two rows of four queries with a
+window of one token on either side and a global token:
+
+    queries          keys
+    row 0  [0 1 2 3]   [. 0 1 2 3 4 g]       query 0 reads  [. 0 1 - - - g]
+    row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
 """
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +33,59 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.platform import target_kind, target_platform
-from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn"]
 AttentionBackend = Literal["auto", "reference", "splash", "cudnn"]
+# Takes int32 positions of queries and of keys in a row, which broadcast; returns True where a query
+# reads a key. Hashable, and made of operations that NumPy and kernels have (no integer division).
+Pattern = Callable[[Any, Any], Any]
+# Computes ``fused_attention`` by a kernel that has been chosen.
+FusedAttention = Callable[..., Array]
+
+
+class Choice(NamedTuple):
+    """How an attention is computed.
+
+    Attributes:
+        kernel: None for the reference.
+        reason: why the reference, "" where a kernel would not help.
+    """
+
+    kernel: Kernel | None
+    reason: str = ""
+
+
+_CHOICES: ContextVar[dict[str, Choice] | None] = ContextVar("choices", default=None)
 
 # Fewer queries, such as the beams of a document, or fewer keys have few scores, and would fill
 # little of a kernel's block.
 MIN_QUERIES, MIN_KEYS = 64, 128
-_LANES = 128  # lengths of blocks are multiples of it on TPUs
-_MAX_BLOCK = 512  # queries and keys of a block on TPUs
+MAX_ROW = 4096  # queries of a row; the longer, the smaller the part of keys that two rows have
 # GPUs with compute capability 8 and more, by the beginnings of JAX's names of them.
 _CUDNN_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _CUDNN_MAX_HEAD_DIM = 128
 _CUDNN_DTYPES = (jnp.bfloat16, jnp.float16)
+
+
+@contextlib.contextmanager
+def noted_choices() -> Iterator[dict[str, Choice]]:
+    """Collects the choices of programs that are traced inside, by the names of their layers."""
+    choices: dict[str, Choice] = {}
+    token = _CHOICES.set(choices)
+    try:
+        yield choices
+    finally:
+        _CHOICES.reset(token)
+
+
+def note_choice(layer: str, choice: Choice) -> None:
+    """Adds a choice to those of ``noted_choices``, if they are collected."""
+    choices = _CHOICES.get()
+    if choices is not None:
+        choices[layer] = choice
 
 
 def choose_kernel(
@@ -49,8 +97,9 @@ def choose_kernel(
     head_dim: int,
     causal: bool,
     has_mask: bool,
-) -> Kernel | None:
-    """Returns the kernel for attention without a bias and dropout, None for the reference.
+    has_pattern: bool = False,
+) -> Choice:
+    """Chooses the kernel for attention without a bias and dropout, None for the reference.
 
     Args:
         backend: "auto" for the kernel of the devices that the program is made for, if it computes
@@ -59,6 +108,7 @@ def choose_kernel(
         num_queries, num_keys, head_dim: their sizes.
         causal: queries see no later keys.
         has_mask: keys are masked.
+        has_pattern: queries read different keys of a row.
 
     Raises:
         InputError: "cudnn" in a program for other devices than GPUs.
@@ -68,16 +118,24 @@ def choose_kernel(
             f'attention_backend is "cudnn", but the program is for the platform '
             f'"{target_platform()}"; give "auto" for the kernel of its devices'
         )
-    if backend == "reference" or num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
-        return None
+    if backend == "reference":
+        return Choice(None, 'attention_backend is "reference"')
+    if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
+        return Choice(None)
     dtype = jnp.dtype(dtype)
     kernel = _kernel_of_target(dtype) if backend == "auto" else backend
-    if kernel == "cudnn":
-        head_fits = head_dim % 8 == 0 and head_dim <= _CUDNN_MAX_HEAD_DIM
-        can = head_fits and dtype in _CUDNN_DTYPES and not (causal and has_mask)
-    else:
-        can = dtype != jnp.float16  # which TPUs do not have
-    return kernel if can else None
+    if kernel is None:
+        platform = target_platform()
+        return Choice(
+            None, "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}"
+        )
+    if kernel == "splash":
+        return Choice(None, "TPUs have no float16") if dtype == jnp.float16 else Choice(kernel)
+    if head_dim % 8 or head_dim > _CUDNN_MAX_HEAD_DIM or dtype not in _CUDNN_DTYPES:
+        return Choice(None, f"cuDNN has no heads of {head_dim} in {dtype}")
+    if has_pattern or (causal and has_mask):
+        return Choice(None, "cuDNN has no windows, and no masks in causal attention")
+    return Choice(kernel)
 
 
 def _kernel_of_target(dtype: Any) -> Kernel | None:
@@ -98,6 +156,7 @@ def fused_attention(
     *,
     kernel: Kernel,
     causal: bool = False,
+    pattern: Pattern | None = None,
     scale: float = 1.0,
     spec: PartitionSpec | None = None,
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -108,6 +167,7 @@ def fused_attention(
         mask: True on the keys that a head reads; a query without a key gets zeros.
         kernel: of ``choose_kernel``.
         causal: queries see no later keys.
+        pattern: the keys that each query reads, of those in the mask; for "splash" alone.
         scale: factor of the products.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, where there is one.
             XLA cannot partition a kernel: each device computes its rows and heads, and lengths are
@@ -120,7 +180,7 @@ def fused_attention(
         mask = jnp.broadcast_to(mask, (len(k), mask.shape[1], k.shape[1]))
 
     def attend(q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None) -> Array:
-        return _attend(q, k, v, mask, kernel, causal, scale)
+        return _attend(q, k, v, mask, kernel, causal, pattern, scale)
 
     if spec is None:
         return attend(q, k, v, mask)
@@ -142,6 +202,7 @@ def _attend(
     mask: AnyArray | None,
     kernel: Kernel,
     causal: bool,
+    pattern: Pattern | None,
     scale: float,
 ) -> Array:
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
@@ -151,14 +212,11 @@ def _attend(
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
     row_mask = None if mask is None else mask.reshape(len(q), -1)
     if kernel == "splash":
-        out = _splash_attention(q, k, v, row_mask, causal=causal, scale=scale)
+        from longsum_jax.ops.attention.splash import splash_attention
+
+        out = splash_attention(q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale)
     else:
         out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=scale)
-    if row_mask is not None:
-        # A kernel gives a mean of values to a query without a key. These are not read, so that
-        # they have no gradients either.
-        reads_any = row_mask.cumsum(-1) > 0 if causal else row_mask.any(-1, keepdims=True)
-        out = jnp.where(reads_any[..., None, None], out, 0)
     return _rows_as_heads(out, batch, heads) if differs_by_head else out
 
 
@@ -174,97 +232,64 @@ def _rows_as_heads(x: AnyArray, batch: int, heads: int) -> Array:
     return x.reshape(batch, heads, length, head_dim).swapaxes(1, 2)
 
 
-# TPUs
+# Sparse attention
 
 
-def _splash_attention(
-    q: Float[AnyArray, "rows query_length heads head_dim"],
-    k: Float[AnyArray, "rows key_length heads head_dim"],
-    v: Float[AnyArray, "rows key_length heads head_dim"],
-    mask: Bool[AnyArray, "rows key_length"] | None,
-    *,
-    causal: bool,
-    scale: float,
-) -> Float[Array, "rows query_length heads head_dim"]:
-    # Here, because importing Pallas takes a third of a second.
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+def row_size(length: int, *, margin: int, multiple: int) -> int:
+    """Returns the queries of each row of a text, at least as many as a row has further keys.
 
-    rows, num_queries, heads, _ = q.shape
-    num_keys = k.shape[1]
-    query_block, padded_queries = _blocks(num_queries)
-    key_block, padded_keys = _blocks(num_keys)
-    if mask is None and padded_keys > num_keys and not causal:
-        mask = jnp.ones((rows, num_keys), bool)  # padding is later than all queries if causal
-
-    segments = None
-    if mask is not None:
-        # Queries see the keys of their own segment: all of them are in segment 1.
-        keys = jnp.pad(mask, ((0, 0), (0, padded_keys - num_keys))).astype(jnp.int32)
-        segments = splash.SegmentIds(jnp.ones((rows, padded_queries), jnp.int32), keys)
-    shape = (padded_queries, padded_keys)
-    pairs = masks.CausalMask(shape) if causal else masks.FullMask(shape)
-    kernel = splash.make_splash_mha_single_device(
-        masks.MultiHeadMask([pairs] * heads),
-        block_sizes=splash.BlockSizes(
-            block_q=query_block,
-            block_kv=key_block,
-            block_kv_compute=key_block,
-            block_q_dkv=query_block,
-            block_kv_dkv=key_block,
-            block_kv_dkv_compute=key_block,
-            block_q_dq=query_block,
-            block_kv_dq=key_block,
-        ),
-        residual_checkpoint_name=MARK,  # as ``save_for_backward``
-        interpret=target_platform() != "tpu",
-    )
-    q = _padded_heads_first(q * scale, padded_queries)
-    k = _padded_heads_first(k, padded_keys)
-    v = _padded_heads_first(v, padded_keys)
-    out = _call_splash(kernel, q, k, v, segments)
-    return out[:, :, :num_queries].swapaxes(1, 2)
-
-
-@jax.custom_vjp
-def _call_splash(kernel: Callable[..., Array], *arrays: Any) -> Array:
-    """Calls a kernel and its gradients with the products that its operands allow.
-
-    Mosaic refuses bfloat16 operands under a default precision above that of bfloat16, under which
-    their products are exact already.
+    Args:
+        length: tokens of the text.
+        margin: keys of a row beside those of its queries, on both sides together.
+        multiple: of the result.
     """
-    return _call_splash_forward(kernel, *arrays)[0]
+    num_rows = max(1, min(-(-length // MAX_ROW), length // max(margin, 1)))
+    size = -(-length // num_rows)
+    return size + -size % multiple
 
 
-def _call_splash_forward(kernel: Callable[..., Array], *arrays: Any) -> tuple[Array, Any]:
-    with _products_of(arrays[0].dtype):
-        return jax.vjp(jax.vmap(kernel), *arrays)
+def fused_key_sets(
+    q: Float[AnyArray, "batch num_rows query_length heads head_dim"],
+    key_sets: Sequence[KeySet],
+    attend: FusedAttention,
+    **options: Any,
+) -> Float[Array, "batch num_rows query_length heads head_dim"]:
+    """Computes ``blockwise.attend_key_sets`` by a kernel, each row with the keys of all its sets.
+
+    Args:
+        q: rows of queries.
+        key_sets: without biases, with masks [batch or 1, num_rows or 1, heads or 1, 1, num_keys].
+        attend: the kernel.
+        **options: of ``fused_attention``; the pattern is one of the keys of all sets, one after the
+            other.
+    """
+    rows = q.shape[:2]
+
+    def of_rows(x: AnyArray) -> Array:
+        x = x[:, None] if x.ndim == 4 else x
+        return jnp.broadcast_to(x, (*rows, *x.shape[2:]))
+
+    def flat(x: AnyArray) -> Array:
+        return x.reshape(-1, *x.shape[2:])
+
+    mask = None
+    if any(key_set.mask is not None for key_set in key_sets):
+        masks = [_row_mask(key_set, rows) for key_set in key_sets]
+        heads = max(x.shape[2] for x in masks)
+        masks = [jnp.broadcast_to(x, (*rows, heads, x.shape[3])) for x in masks]
+        mask = flat(jnp.concatenate(masks, 3))
+    k = jnp.concatenate([of_rows(key_set.k) for key_set in key_sets], 2)
+    v = jnp.concatenate([of_rows(key_set.v) for key_set in key_sets], 2)
+    return attend(flat(q), flat(k), flat(v), mask, **options).reshape(q.shape)
 
 
-def _call_splash_backward(pull_back: Any, gradient: AnyArray) -> tuple[Any, ...]:
-    with _products_of(gradient.dtype):
-        return None, *pull_back(gradient)  # a kernel is a tree of tables of blocks
-
-
-_call_splash.defvjp(_call_splash_forward, _call_splash_backward)
-
-
-def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
-    is_narrow = dtype == jnp.bfloat16
-    return jax.default_matmul_precision("default") if is_narrow else contextlib.nullcontext()
-
-
-def _blocks(length: int) -> tuple[int, int]:
-    """Returns the size of equal blocks for ``length`` positions, and the length padded to them."""
-    num_blocks = -(-length // _MAX_BLOCK)
-    lanes = -(-length // (num_blocks * _LANES))
-    return lanes * _LANES, lanes * _LANES * num_blocks
-
-
-def _padded_heads_first(x: AnyArray, length: int) -> Array:
-    """[rows, positions, heads, head_dim] -> [rows, heads, length, head_dim], zeros at the end."""
-    x = x.swapaxes(1, 2)
-    return jnp.pad(x, ((0, 0), (0, 0), (0, length - x.shape[2]), (0, 0)))
+def _row_mask(
+    key_set: KeySet, rows: tuple[int, ...]
+) -> Bool[Array, "batch num_rows mask_heads num_keys"]:
+    if key_set.mask is None:
+        return jnp.ones((*rows, 1, key_set.k.shape[-3]), bool)
+    mask = key_set.mask[:, :, :, 0]
+    return jnp.broadcast_to(mask, (*rows, *mask.shape[2:]))
 
 
 # GPUs
@@ -290,7 +315,7 @@ def _cudnn_attention(
         counts = jnp.maximum(counts, 1).astype(jnp.int32)
     # Not marked by ``save_for_backward``: what the gradients need besides has no name in JAX, so
     # that layers that are computed again run the forward kernel again in any case.
-    return jax.nn.dot_product_attention(
+    out = jax.nn.dot_product_attention(
         q,
         k,
         v,
@@ -299,6 +324,11 @@ def _cudnn_attention(
         key_value_seq_lengths=counts,
         implementation="cudnn",
     )
+    if mask is None:
+        return out
+    # The kernel gives a mean of values to a query without a key. These are not read, so that they
+    # have no gradients either.
+    return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
 
 
 @jax.custom_vjp

@@ -1,6 +1,7 @@
 """Local and transient-global attention of LongT5."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, neighbors, overlapping, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, sliced_bias
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
@@ -50,6 +52,7 @@ def local_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
@@ -70,10 +73,15 @@ def local_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
+        fused: a kernel that computes this; without a traced ``radius``, biases, ``dropout`` and
+            ``axes``, and for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
     """
+    if fused is not None:
+        tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
+        return zero_padding(_attend_in_rows(tokens, key_mask, radius, extra, scale, fused), mask)
     widest = radius if max_radius is None else max_radius
     if block_size is None:
         block_size = local_block_size(widest)
@@ -98,6 +106,49 @@ def local_attention(
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(blocks, [window_keys, *extra], scale=scale, dropout=dropout)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
+
+
+class _Window(NamedTuple):
+    """The pattern of a window (``fused.Pattern``): keys within the radius, and all extra keys.
+
+    Attributes:
+        radius: tokens to each side.
+        margin: keys of a row before its first query.
+        num_keys: keys of the text in a row; extra keys follow.
+    """
+
+    radius: int
+    margin: int
+    num_keys: int
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        distances = keys - queries - self.margin
+        in_reach = (distances >= -self.radius) & (distances <= self.radius)
+        return in_reach | (keys >= self.num_keys)
+
+
+def _attend_in_rows(
+    tokens: QKV,
+    key_mask: Bool[AnyArray, "batch length"],
+    radius: int,
+    extra: Sequence[KeySet],
+    scale: float,
+    fused: FusedAttention,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Computes ``local_attention`` by a kernel; zeros for queries without a key."""
+    length = key_mask.shape[1]
+    size = row_size(length, margin=2 * radius, multiple=8)
+    num_rows = -(-length // size)
+    margin = radius if num_rows > 1 else 0
+
+    def rows(x: AnyArray) -> Array:
+        return overlapping(x, -margin, size, 2 * margin, num_rows).swapaxes(0, 1)
+
+    text = KeySet(rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None])
+    pattern = _Window(radius, margin, size + 2 * margin)
+    q = to_blocks(tokens.q, size)
+    out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
+    return from_blocks(out, length)
 
 
 def zero_padding(
@@ -195,6 +246,7 @@ def transient_global_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to a window and all transient global tokens, in one softmax.
 
@@ -202,7 +254,7 @@ def transient_global_attention(
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
-        mask, radius, block_size, bias, scale, dropout, axes: see ``local_attention``.
+        mask, radius, block_size, bias, scale, dropout, axes, fused: see ``local_attention``.
         block_ids: blocks of the tokens, from ``transient_blocks``.
         global_keys: keys and values [batch, num_globals, heads, head_dim] of the (normalised)
             ``block_sums``, with the mask ``present[:, None, None, None]`` of ``transient_blocks``.
@@ -228,4 +280,5 @@ def transient_global_attention(
         scale=scale,
         dropout=dropout,
         axes=axes,
+        fused=fused,
     )

@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.ops.attention.blockwise import attend_all
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import local_attention, split_dropout
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
@@ -76,6 +77,7 @@ def longformer_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, from global tokens to everything.
 
@@ -91,7 +93,8 @@ def longformer_attention(
         global_indices: positions, none twice in a row; -1, or the index of padding, stands for
             none.
         radius: half of Hugging Face's ``attention_window``; see ``local_attention``.
-        max_radius, block_size, scale, dropout, axes: see ``local_attention``.
+        max_radius, block_size, scale, dropout, axes, fused: see ``local_attention``; the queries of
+            global tokens are few, and left to the reference.
         bias: of the window, see ``local_attention``; global keys have none.
 
     Returns:
@@ -120,6 +123,7 @@ def longformer_attention(
         scale=scale,
         dropout=local_dropout,
         axes=axes,
+        fused=fused,
     )
     all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
     rows = attend_all(global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes)

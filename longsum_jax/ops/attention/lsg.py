@@ -26,9 +26,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, overlapping, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
@@ -40,7 +41,7 @@ from longsum_jax.ops.attention.lsg_selection import (
     sparse_keys,
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
-from longsum_jax.ops.sequence_sharding import Axes, count_shards, halo_exchange, sum_over
+from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
 # Below this size, the overlap of neighboring pieces would be larger than the pieces.
@@ -134,6 +135,7 @@ def lsg_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> tuple[
     Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
 ]:
@@ -158,6 +160,8 @@ def lsg_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks; ``bias`` then has the first of its two shapes.
+        fused: a kernel that computes the tokens' attention in texts of more than two blocks;
+            without ``bias``, ``dropout`` and ``axes``.
 
     Returns:
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
@@ -186,7 +190,10 @@ def lsg_attention(
             )
             runs += _side_runs(sparse, selection, spec.sparse_block_size, causal, axes)
         q_blocks = to_blocks(q, block_size)
-        out = _attend_runs(q_blocks, globals_, runs, scale, token_dropout, axes)
+        if fused is None:
+            out = _attend_runs(q_blocks, globals_, runs, scale, token_dropout, axes)
+        else:
+            out = _attend_in_rows(q_blocks, globals_, runs, scale, fused)
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
         out = jnp.where(mask[..., None, None], out, 0)
@@ -270,13 +277,13 @@ class _Run(NamedTuple):
         """
         arrays = (self.k, self.v, self.key_mask)
         extra = self.count - 1
-        return [_overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
+        return [overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
 
     def key_set(self, k: AnyArray, v: AnyArray, key_mask: AnyArray) -> KeySet:
         """Returns the keys of one piece from its arrays, see ``of_pieces``."""
         arrays = (k, v, key_mask)
         k, v, mask = (_join_neighbors(x, self.count)[:, :, self.used] for x in arrays)
-        mask = mask[:, :, None, None] if mask.ndim == 3 else jnp.moveaxis(mask, 3, 2)[:, :, :, None]
+        mask = _of_scores(mask)
         if self.mask is not None:
             mask = mask & self.mask
         return KeySet(k, v, mask, self.bias)
@@ -336,7 +343,7 @@ def _attend_runs(
             key_sets.append(run.key_set(*arrays[3 * i : 3 * i + 3]))
         return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
 
-    arrays = [_overlapping(q, 0, size, 0, pieces, axes)]
+    arrays = [overlapping(q, 0, size, 0, pieces, axes)]
     for run in runs:
         arrays += run.of_pieces(size, pieces, axes)
     if pieces == 1:
@@ -347,6 +354,73 @@ def _attend_runs(
     return from_blocks(out.swapaxes(0, 1), blocks)
 
 
+class _RunPattern(NamedTuple):
+    """The pattern of rows of blocks (``fused.Pattern``): keys of runs, one run after the other.
+
+    Query block n of a row reads the entries n * step + first to n * step + end - 1 of a run, and
+    all keys behind the runs.
+
+    Attributes:
+        block_size: tokens of a block.
+        runs: number of keys in a row, step, first and end of each run; the window comes first.
+        causal: queries see no later keys of the window.
+    """
+
+    block_size: int
+    runs: tuple[tuple[int, int, int, int], ...]
+    causal: bool
+
+    def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
+        block = queries - queries % self.block_size
+        start, reads = 0, False
+        for number, (num_keys, step, first, end) in enumerate(self.runs):
+            factor = self.block_size // step  # compared in tokens, which takes no division
+            places = (keys - start) * factor - block
+            in_run = (places >= first * factor) & (places < end * factor)
+            if self.causal and number == 0:
+                in_run = in_run & (keys <= queries + self.block_size)
+            reads = reads | in_run
+            start += num_keys
+        return reads | (keys >= start)
+
+
+def _attend_in_rows(
+    q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
+    globals_: KeySet,
+    runs: Sequence[_Run],
+    scale: float,
+    fused: FusedAttention,
+) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
+    """Computes ``_attend_runs`` by a kernel, in rows of some blocks with all that their runs
+    read."""
+    num_blocks, block_size = q.shape[1:3]
+    margin = block_size * (max(run.count for run in runs) - 1)
+    size = row_size(num_blocks * block_size, margin=margin, multiple=block_size) // block_size
+    num_rows = -(-num_blocks // size)
+
+    def rows(x: AnyArray) -> Array:
+        return x.swapaxes(0, 1).reshape(x.shape[1], num_rows, -1, *x.shape[4:])
+
+    key_sets, reads = [], []
+    for run in runs:
+        k, v, mask = (rows(x) for x in run.of_pieces(size, num_rows, ()))
+        key_sets.append(KeySet(k, v, _of_scores(mask)))
+        step = run.k.shape[2]
+        first, end, _ = run.used.indices(run.count * step)
+        reads.append((k.shape[2], step, first, end))
+    pattern = _RunPattern(block_size, tuple(reads), causal=runs[0].mask is not None)
+    q_rows = rows(overlapping(q, 0, size, 0, num_rows, ()))
+    out = fused_key_sets(q_rows, [*key_sets, globals_], fused, pattern=pattern, scale=scale)
+    return out.reshape(len(q), -1, *q.shape[2:])[:, :num_blocks]
+
+
+def _of_scores(
+    mask: Bool[AnyArray, "batch num_runs num_keys *mask_heads"],
+) -> Bool[Array, "batch num_runs mask_heads 1 num_keys"]:
+    """Returns the mask of keys in the layout of scores."""
+    return mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
+
+
 def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
     """Returns the number of pieces: with scores of limited size, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
@@ -354,33 +428,6 @@ def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
     shared = max(run.count - 1 for run in runs)
     return max(1, min(-(-blocks // most), blocks // shared))
-
-
-def _overlapping(
-    x: Shaped[AnyArray, "batch num_blocks step ..."],
-    first: int,
-    size: int,
-    extra: int,
-    pieces: int,
-    axes: Axes,
-) -> Shaped[Array, "pieces batch piece_blocks step ..."]:
-    """Splits the blocks from ``first`` on into pieces of ``size`` blocks.
-
-    Each piece also has the first ``extra`` blocks of the next one. Zeros pad both ends. Two pieces
-    of blocks 0 to 5, with first = -1, size = 3, extra = 2:
-
-        piece 0   [. 0 1][2 3]
-        piece 1         [2 3 4][5 .]
-    """
-    num_blocks = (pieces + 1) * size if extra else pieces * size
-    total = size + extra if pieces == 1 else num_blocks
-    x = halo_exchange(x, max(-first, 0), max(first + extra, 0), axes)
-    x = x[:, max(first, 0) :][:, :total]
-    x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
-    if pieces == 1:
-        return x[None]
-    x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
-    return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2) if extra else x
 
 
 def _join_neighbors(

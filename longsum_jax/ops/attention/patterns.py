@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_partially
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import (
     MASK_VALUE,
     Dropout,
@@ -34,7 +35,7 @@ from longsum_jax.ops.attention.key_sets import (
     merge_shards,
     sliced_bias,
 )
-from longsum_jax.ops.attention.local import local_block_size, local_distances
+from longsum_jax.ops.attention.local import local_attention, local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
 from longsum_jax.typing import AnyArray
@@ -85,6 +86,11 @@ class KeyPattern(NamedTuple):
     def is_shardable(self) -> bool:
         """True if a sequence may be sharded: with windows and global tokens alone."""
         return not self.stride and self.draws is None
+
+    @property
+    def is_fusable(self) -> bool:
+        """True for a window that is known while compiling, with global tokens or without."""
+        return self.is_shardable and isinstance(self.radius, int) and self.span is None
 
     def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
         """Returns True where key ``j`` is in the window of query ``i``; both broadcast."""
@@ -153,6 +159,7 @@ def pattern_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the union of the keys of all patterns, each key once.
 
@@ -166,6 +173,8 @@ def pattern_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks (``pattern.query_block_size``); for shardable patterns alone.
+        fused: a kernel that computes all but the queries of global tokens; for fusable patterns,
+            without ``distance_bias``, ``dropout`` and ``axes``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding and for queries without a key.
@@ -180,22 +189,49 @@ def pattern_attention(
         missing = total - 1 - distance_bias.shape[1] // 2
         distance_bias = jnp.pad(distance_bias, ((0, 0), (missing, missing)), mode="edge")
     x = _Inputs(QKV(q, k, v), mask, distance_bias, scale, axes)
-    key_sets = _block_key_sets(x, pattern)
-    blocks = to_blocks(q, pattern.query_block_size)
-    if pattern.stride:
-        softmaxes = [_attend_strided(x, pattern, stride_dropout)]
-        if key_sets:
-            softmax = attend_partially(blocks, key_sets, scale=scale, dropout=block_dropout)
-            softmaxes.append(softmax.map(lambda x: from_blocks(x, length)))
-        out = merge_partial_softmaxes(softmaxes).astype(v.dtype)
+    if fused is not None:
+        out = _fused_window(x, pattern, fused)
     else:
-        out = attend_key_sets(blocks, key_sets, scale=scale, dropout=block_dropout)
-        out = from_blocks(out, length)
+        out = _attend_to_union(x, pattern, stride_dropout, block_dropout)
     if pattern.num_global:
         global_q = _first_rows(q, pattern.num_global, axes)
         rows = _attend_from_globals(x, global_q, global_dropout)
         out = _replace_first_rows(out, rows, axes)
     return jnp.where(mask[..., None, None], out, 0)
+
+
+def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
+    """Computes a window and global tokens by a kernel."""
+    is_local = jnp.arange(x.mask.shape[1]) >= pattern.num_global
+    return local_attention(
+        *x.qkv,
+        x.mask,
+        radius=pattern.radius,
+        key_mask=x.mask & is_local,
+        extra=[_global_keys(x, pattern)] if pattern.num_global else [],
+        scale=x.scale,
+        fused=fused,
+    )
+
+
+def _attend_to_union(
+    x: _Inputs,
+    pattern: KeyPattern,
+    stride_dropout: Dropout | None,
+    block_dropout: Dropout | None,
+) -> Array:
+    """Attends from all tokens, as if none were global, to the keys of all patterns."""
+    (q, _, v), length = x.qkv, x.mask.shape[1]
+    key_sets = _block_key_sets(x, pattern)
+    blocks = to_blocks(q, pattern.query_block_size)
+    options = {"scale": x.scale, "dropout": block_dropout}
+    if not pattern.stride:
+        return from_blocks(attend_key_sets(blocks, key_sets, **options), length)
+    softmaxes = [_attend_strided(x, pattern, stride_dropout)]
+    if key_sets:
+        softmax = attend_partially(blocks, key_sets, **options)
+        softmaxes.append(softmax.map(lambda x: from_blocks(x, length)))
+    return merge_partial_softmaxes(softmaxes).astype(v.dtype)
 
 
 def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
@@ -214,8 +250,8 @@ def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
     return key_sets
 
 
-def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet:
-    """Returns the global tokens as keys of all queries, which are at ``positions``."""
+def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = None) -> KeySet:
+    """Returns the global tokens as keys of all queries, which are at ``positions`` for a bias."""
     arrays = (x.qkv.k, x.qkv.v, x.mask)
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
     bias = None

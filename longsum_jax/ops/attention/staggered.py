@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
@@ -25,6 +26,7 @@ def block_staggered_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
+    fused: FusedAttention | None = None,
 ) -> tuple[
     Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
 ]:
@@ -45,6 +47,8 @@ def block_staggered_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
+        fused: a kernel that computes the tokens' attention; without ``bias``, ``dropout`` and
+            ``axes``.
 
     Returns:
         Attended values of tokens and of global tokens, in the type of ``tokens.v``; zeros for
@@ -73,7 +77,10 @@ def block_staggered_attention(
         bias = bias[None, None]
     block_keys = KeySet(blocked(k), blocked(v), blocked(mask)[:, :, None, None], bias)
     key_sets = [global_keys, block_keys]
-    out = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
+    if fused is None:
+        out = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
+    else:
+        out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
     out = lax.dynamic_slice_in_dim(from_blocks(out, padded_length), shift, length, 1)
     all_keys = KeySet(k, v, mask[:, None, None, None])
     global_out = attend_all(

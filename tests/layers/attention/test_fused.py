@@ -18,6 +18,7 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.t5 import T5Config
+from longsum_jax.ops.attention.fused import Choice, noted_choices
 
 B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
 X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
@@ -101,6 +102,47 @@ def test_attention_without_biases_is_fused_on_tpus():
     assert count_kernels(BART, **HEPOS) == 2
     assert count_kernels(T5) == 1  # of the source: T5 has biases in the target
     assert count_kernels(T5, stack="encoder") == 0
+
+
+WINDOW = {"encoder_attention": "longformer", "attention_window": (16,)}
+BLOCKS = {"encoder_attention": "block_staggered", "block_size": 64, "num_global_tokens": 64}
+LSG = {"encoder_attention": "lsg", "block_size": 32, "sparse_block_size": 8}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        WINDOW,
+        BLOCKS,
+        LSG,
+        {"encoder_attention": "local", "local_radius": 20},
+        {"encoder_attention": "transient_global", "local_radius": 20},
+        {"encoder_attention": "window+global", "attention_window": (16,)},
+    ],
+)
+def test_sparse_attention_is_fused_on_tpus(options):
+    assert count_kernels(BART, stack="encoder", **options) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "reason"),
+    [
+        (BART, WINDOW | {"attention_dropout": 0.1}, "dropout of attention weights"),
+        (BART, WINDOW | {"attention_window": (16, 8), "encoder_layers": 2},
+         "windows that differ by layer"),
+        (BART, BLOCKS | {"block_size": 32}, ""),
+        (BART, {"encoder_attention": "window+stride", "attention_window": (16,)},
+         "more than one window for all layers"),
+        (T5, LSG, "position biases"),
+        (T5, {"encoder_attention": "local", "local_radius": 20}, "position biases"),
+    ],
+)  # fmt: skip
+def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, options, reason):
+    with noted_choices() as choices:
+        assert count_kernels(config, stack="encoder", **options) == 0
+    (name,) = choices
+    assert name.endswith("self_attention")
+    assert choices[name] == Choice(None, reason)
 
 
 @pytest.mark.parametrize(

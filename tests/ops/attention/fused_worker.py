@@ -36,7 +36,7 @@ def compile_for(name):
             head_dim=HEAD_DIM,
             causal=False,
             has_mask=True,
-        )
+        ).kernel
 
         def loss(q, k, v, mask):
             return fused_attention(q, k, v, mask, kernel=kernel).astype(jnp.float32).sum()

@@ -1,5 +1,6 @@
 """Fused kernels against the dense reference: interpreted for TPUs, around XLA's own for GPUs."""
 
+import functools
 import json
 import os
 import subprocess
@@ -14,9 +15,15 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention import fused
-from longsum_jax.ops.attention.dense import dot_product_attention
-from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+from longsum_jax.ops.attention import fused, splash
+from longsum_jax.ops.attention.dense import QKV, dot_product_attention
+from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
+from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.local import local_attention
+from longsum_jax.ops.attention.longformer import longformer_attention
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
+from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
+from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 
 B, H, K = 2, 2, 8
@@ -73,7 +80,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
 def test_tpu_kernel_equals_the_reference_off_its_blocks(
     num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
-    monkeypatch.setattr(fused, "_MAX_BLOCK", 128)  # several blocks
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
 
     def attend(q, k, v):
@@ -104,7 +111,92 @@ def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(mask_heads, caus
 @pytest.mark.parametrize(("length", "block", "padded"), [(1, 128, 128), (512, 512, 512),
     (513, 384, 768), (910, 512, 1024), (1030, 384, 1152), (16384, 512, 16384)])  # fmt: skip
 def test_blocks_are_equal_and_hardly_padded(length, block, padded):
-    assert fused._blocks(length) == (block, padded)
+    assert splash._blocks(length) == (block, padded)
+
+
+LENGTH, GLOBALS = 150, 3
+TEXT_MASK = jnp.arange(LENGTH) < jnp.array([LENGTH, 90])[:, None]
+KEY_MASK = TEXT_MASK & (np.abs(np.arange(LENGTH) - 40) > 30)  # some queries have no key nearby
+GLOBAL_MASK = np.array([[True, False, True], [False] * 3])[:, None, None, None]
+
+
+def window(tokens, global_tokens, **options):
+    extra = [KeySet(global_tokens.k, global_tokens.v, GLOBAL_MASK)]
+    return local_attention(*tokens, TEXT_MASK, radius=20, key_mask=KEY_MASK, extra=extra, **options)
+
+
+def wide_window(tokens, _, **options):
+    return local_attention(*tokens, TEXT_MASK, radius=LENGTH + 5, **options)
+
+
+def window_and_first_tokens(tokens, _, **options):
+    return pattern_attention(*tokens, TEXT_MASK, KeyPattern(9, num_global=2), **options)
+
+
+def longformer(tokens, global_tokens, **options):
+    indices = jnp.array([[0, -1, 50], [3, 4, 140]])
+    global_tokens = tokens._replace(q=global_tokens.q)
+    return longformer_attention(tokens, global_tokens, TEXT_MASK, indices, radius=20, **options)
+
+
+def staggered(tokens, global_tokens, **options):
+    sizes = {"block_size": 32, "stagger": True}
+    return block_staggered_attention(tokens, global_tokens, TEXT_MASK, **sizes, **options)
+
+
+def lsg(tokens, global_tokens, *, spec, **options):
+    masks = {"mask": TEXT_MASK, "key_mask": TEXT_MASK & (np.arange(LENGTH) > 0)}
+    return lsg_attention(tokens, global_tokens, spec=spec, **masks, **options)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        window,
+        staggered,
+        functools.partial(lsg, spec=LsgSpec(16, 12, 4, "norm")),  # keys that differ by head
+        pytest.param(wide_window, marks=pytest.mark.slow),
+        pytest.param(window_and_first_tokens, marks=pytest.mark.slow),
+        pytest.param(longformer, marks=pytest.mark.slow),
+        pytest.param(functools.partial(lsg, spec=LsgSpec(16, 0)), marks=pytest.mark.slow),
+        pytest.param(
+            functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride")), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_tpu_kernel_computes_sparse_attention_in_rows(attention, monkeypatch):
+    monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(fused, "MAX_ROW", 60)
+    rng = np.random.default_rng(0)
+
+    def draw_tokens(length):
+        return QKV(*rng.normal(size=(3, B, length, H, K)).astype(np.float32))
+
+    arrays = draw_tokens(LENGTH), draw_tokens(GLOBALS)
+
+    def gradients(kernel):
+        out, pull_back = jax.vjp(functools.partial(attention, scale=SCALE, fused=kernel), *arrays)
+        return out, pull_back(jax.tree.map(jnp.cos, out))
+
+    kernel = functools.partial(fused_attention, kernel="splash")
+    found, wanted = (jax.tree.leaves(jax.jit(gradients, static_argnums=0)(name))
+                     for name in (kernel, None))  # fmt: skip
+    assert "splash" in str(jax.make_jaxpr(gradients, static_argnums=0)(kernel))
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
+    assert all(np.asarray(x).any() for x in found[:4])
+
+
+@pytest.mark.parametrize(
+    ("length", "margin", "size"),
+    [(16384, 1024, 4096), (5000, 1024, 2504), (100, 1024, 104), (9000, 4000, 4504)],
+)
+def test_rows_are_equal_and_hold_their_margins(length, margin, size):
+    assert row_size(length, margin=margin, multiple=8) == size
 
 
 def target(kind, platform):
@@ -129,8 +221,8 @@ def target(kind, platform):
 def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, kernel):
     with target(kind, platform):
         options = {"causal": False, "has_mask": True}
-        assert choose_kernel("auto", dtype, **SIZES, **options) == kernel
-        assert choose_kernel("reference", dtype, **SIZES, **options) is None
+        assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
+        assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
 
 
 @pytest.mark.parametrize(
@@ -149,13 +241,15 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("cudnn", {"head_dim": 256}, False),
         ("cudnn", {"causal": True}, False),
         ("cudnn", {"causal": True, "has_mask": False}, True),
+        ("splash", {"has_pattern": True}, True),
+        ("cudnn", {"has_pattern": True}, False),
     ],
 )
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
     options = SIZES | {"dtype": "bfloat16", "causal": False, "has_mask": True} | change
     with target("NVIDIA H200", "cuda"):
-        kernel = choose_kernel(backend, **options)
-    assert kernel == (backend if is_fused else None)
+        choice = choose_kernel(backend, **options)
+    assert choice.kernel == (backend if is_fused else None)
 
 
 def test_kernels_of_gpus_are_not_for_other_devices():
@@ -222,3 +316,39 @@ def test_tpu_kernel_compiles_on_a_mesh():
         text = jax.jit(loss).lower(*[array] * 3).compile().as_text()
     assert "tpu_custom_call" in text
     assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("name", ["window", "lsg"])
+def test_sparse_attention_compiles_with_less_memory_than_the_reference(name):
+    device, *_ = find_target("v5e").devices
+    length, heads = 16384, 4
+    sharding = jax.sharding.SingleDeviceSharding(device)
+
+    def tokens(length):
+        x = jax.ShapeDtypeStruct((1, length, heads, 64), jnp.bfloat16, sharding=sharding)
+        return QKV(x, x, x)
+
+    def attend(tokens, global_tokens, mask, kernel):
+        if name == "window":
+            extra = [KeySet(global_tokens.k, global_tokens.v)]
+            return local_attention(*tokens, mask, radius=256, extra=extra, fused=kernel)
+        spec = LsgSpec(128, 64, 2, "stride")
+        return lsg_attention(tokens, global_tokens, mask, spec, fused=kernel)[0]
+
+    def temporary_bytes(kernel):
+        def loss(*arrays):
+            return attend(*arrays, kernel).astype(jnp.float32).sum()
+
+        mask = jax.ShapeDtypeStruct((1, length), bool, sharding=sharding)
+        gradients = jax.jit(jax.value_and_grad(loss, (0, 1)))
+        with jax.default_device(device):
+            compiled = gradients.lower(tokens(length), tokens(1), mask).compile()
+        assert ("tpu_custom_call" in compiled.as_text()) == (kernel is not None)
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    kernel = functools.partial(fused_attention, kernel="splash")
+    found, reference = temporary_bytes(kernel), temporary_bytes(None)
+    assert found < reference
+    assert found < 4 * heads * length**2 / 20  # one array of all scores

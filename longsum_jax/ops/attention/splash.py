@@ -1,0 +1,180 @@
+"""Splash attention, JAX's Pallas kernel for TPUs; other devices interpret it, for tests.
+
+Imported where it is called, because importing Pallas takes a third of a second.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.remat import MARK
+from longsum_jax.typing import AnyArray
+
+_LANES = 128  # lengths of blocks are multiples of it
+_MAX_BLOCK = 512  # queries and keys of a block
+
+
+def splash_attention(
+    q: Float[AnyArray, "rows query_length heads head_dim"],
+    k: Float[AnyArray, "rows key_length heads head_dim"],
+    v: Float[AnyArray, "rows key_length heads head_dim"],
+    mask: Bool[AnyArray, "rows key_length"] | None,
+    *,
+    causal: bool = False,
+    pattern: Callable[..., Any] | None = None,
+    scale: float = 1.0,
+) -> Float[Array, "rows query_length heads head_dim"]:
+    """Computes ``fused.fused_attention`` for masks that all heads share."""
+    num_queries, heads = q.shape[1:3]
+    num_keys = k.shape[1]
+    query_block, padded_queries = _blocks(num_queries)
+    key_block, padded_keys = _blocks(num_keys)
+    if mask is None and padded_keys > num_keys and not causal:
+        mask = jnp.ones((len(q), num_keys), bool)  # padding is later than all queries if causal
+    if mask is not None:
+        mask = jnp.pad(mask, ((0, 0), (0, padded_keys - num_keys)))
+    shape = (padded_queries, padded_keys)
+    if pattern is not None:
+        pairs = _PatternMask(shape, pattern)
+    else:
+        pairs = masks.CausalMask(shape) if causal else masks.FullMask(shape)
+    kernel = splash.make_splash_mha_single_device(
+        masks.MultiHeadMask([pairs] * heads),
+        block_sizes=splash.BlockSizes(
+            block_q=query_block,
+            block_kv=key_block,
+            block_kv_compute=key_block,
+            block_q_dkv=query_block,
+            block_kv_dkv=key_block,
+            block_kv_dkv_compute=key_block,
+            block_q_dq=query_block,
+            block_kv_dq=key_block,
+        ),
+        residual_checkpoint_name=MARK,  # as ``save_for_backward``
+        interpret=target_platform() != "tpu",
+    )
+    q = _padded_heads_first(q * scale, padded_queries)
+    k = _padded_heads_first(k, padded_keys)
+    v = _padded_heads_first(v, padded_keys)
+    # For plans of compiled programs, which see no tables of blocks.
+    with jax.named_scope(f"pairs_{_count_pairs(pairs, query_block, key_block)}"):
+        out = _call(kernel, q, k, v, mask)
+    return out[:, :, :num_queries].swapaxes(1, 2)
+
+
+class _PatternMask(masks.Mask):
+    """The keys that each query reads: blocks without any are skipped, those of others computed.
+
+    Attributes:
+        q_sequence: what the kernel gives ``mask_function`` as positions of queries.
+        mask_function: a pattern, see ``fused.Pattern``.
+    """
+
+    def __init__(self, shape: tuple[int, int], pattern: Callable[..., Any]) -> None:
+        self._shape = shape
+        self.q_sequence = np.arange(shape[0], dtype=np.int32)
+        self.mask_function = pattern
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def __getitem__(self, index: tuple[slice, slice]) -> np.ndarray:
+        queries, keys = index
+        keys = np.arange(keys.start, keys.stop, dtype=np.int32)
+        return self.mask_function(self.q_sequence[queries, None], keys)
+
+    # JAX keeps the tables of blocks of the last masks.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PatternMask) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self._shape, self.mask_function
+
+
+@functools.lru_cache(maxsize=12)
+def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
+    """Returns the pairs of queries and keys of a row that the kernel computes; half if causal."""
+    num_queries, num_keys = pairs.shape
+    if isinstance(pairs, masks.FullMask):
+        return num_queries * num_keys
+    if isinstance(pairs, masks.CausalMask):
+        return num_queries * num_keys // 2
+    num_blocks = 0
+    for query in range(0, num_queries, query_block):
+        for key in range(0, num_keys, key_block):
+            block = pairs[query : query + query_block, key : key + key_block]
+            num_blocks += bool(block.any())
+    return num_blocks * query_block * key_block
+
+
+@jax.custom_vjp
+def _call(
+    kernel: Callable[..., Array], q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+) -> Array:
+    """Calls a kernel and its gradients with the products that its operands allow.
+
+    Mosaic refuses bfloat16 operands under a default precision above that of bfloat16, under which
+    their products are exact already.
+    """
+    return _call_forward(kernel, q, k, v, mask)[0]
+
+
+def _call_forward(
+    kernel: Callable[..., Array], q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+) -> tuple[Array, Any]:
+    segments = axes = None
+    if mask is not None:
+        # Queries see the keys of their own segment: all of them are in segment 1.
+        queries = jnp.ones(q.shape[2], jnp.int32)
+        segments = splash.SegmentIds(queries, mask.astype(jnp.int32))
+        axes = splash.SegmentIds(None, 0)
+    # A sink adds to the sum of exponentials, here what counts only for a query without a key: its
+    # result and its gradients are zeros then.
+    sinks = jnp.full(q.shape[1], MASK_VALUE)
+
+    def call(q: AnyArray, k: AnyArray, v: AnyArray) -> Array:
+        of_rows = jax.vmap(kernel, in_axes=(0, 0, 0, axes, None))
+        return of_rows(q, k, v, segments, sinks)
+
+    with _products_of(q.dtype):
+        return jax.vjp(call, q, k, v)
+
+
+def _call_backward(pull_back: Any, gradient: AnyArray) -> tuple[Any, ...]:
+    with _products_of(gradient.dtype):
+        return None, *pull_back(gradient), None  # a kernel is a tree of tables of blocks
+
+
+_call.defvjp(_call_forward, _call_backward)
+
+
+def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
+    is_narrow = dtype == jnp.bfloat16
+    return jax.default_matmul_precision("default") if is_narrow else contextlib.nullcontext()
+
+
+def _blocks(length: int) -> tuple[int, int]:
+    """Returns the size of equal blocks for ``length`` positions, and the length padded to them."""
+    num_blocks = -(-length // _MAX_BLOCK)
+    lanes = -(-length // (num_blocks * _LANES))
+    return lanes * _LANES, lanes * _LANES * num_blocks
+
+
+def _padded_heads_first(x: AnyArray, length: int) -> Array:
+    """[rows, positions, heads, head_dim] -> [rows, heads, length, head_dim], zeros at the end."""
+    x = x.swapaxes(1, 2)
+    return jnp.pad(x, ((0, 0), (0, 0), (0, length - x.shape[2]), (0, 0)))
