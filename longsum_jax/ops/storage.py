@@ -99,7 +99,7 @@ def stored_attention(
 def _product(x: Array, values: Array) -> Array:
     rows, num_inputs = x.shape
     # XLA would move the conversion alone out of the loop of steps.
-    x, values = jax.lax.optimization_barrier((x, values))
+    x, values = jax.lax.optimization_barrier((_computed(x), values))
     weights = values.astype(jnp.float32)
     parts = _parts(rows)
     if rows > MAX_ROWS or num_inputs % (parts * _TERMS):
@@ -115,7 +115,7 @@ def _scores(q: Array, keys: Array) -> Array:
     """Returns products [batch, heads, queries, num_keys] of queries [batch, heads, queries,
     head_dim] with keys."""
     batch, heads, queries, head_dim = q.shape
-    q, keys = jax.lax.optimization_barrier((q, keys))
+    q, keys = jax.lax.optimization_barrier((_computed(q), keys))
     keys = keys.astype(jnp.float32)
     parts = _parts(queries)
     if queries > MAX_ROWS or head_dim % (parts * _TERMS):
@@ -131,7 +131,7 @@ def _mixed(weights: Array, values: Array) -> Array:
     """Returns products [batch, heads, queries, head_dim] of weights [batch, heads, queries,
     num_keys] with values."""
     batch, heads, queries, num_keys = weights.shape
-    weights, values = jax.lax.optimization_barrier((weights, values))
+    weights, values = jax.lax.optimization_barrier((_computed(weights), values))
     values = values.astype(jnp.float32)
     parts = _parts(queries)
     if queries > MAX_ROWS or num_keys % (parts * _TERMS):
@@ -146,6 +146,16 @@ def _mixed(weights: Array, values: Array) -> Array:
     ones = jnp.ones((sums[0].shape[-1], 1), jnp.float32)
     out = [(y.reshape(-1, len(ones)) @ ones).reshape(batch, heads, 1, head_dim) for y in sums]
     return _rows(out, parts, 2)
+
+
+def _computed(x: Array) -> Array:
+    """Returns ``x`` as the result of a product, which is in memory: XLA would compute other
+    operations again in the loop over weights, for every output."""
+    row = x.reshape(1, -1)
+    zero = jnp.zeros((), x.dtype)
+    return (jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))).reshape(
+        x.shape
+    )
 
 
 def _parts(rows: int) -> int:
