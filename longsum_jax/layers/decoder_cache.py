@@ -53,11 +53,13 @@ class KeyValueCache(NamedTuple):
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
-        return StoredKeyValues(store(self.k, storage, (-2,)), store(self.v, storage, (-2,)))
+        v = self.v.swapaxes(-1, -2)
+        return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
 
 
 class StoredKeyValues(NamedTuple):
-    """Keys and values of a ``KeyValueCache`` in a storage type, see ``ops.storage``."""
+    """Keys and values of a ``KeyValueCache`` in a storage type and in the layouts of
+    ``ops.storage.stored_attention``."""
 
     k: Stored
     v: Stored

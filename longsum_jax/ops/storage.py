@@ -81,8 +81,8 @@ def stored_attention(
 
     Args:
         q: queries.
-        k, v: keys and values [batch, heads, head_dim, num_keys], with scales [batch, heads, 1,
-            num_keys].
+        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys].
+        v: values [batch, heads, num_keys, head_dim], with scales [batch, heads, num_keys, 1].
         mask: True on keys to read.
         scale: factor of the products.
     """
@@ -92,7 +92,7 @@ def stored_attention(
         scores = scores * k.scales
     weights, total = masked_exponentials(scores, mask)
     if v.scales is not None:
-        weights = weights * v.scales
+        weights = weights * v.scales.swapaxes(-1, -2)
     return jnp.moveaxis(_mixed(weights, v.values) / total, 2, 1)
 
 
@@ -129,23 +129,20 @@ def _scores(q: Array, keys: Array) -> Array:
 
 def _mixed(weights: Array, values: Array) -> Array:
     """Returns products [batch, heads, queries, head_dim] of weights [batch, heads, queries,
-    num_keys] with values."""
+    num_keys] with values [batch, heads, num_keys, head_dim]."""
     batch, heads, queries, num_keys = weights.shape
     weights, values = jax.lax.optimization_barrier((_computed(weights), values))
     values = values.astype(jnp.float32)
     parts = _parts(queries)
     if queries > MAX_ROWS or num_keys % (parts * _TERMS):
-        return jnp.einsum("bhtl,bhkl->bhtk", weights, values)
-    head_dim = values.shape[2]
-    weights = weights.reshape(batch, heads, queries, 1, parts, _TERMS, -1)
-    values = values.reshape(batch, heads, head_dim, parts, _TERMS, -1)
-    terms = [
-        weights[:, :, i, :, j] * values[:, :, :, j] for i in range(queries) for j in range(parts)
-    ]
+        return jnp.einsum("bhtl,bhlk->bhtk", weights, values)
+    weights = weights.reshape(batch, heads, queries, parts, -1, _TERMS, 1)
+    values = values.reshape(batch, heads, parts, -1, _TERMS, values.shape[-1])
+    terms = [weights[:, :, i, j] * values[:, :, j] for i in range(queries) for j in range(parts)]
     sums = _sums(terms, 3)
-    ones = jnp.ones((sums[0].shape[-1], 1), jnp.float32)
-    out = [(y.reshape(-1, len(ones)) @ ones).reshape(batch, heads, 1, head_dim) for y in sums]
-    return _rows(out, parts, 2)
+    if sums[0].shape[2] % _TERMS == 0:
+        sums = _sums([y.reshape(batch, heads, -1, _TERMS, y.shape[-1]) for y in sums], 3)
+    return _rows([y[:, :, None] for y in _sums(sums, 2)], parts, 2)
 
 
 def _computed(x: Array) -> Array:
