@@ -1,12 +1,14 @@
 """Tokens per second of greedy and beam search, ours beside transformers' generate.
 
     python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096] \
-        [--beams=1,4] [--batches=1,4,16]
+        [--beams=1,4] [--batches=1,4,16] [--storages=bfloat16,int8]
 
 Both generate exactly --new_tokens of each document of a batch by their public `generate`, in turns,
 on the same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the
-same sizes. `seconds` are of a whole call, the encoder included; `tokens_per_second` is of decoding
-alone, from the difference to a call that generates a quarter of the tokens, beams not counted.
+same sizes. With --storages, peers are also ours with the decoder's weights and keys in other types
+(`decoder_storage`). `seconds` are of a whole call, the encoder included; `tokens_per_second` is of
+decoding alone, from the difference to a call that generates a quarter of the tokens, beams not
+counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
 ids that are the same. The fastest of --repeats turns counts. Started again with the same --out, the
@@ -14,6 +16,7 @@ script measures what is not there yet.
 """
 
 import argparse
+import functools
 import gc
 import itertools
 import json
@@ -49,11 +52,20 @@ def generators(
     ids = make_ids(model.config, case.batch, length)
     options = {"num_beams": case.beams, "do_sample": False, "early_stopping": False}
 
-    def ours(count: int) -> Callable[[], np.ndarray]:
-        return lambda: model.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
+    def ours(storage: str, count: int) -> Callable[[], np.ndarray]:
+        stored = models[storage]
+        return lambda: stored.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
 
+    names = {OURS: "float32"} | {
+        f"{OURS}, {name}": name for name in args.storages.split(",") if name
+    }
+    models = {
+        storage: Model(model.family, model.config, model.params, decoder_storage=storage)
+        for storage in names.values()
+    }
+    made = {by: functools.partial(ours, storage) for by, storage in names.items()}
     if args.peers == "none":
-        return {OURS: ours}
+        return made
     import torch_peers
 
     peer_name = next(peer for peer in MODELS[name].peers if peer not in PUBLISHED)
@@ -66,11 +78,11 @@ def generators(
         limits = {"min_new_tokens": count, "max_new_tokens": count, "forced_eos_token_id": None}
         return lambda: peer.generate(**inputs, **limits, **options).cpu().numpy()
 
-    return {OURS: ours, f"PyTorch {peer_name}": theirs}
+    return made | {f"PyTorch {peer_name}": theirs}
 
 
 def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of ours and, unless --peers=none, of the peer."""
+    """The rows of ours and of its peers."""
     made = generators(case, args)
     few = max(args.new_tokens // 4, 1)
     calls = {
@@ -88,16 +100,16 @@ def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
                 case.batch * (args.new_tokens - few) / (whole.wall - part.wall)
             )
         rows.append(row)
-    if len(rows) == 1:
-        return rows
-    first, peer = rows
-    peer["ratio"], peer["cpu_ratio"] = (
-        peer[key] / first[key] for key in ("seconds", "cpu_seconds")
-    )
-    if all("tokens_per_second" in row for row in rows):
-        peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
-    if peer["by"] == f"PyTorch {case.model}":
-        peer["equal"] = _equal(*(results[row["by"], args.new_tokens] for row in rows))
+    first, *peers = rows
+    for peer in peers:
+        peer["ratio"], peer["cpu_ratio"] = (
+            peer[key] / first[key] for key in ("seconds", "cpu_seconds")
+        )
+        if "tokens_per_second" in first and "tokens_per_second" in peer:
+            peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
+        if peer["by"].startswith((f"PyTorch {case.model}", OURS)):
+            ids = (results[row["by"], args.new_tokens] for row in (first, peer))
+            peer["equal"] = _equal(*ids)
     return rows
 
 
@@ -116,6 +128,9 @@ def main() -> None:
     parser.add_argument("--beams", default="1,4", help="default: 1,4")
     parser.add_argument("--new_tokens", type=int, default=64, help="of each summary; default: 64")
     parser.add_argument("--batches", default="1", help="documents of a batch; default: 1")
+    parser.add_argument(
+        "--storages", default="", help="types of the decoder's weights and keys; default: none"
+    )
     parser.add_argument("--peers", choices=("all", "none"), default="all", help="none: ours alone")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
@@ -128,6 +143,8 @@ def main() -> None:
     deadline = Deadline(args.minutes)
     args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     settings = {"new_tokens": args.new_tokens, "size": args.size, "dtype": args.dtype}
+    if args.storages:
+        settings["storages"] = args.storages
     rows = rows_before(args.out, **settings)
     done = {tuple(row[key] for key in Case._fields) for row in rows}
     flags = args.lengths, args.beams, args.batches

@@ -312,10 +312,19 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         default="float32",
         help="of the parameters; bfloat16 halves their memory",
     )
+    parser.add_argument(
+        "--decoder_storage",
+        choices=("float32", "bfloat16", "int8"),
+        help="of the decoder's weights and the document's keys on a CPU, computed with in float32: "
+        "fewer bytes for every token",
+    )
 
 
 # Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
-_LOAD_FLAGS = ("tokenizer", "dtype", "param_dtype", "which", "revision", "architecture")
+_LOAD_FLAGS = (
+    *("tokenizer", "dtype", "param_dtype", "decoder_storage"),
+    *("which", "revision", "architecture"),
+)
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:

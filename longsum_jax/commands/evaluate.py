@@ -314,6 +314,7 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
 
     names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length")
     flags = {name: getattr(args, name) for name in names} | console.strategy_options(args)
+    flags |= console.flags_set(args, ("decoder_storage",))
     if args.task is not None:
         flags |= {"source": console.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
     generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))

@@ -75,6 +75,7 @@ where there was no other.
 
 _MODEL_FLAGS = (
     *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
+    "decoder_storage",
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
     *("dry_run", "source_method"),
 )
@@ -319,6 +320,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
         "weights": model.fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
         "dtype": args.dtype,
+        **console.flags_set(args, ("decoder_storage",)),
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
         **reading,

@@ -23,7 +23,7 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.padding import PaddedInputs
-from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.inference.programs import Programs
 from longsum_jax.layers.decoder import max_cross_cache_bytes
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.typing import Params
@@ -77,7 +77,7 @@ class ContinuousBatch:
     ) -> None:
         self._programs = programs
         self._params = params
-        self._layers = layer_views(params["decoder"])
+        self._layers = programs.search.weights(params)
         self._pad = pad
         self._variables = variables
         self._batch_size = batch_size

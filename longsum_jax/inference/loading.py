@@ -19,6 +19,7 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
+from longsum_jax.ops.storage import Storage
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
@@ -37,6 +38,7 @@ def load(
     which: Literal["best", "latest"] = "best",
     revision: str | None = None,
     architecture: str | None = None,
+    decoder_storage: Storage = "float32",
 ) -> Model:
     """Loads a model directory, a training workdir, or a repository of the Hugging Face hub.
 
@@ -51,6 +53,12 @@ def load(
         revision: of a repository: branch, tag or commit.
         architecture: name of the class in transformers whose weights ``path`` holds, where its
             config.json names another one or none.
+        decoder_storage: on one CPU, type in which decoding holds the decoder's weights, the logits'
+            matrix and the document's keys and values; everything is computed in float32. "bfloat16"
+            rounds by at most 2^-8 of each weight and halves the bytes that a token takes, "int8"
+            rounds by at most a 254th of the largest weight of an output, or value of a key, and
+            takes a quarter. The copies are made at the first summary and stand beside the
+            parameters.
 
     Raises:
         InputError: names the file that is missing, damaged or does not fit.
@@ -78,6 +86,7 @@ def load(
             huggingface.read_generation_config(directory),
             summarization,
             _auxiliary_of(directory, summarization),
+            decoder_storage,
         )
 
 

@@ -39,7 +39,7 @@ from longsum_jax.inference.padding import (
     pad_inputs,
     padded_length,
 )
-from longsum_jax.inference.programs import Programs
+from longsum_jax.inference.programs import Programs, check_storage
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
@@ -52,6 +52,7 @@ from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
 from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
@@ -81,6 +82,8 @@ class Model:
         summarization: settings of ``summarize`` in the checkpoint's config.json: "prefix", options
             of ``generate``, and "segments" for models that read segment by segment.
         auxiliary: extractor and sentence encoder of a model that reads segment by segment.
+        decoder_storage: type in which decoding holds the decoder's weights and the document's keys,
+            see ``load``.
     """
 
     def __init__(
@@ -92,7 +95,9 @@ class Model:
         generation_config: dict[str, Any] | None = None,
         summarization: dict[str, Any] | None = None,
         auxiliary: AuxiliaryModels | None = None,
+        decoder_storage: Storage = "float32",
     ) -> None:
+        check_storage(config, decoder_storage)
         self.family = family
         self.config = config
         self.params = params
@@ -101,6 +106,7 @@ class Model:
         self.generation_config = family.generation_config(config, generation_config or {})
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
+        self.decoder_storage = decoder_storage
         self._host_params: Params | None = None
         self._process = os.getpid()
 
@@ -677,6 +683,7 @@ class Model:
             self.generation_config,
             self.summarization,
             self.auxiliary,
+            self.decoder_storage,
         )
 
     def save(self, path: str | Path) -> None:
@@ -836,7 +843,7 @@ class Model:
 
     @cached_property
     def _own_programs(self) -> Programs:
-        return Programs(self.module)
+        return Programs(self.module, self.decoder_storage)
 
 
 def _short_count(number: int) -> str:

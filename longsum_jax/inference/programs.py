@@ -6,11 +6,12 @@ every token. The documents of a batch are searched together (``Search``), or ent
 one (``Slots``).
 """
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +29,12 @@ from longsum_jax.decoding.search import (
     result,
     start,
 )
+from longsum_jax.errors import InputError
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
+from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
@@ -43,6 +46,10 @@ class Programs:
 
     Ids are int32 and masks bool, [batch, length].
 
+    Args:
+        module: of a model.
+        storage: of the decoder's weights and of the document's keys while decoding.
+
     Attributes:
         encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch, length,
             d_model], those after ``layer`` layers where it is given.
@@ -53,12 +60,12 @@ class Programs:
         search, slots: decode encoded documents, see ``Search`` and ``Slots``.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, storage: Storage = "float32") -> None:
         self.encode = Program(partial(_encode, module), static_argnames="layer")
         self.logits = Program(partial(_logits, module))
         self.log_probs = Program(partial(_log_probs, module))
-        self.read = Program(partial(_read, module), static_argnames="stores_states")
-        self.search = Search(module)
+        self.read = Program(partial(_read, module, storage), static_argnames="stores_states")
+        self.search = Search(module, storage)
         self.slots = Slots(module)
 
     def generate(
@@ -140,11 +147,44 @@ _ADVICE = (
 
 
 class Search:
-    """Runs the compiled search of a module over encoded documents."""
+    """Runs the compiled search of a module over encoded documents.
 
-    def __init__(self, module: Any) -> None:
+    Args:
+        module: of a model.
+        storage: of the decoder's weights.
+    """
+
+    def __init__(self, module: Any, storage: Storage = "float32") -> None:
+        self._module = module
+        self._storage = storage
+        self._stored: tuple[list[Array], StoredDecoder] | None = None
         static = ("batch_size", "options")
         self.program = Program(partial(_search, module), static_argnames=static)
+
+    def weights(self, params: Params) -> "Weights":
+        """Returns the weights that steps read: ``layer_views``, or copies in the storage type.
+
+        Copies are made once and kept as long as the parameters stay the same arrays.
+
+        Args:
+            params: of the module.
+
+        Raises:
+            InputError: parameters on an accelerator or a mesh, in a storage type.
+        """
+        if self._storage == "float32":
+            return layer_views(params["decoder"])
+        table = params[self._module.logits_parameter]
+        leaves = [*jax.tree.leaves(params["decoder"]), table]
+        if self._stored is None or any(map(operator.is_not, self._stored[0], leaves)):
+            if not all(map(_is_on_one_cpu, leaves)):
+                raise InputError(
+                    f'decoder_storage="{self._storage}" is for a single CPU; leave it out, and '
+                    'give dtype="bfloat16" on accelerators'
+                )
+            layers = layer_views(params["decoder"])
+            self._stored = leaves, stored_decoder(layers, table, self._storage)
+        return self._stored[1]
 
     def __call__(
         self,
@@ -166,7 +206,7 @@ class Search:
             options: of the search.
             is_done: rows that are not decoded, see ``generate``.
         """
-        arguments = (params, layer_views(params["decoder"]), source, keys, is_done)
+        arguments = (params, self.weights(params), source, keys, is_done)
         return self.program(*arguments, batch_size=batch_size, options=options)
 
     def of_reading(
@@ -185,7 +225,7 @@ class Search:
             params, keys: see ``__call__``.
             **sizes: ``batch_size`` and ``options``, see ``__call__``.
         """
-        layers = layer_views(params["decoder"])
+        layers = self.weights(params)
         with self._compiling((params, layers, shapes, keys, None), sizes):
             source = read()
         return self.program(params, layers, source, keys, None, **sizes)
@@ -235,6 +275,73 @@ def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
     """Returns the key of a compiled program: shapes, types, structure, static arguments."""
     leaves, tree = jax.tree.flatten(arguments)
     return tuple((x.shape, x.dtype) for x in leaves), tree, *sizes.values()
+
+
+class StoredDecoder(NamedTuple):
+    """Weights of a decoder in a storage type, see ``ops.storage``.
+
+    Attributes:
+        layers: parameters of every layer.
+        logits_table: [d_model, vocab].
+    """
+
+    layers: tuple[Any, ...]
+    logits_table: Stored
+
+
+# What steps read besides the parameters: those of every layer, or None for slices of them.
+Weights = tuple[Any, ...] | StoredDecoder | None
+# Maps that steps apply, with the number of axes that they sum over. Maps of keys and values of the
+# encoder and those of memories stay as they are.
+_STORED_MAPS = {
+    **{("self_attention", name): 1 for name in ("q", "k", "v")},
+    **{(attention, "o"): 2 for attention in ("self_attention", "cross_attention")},
+    ("cross_attention", "q"): 1,
+    **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
+}
+
+
+def check_storage(config: Any, storage: str) -> None:
+    """Raises InputError for a storage type that does not exist or that a model does not decode
+    in."""
+    if storage not in STORAGES:
+        raise InputError(
+            f'decoder_storage={storage!r} is not supported; give "float32", "bfloat16" or "int8"'
+        )
+    if storage == "float32":
+        return
+    where = f'decoder_storage="{storage}"'
+    if config.head != "language_model":
+        raise InputError(f"{where} is for models that write text; leave it out")
+    if config.dtype != "float32":
+        raise InputError(f'{where} computes in float32; leave out dtype="{config.dtype}"')
+    if config.encoder_stack.memory.memory != "none":
+        raise InputError(f"{where} is not for models with a memory of segments; leave it out")
+    if config.decoder_stack.cross.cross_attention == "nearest":
+        raise InputError(
+            f'{where} is not for cross_attention "nearest", which chooses keys by exact scores; '
+            "leave it out"
+        )
+
+
+def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> StoredDecoder:
+    """Copies the weights that a step reads to a storage type.
+
+    Args:
+        layers: parameters of every layer.
+        table: of the logits [vocab, d_model].
+        storage: "bfloat16" or "int8".
+    """
+    copies = []
+    for layer in layers:
+        stored = {name: dict(module) for name, module in layer.items()}
+        for (module, name), num_inputs in _STORED_MAPS.items():
+            if name in stored[module]:
+                linear = stored[module][name]
+                kernel = store(linear["kernel"], storage, tuple(range(num_inputs)))
+                stored[module][name] = dict(linear, kernel=kernel)
+        copies.append(stored)
+    return StoredDecoder(tuple(copies), store(table.T, storage, (0,)))
 
 
 def layer_views(params: Params) -> tuple[Any, ...] | None:
@@ -292,6 +399,7 @@ def _log_probs(
 
 def _read(
     module: Any,
+    storage: Storage,
     variables: Variables,
     ids: Array,
     mask: Array,
@@ -303,13 +411,13 @@ def _read(
     source = module.apply(
         variables, states, mask, stores_states=stores_states, method="read_source"
     )
-    return source._replace(ids=ids)
+    return source.stored(storage)._replace(ids=ids)
 
 
 def _search(
     module: Any,
     params: Params,
-    layers: tuple[Any, ...] | None,
+    layers: Weights,
     source: DecoderSource,
     keys: Array | None,
     is_done: Array | None = None,
@@ -326,12 +434,14 @@ def _search(
     return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
 
 
-def _decoder(
-    module: Any, params: Params, layers: tuple[Any, ...] | None, source: DecoderSource
-) -> Decoder:
+def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource) -> Decoder:
+    variables = {"params": params}
     if layers is None:
         layers = unstacked_layers(params["decoder"])
-    apply = partial(module.apply, {"params": params}, method="decode_step")
+    elif isinstance(layers, StoredDecoder):
+        variables["stored"] = {"logits_table": layers.logits_table}
+        layers = layers.layers
+    apply = partial(module.apply, variables, method="decode_step")
 
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:
         return apply(ids, cache, source, layers)
@@ -405,7 +515,7 @@ def _fit(x: Array, shape: tuple[int, ...]) -> Array:
 def _advance(
     module: Any,
     params: Params,
-    layers: tuple[Any, ...] | None,
+    layers: Weights,
     source: DecoderSource,
     state: SearchState,
     keys: Array | None,

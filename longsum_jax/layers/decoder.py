@@ -31,6 +31,7 @@ from longsum_jax.layers.decoder_cache import (
     KeyValueCache,
     LayerSource,
     MemorySource,
+    StoredKeyValues,
 )
 from longsum_jax.layers.dense import Dropout
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
@@ -192,6 +193,8 @@ class DecoderLayer(Layer):
         u = self.sublayer_input(self.cross_norm, x)
         if source.cross_kv is None:
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
+        elif isinstance(source.cross_kv, StoredKeyValues):
+            y = self.cross_attention.attend_stored(u, *source.cross_kv, mask=cross_mask)
         else:
             y = self.cross_attention.attend(u, *source.cross_kv.read(), mask=cross_mask)
         x = self.add_residual(self.cross_norm, x, y)

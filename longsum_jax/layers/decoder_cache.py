@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from longsum_jax.ops.storage import Storage, Stored, store
 from longsum_jax.typing import AnyArray
 
 
@@ -50,6 +51,19 @@ class KeyValueCache(NamedTuple):
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
+    def stored(self, storage: Storage) -> "StoredKeyValues":
+        """Rounds keys and values to a storage type, with one scale for each head and key."""
+        v = self.v.swapaxes(-1, -2)
+        return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
+
+
+class StoredKeyValues(NamedTuple):
+    """Keys and values of a ``KeyValueCache`` in a storage type and in the layouts of
+    ``ops.storage.stored_attention``."""
+
+    k: Stored
+    v: Stored
+
 
 # Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
 # slots]; () without a memory.
@@ -65,7 +79,7 @@ class LayerSource(NamedTuple):
         memory_kv: of the layer's memory.
     """
 
-    cross_kv: KeyValueCache | None
+    cross_kv: KeyValueCache | StoredKeyValues | None
     memory_kv: MemorySource
 
 
@@ -87,6 +101,13 @@ class DecoderSource(NamedTuple):
     states: Float[AnyArray, "batch length d_model"] | None
     mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ids: Int[AnyArray, "documents length"] | None = None
+
+    def stored(self, storage: Storage) -> "DecoderSource":
+        """Returns the document with keys and values of the encoder states in a storage type."""
+        if storage == "float32" or self.states is not None:
+            return self
+        layers = [x._replace(cross_kv=x.cross_kv.stored(storage)) for x in self.layers]
+        return self._replace(layers=tuple(layers))
 
 
 class DecoderCache(NamedTuple):

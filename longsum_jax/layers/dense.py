@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
 from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 
@@ -69,6 +70,9 @@ class Linear(nn.Module):
         return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
 
     def _apply(self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None) -> Array:
+        if isinstance(kernel, Stored):
+            y = self._apply_stored(x, kernel)
+            return y if bias is None else y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
             # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of
@@ -80,6 +84,12 @@ class Linear(nn.Module):
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
             y = jax.lax.dot_general(x, kernel, ((axes, tuple(range(self.inputs))), ((), ())))
         return save_for_backward(y if bias is None else y + bias.astype(self.dtype))
+
+    def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
+        num_inputs = math.prod(self.shape[: self.inputs])
+        matrix = jax.tree.map(lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])), kernel)
+        y = stored_product(x.reshape(-1, num_inputs), matrix).astype(self.dtype)
+        return y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
 
 
 class RMSNorm(nn.Module):

@@ -185,7 +185,7 @@ class Bart(EncoderDecoder):
         self, x: Float[AnyArray, "*leading d_model"]
     ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
-        logits = vocabulary_logits(x, self.shared)
+        logits = vocabulary_logits(x, self.logits_table())
         if not self.config.has_logits_bias:
             return logits
         # A buffer in the published code: stored, never trained.

@@ -17,6 +17,7 @@ from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.ops.losses import TokenScores, shift_right
 from longsum_jax.ops.pages import make_pages
+from longsum_jax.ops.storage import Stored
 from longsum_jax.typing import AnyArray
 
 
@@ -363,3 +364,13 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Array, "*leading vocab"]:
         """Returns float32 logits of decoder states."""
         raise NotImplementedError
+
+    @property
+    def logits_parameter(self) -> str:
+        """The name of the embedding table that logits are products with."""
+        return "shared"
+
+    def logits_table(self) -> Float[AnyArray, "vocab d_model"] | Stored:
+        """Returns that table, or its copy in a storage type, which steps of decoding bring."""
+        table = getattr(self, self.logits_parameter)
+        return self.get_variable("stored", "logits_table", table)

@@ -174,7 +174,11 @@ class T5(EncoderDecoder):
         c = self.config
         if c.scales_outputs:
             x = x * c.d_model**-0.5
-        return vocabulary_logits(x, self.shared if c.tie_word_embeddings else self.lm_head)
+        return vocabulary_logits(x, self.logits_table())
+
+    @property
+    def logits_parameter(self) -> str:
+        return "shared" if self.config.tie_word_embeddings else "lm_head"
 
 
 _BASE: dict[str, Any] = {

@@ -9,15 +9,21 @@ from jaxtyping import Array, Float, Int
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.partitioning import rows_per_device
 from longsum_jax.ops.losses import TokenScores, token_scores
+from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 MAX_LOGIT_BYTES = 2**28  # float32 logits of labels in a device's memory at once
 
 
 def vocabulary_logits(
-    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"]
+    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"] | Stored
 ) -> Float[Array, "*leading vocab"]:
-    """Returns the products of states with the rows of an embedding table, in float32."""
+    """Returns the products of states with the rows of an embedding table, in float32.
+
+    A table in a storage type is transposed, [d_model, vocab].
+    """
+    if isinstance(table, Stored):
+        return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:-1], -1)
     return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
 
 

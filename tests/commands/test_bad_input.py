@@ -455,6 +455,7 @@ CALLS = {
     "a path with a zero": lambda: longsum_jax.load("a\0b"),
     "a long path": lambda: longsum_jax.load(LONG),
     "a type": lambda: longsum_jax.load("model", param_dtype="float16"),
+    "a storage": lambda: longsum_jax.load("model", decoder_storage="int4"),
     "no text": lambda: longsum_jax.summarize(""),
     "a length": lambda: longsum_jax.summarize(TEXT, length="tall"),
 }

@@ -556,6 +556,7 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
         "--revision=v1",
         "--which=latest",
         "--param_dtype=bfloat16",
+        "--decoder_storage=int8",
         "--architecture=BartModel",
         "--early_stopping=never",
         "--generation_option=suppress_tokens=[3]",
@@ -569,6 +570,7 @@ def test_flags_reach_the_model(run, folder, model, monkeypatch):
     assert loaded == {
         "dtype": "float32",
         "param_dtype": "bfloat16",
+        "decoder_storage": "int8",
         "which": "latest",
         "revision": "v1",
         "architecture": "BartModel",

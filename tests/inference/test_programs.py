@@ -15,10 +15,17 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
-from longsum_jax.inference.programs import Programs, layer_views
+from longsum_jax.inference.programs import (
+    Programs,
+    StoredDecoder,
+    layer_views,
+    stored_decoder,
+)
+from longsum_jax.layers.decoder_cache import KeyValueCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops import device_memory
+from longsum_jax.ops.storage import Stored
 
 # The instructions are then those that users get: what tests do without comes after them.
 OPTIONS = {"xla_cpu_use_fusion_emitters": True} if "XLA_FLAGS" in os.environ else {}
@@ -188,3 +195,181 @@ def test_what_does_not_fit_is_refused_before_it_runs(small_model, monkeypatch):
         with pytest.raises(InputError, match=problem):
             list(model.summaries([text] * 4, batch_size=2))
     assert model.summarize(text * 100)
+
+
+# Decoding with weights and keys in other types, against rounded ones in float32.
+STORAGES = ["bfloat16", "int8"]
+STORED_LENGTH = 320  # no other arrays have the sizes of weights or keys
+
+
+def rounded(tree):
+    """What is stored, in float32; tables as [vocab, d_model]."""
+
+    def read(x):
+        if not isinstance(x, Stored):
+            return x
+        values = np.asarray(x.values.astype(jnp.float32))
+        return values if x.scales is None else values * np.asarray(x.scales)
+
+    return jax.tree.map(read, tree, is_leaf=lambda x: isinstance(x, Stored))
+
+
+def slow_twin(weights, source):
+    weights = rounded(weights)
+    layers = []
+    for layer in source.layers:
+        k, v = rounded(layer.cross_kv)
+        layers.append(layer._replace(cross_kv=KeyValueCache(k, v.swapaxes(-1, -2))))
+    weights = weights._replace(logits_table=weights.logits_table.T)
+    return weights, source._replace(layers=tuple(layers))
+
+
+@pytest.fixture(scope="module", params=["bart", "t5, Hepos"])
+def model(request, draw_params):
+    family, config = make(request.param)
+    return Model(family, config, draw_params(family.init_params(config)))
+
+
+def with_storage(model, storage):
+    return Model(model.family, model.config, model.params, decoder_storage=storage)
+
+
+def drawn_ids(rows):
+    return np.random.default_rng(0).integers(4, VOCABULARY, (rows, STORED_LENGTH), np.int32)
+
+
+def inputs_of_search(model, rows):
+    padded = model.padded(drawn_ids(rows), np.ones((rows, STORED_LENGTH), bool), {})
+    source = model._programs.read(model._variables(padded), *padded)
+    return model._programs.search.weights(model.params), source
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize(("rows", "beams"), [(1, 1), (2, 3)])
+def test_ids_and_logits_are_those_of_rounded_weights_and_keys(model, storage, rows, beams):
+    stored = with_storage(model, storage)
+    weights, source = inputs_of_search(stored, rows)
+    options = stored.generation_options(num_beams=beams, max_new_tokens=6, do_sample=False)
+    search = stored._programs.search.program
+    sizes = {"batch_size": rows, "options": options}
+    twin = slow_twin(weights, source)
+    found, expected = (
+        search(model.params, *pair, None, **sizes) for pair in ((weights, source), twin)
+    )
+    np.testing.assert_array_equal(found.sequences, expected.sequences)
+    logits = jax.jit(functools.partial(first_logits, stored, beams=beams))
+    close = logits(weights, source)
+    np.testing.assert_allclose(close, logits(*twin), atol=1e-5 * np.abs(close).max())
+    exact = logits(*inputs_of_search(model, rows))
+    error = np.abs(close - exact).max() / np.abs(exact).max()
+    assert 0 < error < (0.04 if storage == "bfloat16" else 0.08)
+
+
+def first_logits(model, weights, source, *, beams):
+    """Of the first token, by a step as the search takes it."""
+    variables = {"params": model.params}
+    layers = weights
+    if isinstance(weights, StoredDecoder):
+        variables["stored"] = {"logits_table": weights.logits_table}
+        layers = weights.layers
+    rows = len(source.mask)
+    cache = model.module.apply(variables, source, beams, 4, method="init_cache")
+    ids = jnp.full((rows, beams), 7, jnp.int32)
+    return model.module.apply(variables, ids, cache, source, layers, method="decode_step")[0]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_no_step_makes_a_float32_copy_of_weights_or_keys(name, beams, storage):
+    """Nor a search before its first step."""
+    text, sizes = compiled_search(name, beams, storage)
+    assert len(sizes) >= 4
+    assert [line for line in made_arrays(text) if line[0] in sizes] == []
+
+
+def compiled_search(name, beams, storage):
+    """The text of a search, and the sizes of what it reads in a storage type."""
+    family, config = make(name)
+    programs = Programs(family.module_class(config), storage)
+    params = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    ids = jax.ShapeDtypeStruct((1, STORED_LENGTH), jnp.int32)
+    mask = jax.ShapeDtypeStruct((1, STORED_LENGTH), bool)
+    source = programs.read.eval_shape({"params": params}, ids, mask, {})
+    layers = jax.eval_shape(unstacked_layers, params["decoder"])
+    copy = functools.partial(stored_decoder, storage=storage)
+    weights = jax.eval_shape(copy, layers, params["shared"])
+    options = Model(family, config, None).generation_options(
+        num_beams=beams, max_new_tokens=4, do_sample=False
+    )
+    lowered = programs.search.program.lower(
+        params, weights, source, None, batch_size=1, options=options
+    )
+    narrow = [x.size for x in jax.tree.leaves((weights, source)) if x.dtype.itemsize <= 2]
+    sizes = {size for size in narrow if size >= 64 * 64}
+    return lowered.compile(compiler_options=OPTIONS).as_text(), sizes
+
+
+def made_arrays(text):
+    """Sizes of the float32 arrays that instructions outside of fusions write, and their lines."""
+    inside = set(re.findall(r"(?:calls|to_apply)=%?([\w.\-]+)", text))
+    computation, found = "", []
+    for line in text.splitlines():
+        if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
+            computation = header[1]
+        match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = f32\[([\d,]+)\]\S* ([\w\-]+)\(", line)
+        if match and computation not in inside:
+            dims, operation = match.groups()
+            if operation not in ("parameter", "get-tuple-element", "bitcast"):
+                found.append((int(np.prod([int(n) for n in dims.split(",")])), line.strip()))
+    return found
+
+
+def test_float32_copies_are_found():
+    """The reader of programs sees what the test above forbids."""
+    run = jax.jit(lambda x, w: x @ w.astype(jnp.float32))
+    shapes = (
+        jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in (((1, 64), "f4"), ((64, 96), "i1"))
+    )
+    assert 64 * 96 in dict(made_arrays(run.lower(*shapes).compile().as_text()))
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_batches_and_drafts_find_what_single_documents_do(small_model, storage):
+    model = load(small_model, decoder_storage=storage)
+    texts = [
+        "A text. Another sentence.",
+        "Words of a longer document. " * 5,
+        "Third.",
+    ]
+    alone = [model.summarize(text)[0] for text in texts]
+    assert model.summarize(texts, batch_size=2) == alone
+    assert [model.summarize(text, prompt_lookup_num_tokens=3)[0] for text in texts] == alone
+
+
+def test_copies_follow_the_parameters(small_model):
+    model = load(small_model, decoder_storage="int8")
+    weights = model._programs.search.weights
+    first = weights(model.params)
+    assert weights(model.params) is first
+    other = model.params | {"lm_head": model.params["lm_head"] * 2}
+    np.testing.assert_allclose(
+        weights(other).logits_table.scales, 2 * first.logits_table.scales, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("bart, attentive memory", "not for models with a memory"),
+        ("t5, nearest", "chooses keys by exact scores"),
+    ],
+)
+def test_models_without_it_refuse(name, problem):
+    with pytest.raises(InputError, match=problem):
+        Model(*make(name), None, decoder_storage="int8")
+
+
+def test_it_computes_in_float32():
+    with pytest.raises(InputError, match='leave out dtype="bfloat16"'):
+        Model(*make("t5", dtype="bfloat16"), None, decoder_storage="int8")

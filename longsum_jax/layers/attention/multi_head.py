@@ -25,6 +25,7 @@ from longsum_jax.ops.attention.fused import (
     note_choice,
 )
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
+from longsum_jax.ops.storage import Stored, stored_attention
 from longsum_jax.typing import AnyArray
 
 
@@ -247,6 +248,23 @@ class MultiHeadAttention(nn.Module):
         """Returns the kernel of a choice, and notes it for plans."""
         note_choice(".".join(self.path) if self.scope is not None else "", choice)
         return choice.kernel
+
+    def attend_stored(
+        self,
+        x: Float[AnyArray, "batch query_length d_model"],
+        k: Stored,
+        v: Stored,
+        *,
+        mask: AnyArray | None = None,
+    ) -> Float[Array, "batch query_length d_model"]:
+        """Computes ``attend`` in float32 with keys and values in a storage type.
+
+        Args:
+            x: states that become queries.
+            k, v: see ``ops.storage.stored_attention``.
+            mask: bool, broadcasts to [batch, heads, 1, num_keys]; True on keys to read.
+        """
+        return self.o(stored_attention(self.q(x), k, v, mask=mask, scale=self.scale))
 
     def attend_absorbed(
         self,

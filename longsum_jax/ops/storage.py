@@ -1,0 +1,179 @@
+"""Products in float32 with arrays that are stored in bfloat16 or int8, for steps of decoding.
+
+A step reads every weight and key once, so that bytes are its limit. XLA on CPUs has no product of
+float32 with a narrower type: it writes a float32 copy of the weights first, outside of the loop of
+steps or in every step. A sum over eight inputs at a time, of several rows in one ``reduce``, is a
+loop that it does vectorize, with the conversion inside; the sums of eights are a small product.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.ops.attention.dense import masked_exponentials
+from longsum_jax.typing import AnyArray
+
+Storage = Literal["float32", "bfloat16", "int8"]
+STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "int8")
+
+# Rows of a product that are summed in one pass; with more, products are the limit and not bytes.
+MAX_ROWS = 8
+_TERMS = 8  # of a sum that XLA unrolls; with 16 it does not always
+
+
+class Stored(NamedTuple):
+    """An array in a storage type: ``values`` times ``scales``.
+
+    Attributes:
+        values: bfloat16, or int8 from -127 to 127.
+        scales: of int8, one for all values along the axes of a sum, which have size 1; else None.
+    """
+
+    values: Array
+    scales: Float[Array, "..."] | None
+
+
+def store(x: Float[AnyArray, "..."], storage: Storage, axes: tuple[int, ...]) -> Stored:
+    """Rounds an array to a storage type.
+
+    The relative error of a value is at most 2^-8 in bfloat16; in int8 an error is at most a 254th
+    of the largest absolute value along ``axes``.
+
+    Args:
+        x: finite values.
+        storage: "bfloat16" or "int8".
+        axes: those with one scale, over which products sum.
+    """
+    x = jnp.asarray(x, jnp.float32)
+    if storage == "bfloat16":
+        return Stored(x.astype(jnp.bfloat16), None)
+    scales = jnp.abs(x).max(axes, keepdims=True) / 127
+    scales = jnp.where(scales > 0, scales, 1.0)
+    return Stored(jnp.round(x / scales).astype(jnp.int8), scales)
+
+
+def stored_product(
+    x: Float[AnyArray, "rows inputs"], matrix: Stored
+) -> Float[Array, "rows outputs"]:
+    """Computes x W in float32.
+
+    Args:
+        x: rows; above MAX_ROWS the product is XLA's own, of converted weights.
+        matrix: W [inputs, outputs], with scales [1, outputs].
+    """
+    y = _product(x.astype(jnp.float32), matrix.values)
+    return y if matrix.scales is None else y * matrix.scales
+
+
+def stored_attention(
+    q: Float[AnyArray, "batch queries heads head_dim"],
+    k: Stored,
+    v: Stored,
+    *,
+    mask: Bool[AnyArray, "#batch #heads 1 num_keys"] | None = None,
+    scale: float = 1.0,
+) -> Float[Array, "batch queries heads head_dim"]:
+    """Computes ``ops.attention.dense.dot_product_attention`` in float32 with stored keys.
+
+    Args:
+        q: queries.
+        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys].
+        v: values [batch, heads, num_keys, head_dim], with scales [batch, heads, num_keys, 1].
+        mask: True on keys to read.
+        scale: factor of the products.
+    """
+    q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * scale
+    scores = _scores(q, k.values)
+    if k.scales is not None:
+        scores = scores * k.scales
+    weights, total = masked_exponentials(scores, mask)
+    if v.scales is not None:
+        weights = weights * v.scales.swapaxes(-1, -2)
+    return jnp.moveaxis(_mixed(weights, v.values) / total, 2, 1)
+
+
+def _product(x: Array, values: Array) -> Array:
+    rows, num_inputs = x.shape
+    # XLA would move the conversion alone out of the loop of steps.
+    x, values = jax.lax.optimization_barrier((_computed(x), values))
+    weights = values.astype(jnp.float32)
+    parts = _parts(rows)
+    if rows > MAX_ROWS or num_inputs % (parts * _TERMS):
+        return x @ weights
+    x = x.reshape(rows, parts, -1, _TERMS, 1)
+    weights = weights.reshape(parts, -1, _TERMS, weights.shape[-1])
+    sums = _sums([x[i, j] * weights[j] for i in range(rows) for j in range(parts)], 1)
+    ones = jnp.ones((1, len(sums[0])), jnp.float32)
+    return _rows([ones @ y for y in sums], parts, 0)
+
+
+def _scores(q: Array, keys: Array) -> Array:
+    """Returns products [batch, heads, queries, num_keys] of queries [batch, heads, queries,
+    head_dim] with keys."""
+    batch, heads, queries, head_dim = q.shape
+    q, keys = jax.lax.optimization_barrier((_computed(q), keys))
+    keys = keys.astype(jnp.float32)
+    parts = _parts(queries)
+    if queries > MAX_ROWS or head_dim % (parts * _TERMS):
+        return jnp.einsum("bhtk,bhkl->bhtl", q, keys)
+    q = q.reshape(batch, heads, queries, parts, -1, _TERMS, 1)
+    keys = keys.reshape(batch, heads, parts, -1, _TERMS, keys.shape[-1])
+    terms = [q[:, :, i, j] * keys[:, :, j] for i in range(queries) for j in range(parts)]
+    sums = _sums(_sums(terms, 3), 2)
+    return _rows([y[:, :, None] for y in sums], parts, 2)
+
+
+def _mixed(weights: Array, values: Array) -> Array:
+    """Returns products [batch, heads, queries, head_dim] of weights [batch, heads, queries,
+    num_keys] with values [batch, heads, num_keys, head_dim]."""
+    batch, heads, queries, num_keys = weights.shape
+    weights, values = jax.lax.optimization_barrier((_computed(weights), values))
+    values = values.astype(jnp.float32)
+    parts = _parts(queries)
+    if queries > MAX_ROWS or num_keys % (parts * _TERMS):
+        return jnp.einsum("bhtl,bhlk->bhtk", weights, values)
+    weights = weights.reshape(batch, heads, queries, parts, -1, _TERMS, 1)
+    values = values.reshape(batch, heads, parts, -1, _TERMS, values.shape[-1])
+    terms = [weights[:, :, i, j] * values[:, :, j] for i in range(queries) for j in range(parts)]
+    sums = _sums(terms, 3)
+    if sums[0].shape[2] % _TERMS == 0:
+        sums = _sums([y.reshape(batch, heads, -1, _TERMS, y.shape[-1]) for y in sums], 3)
+    return _rows([y[:, :, None] for y in _sums(sums, 2)], parts, 2)
+
+
+def _computed(x: Array) -> Array:
+    """Returns ``x`` as the result of a product, which is in memory: XLA would compute other
+    operations again in the loop over weights, for every output."""
+    row = x.reshape(1, -1)
+    zero = jnp.zeros((), x.dtype)
+    return (jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))).reshape(
+        x.shape
+    )
+
+
+def _parts(rows: int) -> int:
+    """Returns in how many parts the terms of a sum are summed: a single row has two, because XLA
+    gives sums of one array to a library that is slow at them."""
+    return 2 if rows == 1 else 1
+
+
+def _sums(arrays: Sequence[Array], axis: int) -> tuple[Array, ...]:
+    """Sums over one axis of several arrays in one pass."""
+    zeros = (jnp.zeros((), jnp.float32),) * len(arrays)
+
+    def add(x: tuple[Any, ...], y: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(map(operator.add, x, y))
+
+    return tuple(jax.lax.reduce(tuple(arrays), zeros, add, (axis,)))
+
+
+def _rows(results: Sequence[Array], parts: int, axis: int) -> Array:
+    """Joins the results of rows, or adds those of the parts of a single one."""
+    if parts == 1:
+        return jnp.concatenate(results, axis)
+    first, second = results
+    return first + second
