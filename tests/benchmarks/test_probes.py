@@ -133,7 +133,7 @@ def test_texts_that_are_too_short_are_refused(tasks):
 
 def test_models_have_as_many_parameters(probes):
     models = [(encoder, "hepos", "none") for encoder in probes.ENCODERS]
-    models += [("local", "full", memory) for memory in probes.MEMORIES]
+    models += [("full", "full", memory) for memory in probes.MEMORIES]
     sizes = [probes.num_parameters(*probes.make_config(*model)) for model in models]
     assert max(sizes) < 1.005 * min(sizes)
 
