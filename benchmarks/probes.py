@@ -1,0 +1,439 @@
+"""What each attention is for: small models that learn generated tasks, by length and distance.
+
+    python benchmarks/probes.py --out=probes.json [--minutes=60]       # every cell, then means
+    python benchmarks/probes.py --out=probes.json --tasks=needle+recall --encoders=s4d \
+        --crosses=hepos --seeds=0                                      # one cell
+    python benchmarks/probes.py --show                                 # a drawn text of every task
+
+A cell is one model: the tasks that it learns together (joined by "+"; the first symbol of a text
+names its task), encoder attention, cross-attention, memory and seed. All are T5s of one encoder
+layer and two decoder layers with the same number of parameters (the inner width makes up for what
+attentions differ in; rows of a table that no input reaches are not counted) that see the same
+texts. --plan says how many steps each length gets, of --tokens tokens: copying is learned suddenly,
+after a plateau, and in short texts the plateau is short (full attention, needle: 450 steps of 64
+texts of 64 tokens, below 100 of 128 texts of 16). A constant learning rate unlearns at 2,048
+tokens, of which a step has two texts, so it falls to nothing. Then every length of --lengths is
+read, by Model.generate, greedily. `exact` is the share of texts whose answer is right to the last
+token, `tokens` the share of answer tokens, `by_distance` the former for texts whose fact is a
+quarter, a half, three quarters or the whole length away from where the answer is asked for;
+`learned` is the share of right answer tokens, given those before, at the end of training for each
+length.
+
+Memory "none" reads a text whole. The others read it in segments, four of them or more of at most
+256 tokens, and answer after the last one: "se3" without a memory, which must fail for what stands
+in earlier ones, "compressive" (full encoder attention alone) and "attentive".
+
+Rows with `seeds` are means over seeds of one cell; `interval` is half the 95 % interval, by
+Student's t over seeds, or Wilson's over texts where there is one seed. Started again with the same
+--out, cells that are there are left out. Accuracy does not depend on how busy the machine is.
+"""
+
+import argparse
+import dataclasses
+import gc
+import itertools
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+import probe_tasks
+from common import Deadline, numbers, print_table, rows_before, write_report
+from probe_tasks import EOS, PAD, TASKS, VOCABULARY
+from scipy import stats
+
+from longsum_jax.experiment.objectives.segments import segment_loss_fn
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.programs import Search
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import get_family
+from longsum_jax.ops.losses import count_labels
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
+from longsum_jax.training.state import init_state
+from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
+from longsum_jax.typing import IGNORED_LABEL, Array, Params
+
+Row = dict[str, Any]
+# A query of the sparse encoders sees about 64 tokens around it; LSG as many sparse ones, LongT5 a
+# mean of every 16.
+ENCODERS: dict[str, Mapping[str, Any]] = {
+    "full": {},
+    "s4d": {"d_state": 32},
+    "lsg": {
+        "block_size": 32,
+        "sparse_block_size": 32,
+        "sparsity_factor": 4,
+        "num_global_tokens": 1,
+    },
+    "local": {"local_radius": 31},
+    "longformer": {"attention_window": (64,)},
+    "transient_global": {"local_radius": 31, "global_block_size": 16},
+}
+CROSSES: dict[str, Mapping[str, Any]] = {
+    "full": {},
+    "hepos": {"hepos_stride": 4},
+    "nearest": {"cross_nearest": 64},
+}
+# Decoders write nothing before the last segment, so that they need no memory.
+MEMORY = {
+    "memory_layers": "all",
+    "memory_decoder": False,
+    "memory_size": 64,
+    "memory_backprop": 0,
+}
+MEMORIES: dict[str, Mapping[str, Any]] = {
+    "none": {},
+    "se3": {},
+    "compressive": {"memory": "compressive", **MEMORY},
+    "attentive": {"memory": "attentive", **MEMORY},
+}
+SEGMENTS, LONGEST_SEGMENT = 4, 256
+SIZE = {
+    "vocab_size": VOCABULARY,
+    "d_model": 64,
+    "d_kv": 16,
+    "d_ff": 128,
+    "num_layers": 1,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+    "feed_forward_proj": "gated-gelu",
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+}
+GLOBAL_TABLE = "encoder/attention/global_embeddings"  # of LSG; rows of its unused tokens
+PARTS = 4  # of the distances of a length
+MOST_TEXTS = 128  # of a step
+READ_AT_ONCE = 32768  # tokens that are decoded together
+SEED_OF_READING = 2**20  # apart from those of training
+
+
+class Cell(NamedTuple):
+    """One model."""
+
+    tasks: str
+    encoder: str
+    cross: str
+    memory: str
+    plan: str
+    seed: int
+
+
+def cells(args: argparse.Namespace) -> list[Cell]:
+    """The cells that the flags ask for; seeds of one model follow each other."""
+    chosen = [args.tasks, args.encoders, args.crosses, args.memories]
+    for names, of in zip(chosen, (TASKS, ENCODERS, CROSSES, MEMORIES), strict=True):
+        for name in names.replace("+", ",").split(","):
+            if name not in of:
+                raise SystemExit(f'"{name}" is unknown; choose from {", ".join(of)}')
+    lists = [names.split(",") for names in chosen]
+    return [Cell(*x) for x in itertools.product(*lists, [args.plan], numbers(args.seeds))]
+
+
+def make_config(encoder: str, cross: str, memory: str) -> tuple[Family, Any]:
+    """Family and config of a model with as many parameters as full attention has."""
+    family = get_family("t5")
+    options = {**ENCODERS[encoder], **CROSSES[cross], **MEMORIES[memory]}
+    options |= {"encoder_attention": encoder, "cross_attention": cross}
+    config = family.config(SIZE | options)
+    surplus = num_parameters(family, config) - num_parameters(family, family.config(SIZE))
+    layers = config.num_layers + config.num_decoder_layers
+    narrower = round(surplus / (3 * config.d_model * layers))  # a gated layer has three maps
+    return family, dataclasses.replace(config, d_ff=config.d_ff - narrower)
+
+
+def num_parameters(family: Family, config: Any) -> int:
+    """Parameters that inputs reach."""
+    shapes = family.parameter_shapes(config)
+    if GLOBAL_TABLE in shapes:
+        shapes[GLOBAL_TABLE] = (config.num_global_tokens, config.d_model)
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+class Probe:
+    """A model that is trained and read, once for every seed; programs are compiled once.
+
+    Attributes:
+        tasks: that it learns together.
+        num_parameters: those that inputs reach.
+    """
+
+    def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
+        self.tasks = cell.tasks.split("+")
+        self._args = args
+        family, config = make_config(cell.encoder, cell.cross, cell.memory)
+        self.num_parameters = num_parameters(family, config)
+        self._init = jax.jit(family.init_params(config))
+        self._longest = max(
+            probe_tasks.draw(name, 1, probe_tasks.SHORTEST, 0).answers.shape[1]
+            for name in self.tasks
+        )
+        steps = sum(steps for _, steps in plan_of(args.plan))
+        options = OptimizerOptions(
+            "adamw", args.learning_rate, "cosine", warmup_steps=steps // 20, total_steps=steps
+        )
+        self._optimizer = make_optimizer(options)
+        self._module = family.module_class(config)
+        self._model = Model(family, config, None)
+        self._step = make_train_step(self._make_loss(), self._optimizer)
+
+    def train(self, seed: int) -> tuple[Params, dict[str, float]]:
+        """Returns parameters, and the share of right tokens at the end of each length."""
+        params = nn.meta.unbox(self._init(jax.random.key(seed)))
+        state, learned, taken = init_state(params, self._optimizer), {}, 0
+        for length, steps in plan_of(self._args.plan):
+            right = []
+            for _ in range(steps):
+                state, metrics = self._step(state, self._batch(length, [seed, taken]))
+                taken += 1
+                right.append(metrics["right_tokens"] / metrics["weight"])
+            learned[str(length)] = float(np.mean(right[-max(steps // 10, 1) :]))
+            print(f"{length} tokens: {learned[str(length)]:.3f} right", file=sys.stderr, flush=True)
+        return state.params, learned
+
+    def _batch(self, length: int, seed: Sequence[int]) -> dict[str, np.ndarray]:
+        """As many texts as --tokens allows, shared by the tasks, at least one of each."""
+        texts = min(self._args.tokens // length, MOST_TEXTS)
+        rows = max(texts // len(self.tasks), 1)
+        drawn = [
+            probe_tasks.draw(name, rows, length, [*seed, i]) for i, name in enumerate(self.tasks)
+        ]
+        labels = np.concatenate([self._labels(batch.answers) for batch in drawn])
+        return self._inputs(np.concatenate([batch.ids for batch in drawn]), labels)
+
+    def _inputs(self, ids: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns a batch of the loss."""
+        return {"input_ids": ids, "attention_mask": np.ones(ids.shape, bool), "labels": labels}
+
+    def _labels(self, answers: np.ndarray) -> np.ndarray:
+        """Answers, their end, and ignored labels up to the longest answer of the tasks."""
+        rows, length = answers.shape
+        labels = np.full((rows, self._longest + 1), IGNORED_LABEL, np.int32)
+        labels[:, :length], labels[:, length] = answers, EOS
+        return labels
+
+    def _make_loss(self) -> LossFn | SegmentedLoss:
+        """Returns the teacher-forced cross-entropy."""
+        apply = partial(self._module.apply, deterministic=True, method="score_targets")
+
+        def loss(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+            del rng  # no dropout
+            inputs = (batch[name] for name in ("input_ids", "attention_mask", "labels"))
+            losses, is_right = apply({"params": params}, *inputs)
+            right = is_right.sum().astype(np.float32)
+            return LossOutput(losses.sum(), count_labels(batch["labels"]), {"right_tokens": right})
+
+        return loss
+
+    def read(self, params: Params, length: int, seed: int) -> list[Row]:
+        """Returns a row for every task: answers to new texts of ``length`` tokens."""
+        self._model.params = params
+        rows = [self._read_task(name, length, seed) for name in self.tasks]
+        self._model.forget_kernels()
+        return rows
+
+    def _read_task(self, name: str, length: int, seed: int) -> Row:
+        number = min(max(self._args.read_tokens // length, self._args.least), self._args.most)
+        batch = probe_tasks.draw(name, number, length, [SEED_OF_READING, seed, length])
+        at_once = max(min(READ_AT_ONCE // length, number), 1)
+        written = [
+            self._generate(batch.ids[i : i + at_once], at_once) for i in range(0, number, at_once)
+        ]
+        right = np.concatenate(written)[:, : batch.answers.shape[1]] == batch.answers
+        exact = right.all(1)
+        parts = np.minimum(batch.distances * PARTS // length, PARTS - 1)
+        found = [exact[parts == part] for part in range(PARTS)]
+        return {
+            "task": name,
+            "length": length,
+            "exact": float(exact.mean()),
+            "tokens": float(right.mean()),
+            "by_distance": [float(x.mean()) if len(x) else None for x in found],
+            "texts_by_distance": [len(x) for x in found],
+            "texts": number,
+        }
+
+    def _generate(self, ids: np.ndarray, rows: int) -> np.ndarray:
+        """Returns what is written after the start, int32 [len(ids), longest answer]."""
+        padded = np.concatenate([ids, np.repeat(ids[:1], rows - len(ids), 0)])
+        new = self._write(padded)[: len(ids), 1:]
+        answers = np.full((len(ids), self._longest), PAD, np.int32)
+        answers[:, : new.shape[1]] = new[:, : self._longest]
+        return answers
+
+    def _write(self, ids: np.ndarray) -> np.ndarray:
+        """Returns sequences, int32 [rows, at most 2 + longest answer]."""
+        return self._model.generate(ids, np.ones_like(ids), max_new_tokens=self._longest + 1)
+
+
+class SegmentProbe(Probe):
+    """A model that reads segment by segment and answers after the last one."""
+
+    def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
+        super().__init__(cell, args)
+        apply = self._module.apply
+        self._start = jax.jit(partial(apply, method="init_memory"), static_argnums=(1, 2, 3))
+        self._read = jax.jit(partial(apply, method="read_segment"))
+        self._source = jax.jit(partial(apply, method="read_source"))
+        self._keep = jax.jit(partial(apply, method="write_segment"))
+        self._search = Search(self._module)
+
+    def _make_loss(self) -> LossFn | SegmentedLoss:
+        return segment_loss_fn(self._module, self._module.config)
+
+    def _inputs(self, ids: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+        parts = segments(ids)
+        of_parts = np.full((*parts.shape[:2], labels.shape[1]), IGNORED_LABEL, np.int32)
+        of_parts[:, -1] = labels
+        return super()._inputs(parts, of_parts)
+
+    def _write(self, ids: np.ndarray) -> np.ndarray:
+        variables, rows, parts = {"params": self._model.params}, len(ids), segments(ids)
+        length, target = parts.shape[2], self._longest + 1
+        memory = self._start(variables, rows, length, target)
+        mask, nothing = np.ones((rows, length), bool), np.zeros((rows, target), bool)
+        for part in parts.swapaxes(0, 1):
+            states, memory = self._read(variables, part, mask, memory)
+            source = self._source(variables, states, mask, memory)
+            ids_of_nothing = nothing.astype(np.int32)
+            _, memory = self._keep(variables, ids_of_nothing, nothing, states, mask, memory)
+        options = self._model.generation_options(max_new_tokens=target)
+        out = self._search(self._model.params, source, None, batch_size=rows, options=options)
+        return np.asarray(out.sequences)
+
+
+def segments(ids: np.ndarray) -> np.ndarray:
+    """[rows, length] -> [rows, segments, tokens]."""
+    length = ids.shape[1]
+    tokens = min(max(length // SEGMENTS, 1), LONGEST_SEGMENT)
+    if length % tokens:
+        raise SystemExit(f"{length} tokens are no whole number of segments of {tokens}")
+    return ids.reshape(len(ids), -1, tokens)
+
+
+def plan_of(text: str) -> list[tuple[int, int]]:
+    """ "16:300,64:200" -> [(16, 300), (64, 200)], lengths and steps."""
+    return [tuple(map(int, part.split(":"))) for part in text.split(",")]
+
+
+def means(rows: Sequence[Row]) -> list[Row]:
+    """Rows over the seeds of each cell, task and length."""
+    keys = ("task", "encoder", "cross", "memory", "length", "tasks", "plan")
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    table = []
+    for key, group in groups.items():
+        exact = [row["exact"] for row in group]
+        texts = sum(row["texts"] for row in group)
+        mean = float(np.mean(exact))
+        parts = zip(*(row["by_distance"] for row in group), strict=True)
+        by_distance = [
+            float(np.mean(known)) if (known := [x for x in part if x is not None]) else None
+            for part in parts
+        ]
+        table.append(
+            dict(zip(keys, key, strict=True))
+            | {"seeds": len(group), "mean": mean, "interval": interval(exact, texts)}
+            | {"mean_by_distance": by_distance}
+        )
+    return table
+
+
+def interval(values: Sequence[float], texts: int) -> float:
+    """Half the 95 % interval of a mean: Student's over seeds, Wilson's over texts of one seed."""
+    if len(values) > 1:
+        spread = np.std(values, ddof=1) / math.sqrt(len(values))
+        return float(stats.t.ppf(0.975, len(values) - 1) * spread)
+    z, share = stats.norm.ppf(0.975), values[0]
+    root = math.sqrt(share * (1 - share) / texts + (z / (2 * texts)) ** 2)
+    return float(z * root / (1 + z**2 / texts))
+
+
+def make_probe(cell: Cell, args: argparse.Namespace) -> Probe:
+    """A model that reads texts whole, or in segments."""
+    return (Probe if cell.memory == "none" else SegmentProbe)(cell, args)
+
+
+def measure(args: argparse.Namespace) -> list[Row]:
+    """Runs the cells that are not there yet."""
+    deadline = Deadline(args.minutes)
+    names = ("tokens", "learning_rate")
+    settings = {name: getattr(args, name) for name in names}
+    rows = [row for row in rows_before(args.out, **settings) if "seeds" not in row]
+    done = {Cell(*(row[field] for field in Cell._fields)) for row in rows}
+    for _, group in itertools.groupby(cells(args), lambda cell: cell[:-1]):
+        todo = [cell for cell in group if cell not in done]
+        probe = None
+        for cell in todo:
+            if deadline.is_over:
+                break
+            print("/".join(map(str, cell)), file=sys.stderr, flush=True)
+            probe = probe or make_probe(cell, args)
+            params, learned = probe.train(cell.seed)
+            of_cell = cell._asdict() | {"parameters": probe.num_parameters}
+            for length in numbers(args.lengths):
+                for row in probe.read(params, length, cell.seed):
+                    rows.append(of_cell | row | {"learned": learned})
+                    print(json.dumps(row), file=sys.stderr, flush=True)
+            if args.out:
+                write_report(args.out, [*rows, *means(rows)], **settings)
+        del probe
+        gc.collect()
+        jax.clear_caches()
+    return rows
+
+
+def show() -> None:
+    """Prints a drawn text of every task."""
+    for name in TASKS:
+        batch = probe_tasks.draw(name, 1, 64, 0)
+        text, answer = probe_tasks.spell(batch.ids[0]), probe_tasks.spell(batch.answers[0])
+        print(f"{name}: {text}  ->  {answer}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--show", action="store_true", help="print a drawn text of every task")
+    parser.add_argument(
+        "--tasks",
+        default=",".join(TASKS),
+        help="comma-separated models, each of tasks joined by +; default: one model for each task",
+    )
+    parser.add_argument("--encoders", default=",".join(ENCODERS), help="encoder attentions")
+    parser.add_argument("--crosses", default="full,hepos", help=f"of {', '.join(CROSSES)}")
+    parser.add_argument(
+        "--memories", default="none", help=f"of {', '.join(MEMORIES)}; default: none"
+    )
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="default: 0,1,2,3,4")
+    parser.add_argument("--plan", default=PLAN, help=f"LENGTH:STEPS of training; default: {PLAN}")
+    parser.add_argument("--tokens", type=int, default=4096, help="of a step; default: 4,096")
+    parser.add_argument("--learning_rate", type=float, default=3e-3, help="default: 3e-3")
+    parser.add_argument(
+        "--lengths", default="512,2048,4096,8192,16384", help="to read; default: 512 to 16,384"
+    )
+    parser.add_argument(
+        "--read_tokens", type=int, default=2**16, help="of a task and length; default: 65,536"
+    )
+    parser.add_argument("--least", type=int, default=16, help="texts of them; default: 16")
+    parser.add_argument("--most", type=int, default=128, help="texts of them; default: 128")
+    parser.add_argument("--out", help="JSON report to write, or to go on with")
+    Deadline.add_flag(parser)
+    args = parser.parse_args()
+    if args.show:
+        show()
+        return
+    print_table(means(measure(args)))
+
+
+PLAN = "16:400,64:300,256:300,1024:200,2048:50"
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The probes: generated tasks beside a slow reading of their texts, and a tiny cell."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+LENGTHS = (16, 64, 65, 300)
+
+
+@pytest.fixture(scope="module")
+def tasks(scripts):
+    return scripts("probe_tasks")
+
+
+@pytest.fixture(scope="module")
+def probes(scripts):
+    return scripts("probes")
+
+
+def spelled(tasks, ids):
+    """Characters of a text; the first one, the task, is left out."""
+    return tasks.spell(ids).split()[1:]
+
+
+def after(text, *marks):
+    """Places behind every occurrence of marks in a row."""
+    n = len(marks)
+    return [i + n for i in range(len(text) - n + 1) if tuple(text[i : i + n]) == marks]
+
+
+def read_needle(text):
+    (i,) = after(text, "<")
+    return text[i : i + 4]
+
+
+def read_multi_needle(text):
+    spans = {text[i]: text[i + 1 : i + 3] for i in after(text, "<")}
+    return spans["1"] + spans["2"] + spans["3"]
+
+
+def read_recall(text):
+    values = {text[i]: text[i + 1] for i in after(text, "<")}
+    asked = text[text.index("?") + 1 :]
+    return [token for key in asked for token in (key, values[key])]
+
+
+def read_salient_copy(text):
+    return [token for i in after(text, "<") for token in text[i : i + 3]]
+
+
+def read_count(text):
+    votes = {letter: text.count(letter) for letter in "abcd"}
+    best = [letter for letter, n in votes.items() if n == max(votes.values())]
+    return [str(text.count("<")), *best]
+
+
+def read_entity(text):
+    aliases = {text[i]: text[i + 1] for i in after(text, "<")}
+    values = {text[i]: text[i + 1] for i in after(text, "{")}
+    alias = aliases[text[-1]]
+    return [alias, values[alias]]
+
+
+def read_query_focus(text):
+    assert text[0] == "?"
+    return [token for i in after(text, text[1])[1:] for token in text[i : i + 3]]
+
+
+def read_redundancy(text):
+    facts = dict.fromkeys(tuple(text[i : i + 2]) for i in after(text, "<"))
+    return [token for fact in facts for token in fact]
+
+
+def read_distractor(text):
+    (i,) = after(text, "<", "{")
+    return text[i : i + 4]
+
+
+READERS = {name[5:]: read for name, read in globals().items() if name.startswith("read_")}
+
+
+def test_every_task_has_a_reader(tasks):
+    assert READERS.keys() == tasks.TASKS.keys()
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_answers_are_what_a_reader_finds(tasks, name, length):
+    batch = tasks.draw(name, 40, length, 7)
+    assert batch.ids.shape == (40, length)
+    assert batch.ids.max() < tasks.VOCABULARY
+    assert batch.ids.min() > tasks.EOS
+    for ids, answer in zip(batch.ids, batch.answers, strict=True):
+        assert tasks.spell(answer).split() == READERS[name](spelled(tasks, ids))
+
+
+def test_the_first_symbol_is_the_task(tasks):
+    first = {int(tasks.draw(name, 1, 64, 0).ids[0, 0]) for name in tasks.TASKS}
+    assert len(first) == len(tasks.TASKS)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_same_seed_same_texts(tasks, name):
+    one, same, other = (tasks.draw(name, 5, 64, [seed, 2]) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not np.array_equal(one.ids, other.ids)
+
+
+def test_distance_is_from_the_fact_to_the_question(tasks):
+    needle = tasks.draw("needle", 50, 100, 0)
+    marks = (needle.ids == tasks.MARK).argmax(1)
+    assert (needle.distances == 100 - marks).all()
+    entity = tasks.draw("entity", 50, 100, 0)
+    for ids, distance in zip(entity.ids, entity.distances, strict=True):
+        text = spelled(tasks, ids)
+        alias = read_entity(text)[0]
+        places = [after(text, "<", text[-1])[0] - 2, after(text, "{", alias)[0] - 2]
+        assert distance == abs(places[0] - places[1])
+
+
+def test_facts_stand_everywhere(tasks):
+    distances = tasks.draw("needle", 2000, 64, 0).distances
+    counts = np.bincount(distances, minlength=65)[5:64]
+    assert counts.min() > 10
+
+
+def test_texts_that_are_too_short_are_refused(tasks):
+    with pytest.raises(ValueError, match="facts need 16 tokens"):
+        tasks.draw("entity", 1, 15, 0)
+
+
+def test_models_have_as_many_parameters(probes):
+    models = [(encoder, "hepos", "none") for encoder in probes.ENCODERS]
+    models += [("full", "full", memory) for memory in probes.MEMORIES]
+    sizes = [probes.num_parameters(*probes.make_config(*model)) for model in models]
+    assert max(sizes) < 1.005 * min(sizes)
+
+
+def test_interval_of_seeds_and_of_texts(probes):
+    assert probes.interval([0.5, 0.7], 40) == pytest.approx(12.7062 * 0.1, rel=1e-4)
+    assert probes.interval([0.5], 100) == pytest.approx(0.0962, abs=1e-4)
+    assert probes.interval([1.0], 100) > 0.01
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    out = tmp_path_factory.mktemp("probes") / "out.json"
+    small = ["--tasks=needle+recall", "--encoders=local", "--crosses=hepos", "--plan=16:2"]
+    small += ["--tokens=64", "--lengths=64", "--read_tokens=1", "--least=3"]
+    return [*small, f"--out={out}"], out
+
+
+def test_a_tiny_cell_runs_and_goes_on(probes, flags, monkeypatch, capsys):
+    small, out = flags
+
+    def run(*more):
+        monkeypatch.setattr(sys, "argv", ["probes.py", *small, *more])
+        probes.main()
+        assert "needle" in capsys.readouterr().out
+        return json.loads(out.read_text())["rows"]
+
+    first = run("--seeds=0")
+    assert [row["task"] for row in first] == ["needle", "recall"] * 2
+    both = run("--seeds=0,1")
+    assert both[:2] == first[:2]
+    assert [row.get("seed") for row in both] == [0, 0, 1, 1, None, None]
+    for row in both[:4]:
+        assert row["texts"] == sum(row["texts_by_distance"]) == 3
+        assert 0 <= row["exact"] <= row["tokens"] <= 1
+    assert [row["seeds"] for row in both[4:]] == [2, 2]
+    monkeypatch.setattr(probes, "Probe", None)  # nothing is left to do
+    assert run("--seeds=0,1") == both
