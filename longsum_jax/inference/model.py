@@ -22,6 +22,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.continuous import ContinuousBatch, Pad
+from longsum_jax.inference.decoder_storage import check_storage
 from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
 from longsum_jax.inference.kernel_cache import KernelCache
@@ -39,7 +40,7 @@ from longsum_jax.inference.padding import (
     pad_inputs,
     padded_length,
 )
-from longsum_jax.inference.programs import Programs, check_storage
+from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,15 +30,20 @@ from longsum_jax.decoding.search import (
     start,
 )
 from longsum_jax.errors import InputError
+from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
-from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
+from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, Array]  # further inputs of some encoders
+
+
+# What steps read besides the parameters: those of every layer, or None for slices of them.
+Weights = tuple[Any, ...] | StoredDecoder | None
 
 
 class Programs:
@@ -275,73 +280,6 @@ def _signature(arguments: Any, sizes: Mapping[str, Any]) -> Any:
     """Returns the key of a compiled program: shapes, types, structure, static arguments."""
     leaves, tree = jax.tree.flatten(arguments)
     return tuple((x.shape, x.dtype) for x in leaves), tree, *sizes.values()
-
-
-class StoredDecoder(NamedTuple):
-    """Weights of a decoder in a storage type, see ``ops.storage``.
-
-    Attributes:
-        layers: parameters of every layer.
-        logits_table: [d_model, vocab].
-    """
-
-    layers: tuple[Any, ...]
-    logits_table: Stored
-
-
-# What steps read besides the parameters: those of every layer, or None for slices of them.
-Weights = tuple[Any, ...] | StoredDecoder | None
-# Maps that steps apply, with the number of axes that they sum over. Maps of keys and values of the
-# encoder and those of memories stay as they are.
-_STORED_MAPS = {
-    **{("self_attention", name): 1 for name in ("q", "k", "v")},
-    **{(attention, "o"): 2 for attention in ("self_attention", "cross_attention")},
-    ("cross_attention", "q"): 1,
-    **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
-}
-
-
-def check_storage(config: Any, storage: str) -> None:
-    """Raises InputError for a storage type that does not exist or that a model does not decode
-    in."""
-    if storage not in STORAGES:
-        raise InputError(
-            f'decoder_storage={storage!r} is not supported; give "float32", "bfloat16" or "int8"'
-        )
-    if storage == "float32":
-        return
-    where = f'decoder_storage="{storage}"'
-    if config.head != "language_model":
-        raise InputError(f"{where} is for models that write text; leave it out")
-    if config.dtype != "float32":
-        raise InputError(f'{where} computes in float32; leave out dtype="{config.dtype}"')
-    if config.encoder_stack.memory.memory != "none":
-        raise InputError(f"{where} is not for models with a memory of segments; leave it out")
-    if config.decoder_stack.cross.cross_attention == "nearest":
-        raise InputError(
-            f'{where} is not for cross_attention "nearest", which chooses keys by exact scores; '
-            "leave it out"
-        )
-
-
-def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> StoredDecoder:
-    """Copies the weights that a step reads to a storage type.
-
-    Args:
-        layers: parameters of every layer.
-        table: of the logits [vocab, d_model].
-        storage: "bfloat16" or "int8".
-    """
-    copies = []
-    for layer in layers:
-        stored = {name: dict(module) for name, module in layer.items()}
-        for (module, name), num_inputs in _STORED_MAPS.items():
-            if name in stored[module]:
-                linear = stored[module][name]
-                kernel = store(linear["kernel"], storage, tuple(range(num_inputs)))
-                stored[module][name] = dict(linear, kernel=kernel)
-        copies.append(stored)
-    return StoredDecoder(tuple(copies), store(table.T, storage, (0,)))
 
 
 def layer_views(params: Params) -> tuple[Any, ...] | None:

@@ -321,7 +321,7 @@ def test_tpu_kernel_compiles_on_a_mesh():
 @pytest.mark.slow
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("name", ["window", "lsg"])
-def test_sparse_attention_compiles_with_less_memory_than_the_reference(name):
+def test_sparse_attention_compiles_with_little_memory(name):
     device, *_ = find_target("v5e").devices
     length, heads = 16384, 4
     sharding = jax.sharding.SingleDeviceSharding(device)
@@ -349,6 +349,7 @@ def test_sparse_attention_compiles_with_less_memory_than_the_reference(name):
         return compiled.memory_analysis().temp_size_in_bytes
 
     kernel = functools.partial(fused_attention, kernel="splash")
-    found, reference = temporary_bytes(kernel), temporary_bytes(None)
-    assert found < reference
+    found = temporary_bytes(kernel)
     assert found < 4 * heads * length**2 / 20  # one array of all scores
+    if name == "window":  # LSG's reference takes half a minute to compile
+        assert found < temporary_bytes(None) / 20
