@@ -166,7 +166,7 @@ class Search:
         static = ("batch_size", "options")
         self.program = Program(partial(_search, module), static_argnames=static)
 
-    def weights(self, params: Params) -> "Weights":
+    def weights(self, params: Params) -> Weights:
         """Returns the weights that steps read: ``layer_views``, or copies in the storage type.
 
         Copies are made once and kept as long as the parameters stay the same arrays.

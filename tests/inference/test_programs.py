@@ -367,6 +367,15 @@ def test_models_without_it_refuse(name, problem):
         Model(*make(name), None, decoder_storage="int8")
 
 
+def test_parameters_on_other_devices_are_refused(small_model, monkeypatch):
+    model = load(small_model, decoder_storage="int8")
+    monkeypatch.setattr("longsum_jax.inference.programs._is_on_one_cpu", lambda leaf: False)
+    with pytest.raises(
+        InputError, match='decoder_storage="int8" is for a single CPU; leave it out'
+    ):
+        model.summarize("A text. Another sentence.")
+
+
 def test_it_computes_in_float32():
     with pytest.raises(InputError, match='leave out dtype="bfloat16"'):
         Model(*make("t5", dtype="bfloat16"), None, decoder_storage="int8")
