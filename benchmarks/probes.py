@@ -297,11 +297,13 @@ class SegmentProbe(Probe):
         length, target = parts.shape[2], self._longest + 1
         memory = self._start(variables, rows, length, target)
         mask, nothing = np.ones((rows, length), bool), np.zeros((rows, target), bool)
-        for part in parts.swapaxes(0, 1):
+        ids_of_nothing = nothing.astype(np.int32)
+        *earlier, last = parts.swapaxes(0, 1)
+        for part in earlier:
             states, memory = self._read(variables, part, mask, memory)
-            source = self._source(variables, states, mask, memory)
-            ids_of_nothing = nothing.astype(np.int32)
             _, memory = self._keep(variables, ids_of_nothing, nothing, states, mask, memory)
+        states, memory = self._read(variables, last, mask, memory)
+        source = self._source(variables, states, mask, memory)
         options = self._model.generation_options(max_new_tokens=target)
         out = self._search(self._model.params, source, None, batch_size=rows, options=options)
         return np.asarray(out.sequences)

@@ -321,15 +321,15 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
 
 
 # Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
-_LOAD_FLAGS = (
-    *("tokenizer", "dtype", "param_dtype", "decoder_storage"),
-    *("which", "revision", "architecture"),
+LOAD_FLAGS = (
+    *("revision", "which", "architecture", "tokenizer"),
+    *("dtype", "param_dtype", "decoder_storage"),
 )
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of ``inference.loading.load`` that the command line sets."""
-    return flags_set(args, _LOAD_FLAGS)
+    return flags_set(args, LOAD_FLAGS)
 
 
 # Options of ``readers.ReadOptions``, with their types and what they are for.

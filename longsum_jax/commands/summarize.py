@@ -74,8 +74,7 @@ where there was no other.
 """
 
 _MODEL_FLAGS = (
-    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
-    "decoder_storage",
+    *console.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
     *("dry_run", "source_method"),
 )

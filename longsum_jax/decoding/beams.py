@@ -19,6 +19,7 @@ from longsum_jax.decoding.sequences import (
     empty_sequences,
     is_eos,
     newest,
+    next_step,
     take,
     write,
 )
@@ -57,7 +58,7 @@ class _Candidates(NamedTuple):
 def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) -> Beams:
     """Adds a token to the running beams of every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
-    step = state.step + ~state.done  # rows that are done count no further
+    step = next_step(state.step, state.done)
     candidates = _rank_continuations(logits, state, step, options)
     finished = _keep_best_finished(candidates, state, step, options)
     # Candidates that ended sink to the bottom, below every one that can be continued.

@@ -20,7 +20,7 @@ from longsum_jax.decoding.decoder import Decoder
 from longsum_jax.decoding.logits import process_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import Samples
-from longsum_jax.decoding.sequences import is_eos, newest, pick, write_several
+from longsum_jax.decoding.sequences import is_eos, newest, next_step, pick, write_several
 from longsum_jax.typing import AnyArray
 
 
@@ -35,7 +35,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     logits, cache = decoder.step(read, state.cache)
     # Every choice is made as if the draft before it were chosen already.
     drafted = write_several(sequences, draft, state.step + 1)
-    steps = (state.step + ~state.done)[:, None] + jnp.arange(1 + count)
+    steps = next_step(state.step, state.done)[:, None] + jnp.arange(1 + count)
     process = partial(process_scores, options=options)
     process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
     logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]

@@ -14,6 +14,7 @@ from longsum_jax.decoding.sequences import (
     empty_sequences,
     is_eos,
     newest,
+    next_step,
     pick,
     write,
 )
@@ -55,7 +56,7 @@ def extend_samples(
 ) -> Samples:
     """Adds a token to every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
-    step = state.step + ~state.done  # rows that are done count no further
+    step = next_step(state.step, state.done)
     logits = process_scores(logits.astype(jnp.float32), state.sequences, step, options)
     if keys is None:
         tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)

@@ -24,6 +24,11 @@ def newest(sequences: Sequences, step: Int[Array, " batch"]) -> Tokens:
     return jnp.take_along_axis(sequences, index, axis=2, mode="promise_in_bounds")[..., 0]
 
 
+def next_step(step: Int[Array, " batch"], done: Bool[Array, " batch"]) -> Int[Array, " batch"]:
+    """Counts one more token in rows that are not done."""
+    return step + ~done
+
+
 def write(
     sequences: Int[AnyArray, "batch rows positions"],
     tokens: Int[AnyArray, "batch rows"],

@@ -7,7 +7,7 @@ loop that it does vectorize, with the conversion inside; the sums of eights are 
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -65,7 +65,7 @@ def stored_product(
         x: rows; above MAX_ROWS the product is XLA's own, of converted weights.
         matrix: W [inputs, outputs], with scales [1, outputs].
     """
-    y = _product(x.astype(jnp.float32), matrix.values)
+    y = _product(x.astype(jnp.float32), matrix.values, _by_product)
     return y if matrix.scales is None else y * matrix.scales
 
 
@@ -87,62 +87,57 @@ def stored_attention(
         scale: factor of the products.
     """
     q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * scale
-    scores = _scores(q, k.values)
+    scores = _product(q, k.values, _at_once)
     if k.scales is not None:
         scores = scores * k.scales
     weights, total = masked_exponentials(scores, mask)
     if v.scales is not None:
         weights = weights * v.scales.swapaxes(-1, -2)
-    return jnp.moveaxis(_mixed(weights, v.values) / total, 2, 1)
+    return jnp.moveaxis(_product(weights, v.values, _by_eights) / total, 2, 1)
 
 
-def _product(x: Array, values: Array) -> Array:
-    rows, num_inputs = x.shape
+# Sums [..., eights, outputs] -> [..., outputs], of several rows in one pass.
+_AddUp = Callable[[Sequence[Array]], Sequence[Array]]
+
+
+def _product(x: Array, values: Array, add_up: _AddUp) -> Array:
+    """Returns products [..., rows, outputs] of rows [..., rows, inputs] with values [..., inputs,
+    outputs]."""
+    *leading, rows, num_inputs = x.shape
     # XLA would move the conversion alone out of the loop of steps.
     x, values = jax.lax.optimization_barrier((_computed(x), values))
-    weights = values.astype(jnp.float32)
+    values = values.astype(jnp.float32)
     parts = _parts(rows)
     if rows > MAX_ROWS or num_inputs % (parts * _TERMS):
-        return x @ weights
-    x = x.reshape(rows, parts, -1, _TERMS, 1)
-    weights = weights.reshape(parts, -1, _TERMS, weights.shape[-1])
-    sums = _sums([x[i, j] * weights[j] for i in range(rows) for j in range(parts)], 1)
+        return x @ values
+    x = x.reshape(*leading, rows, parts, -1, _TERMS, 1)
+    values = values.reshape(*leading, parts, -1, _TERMS, values.shape[-1])
+    axis = len(leading)
+    pairs = [(i, j) for i in range(rows) for j in range(parts)]
+    terms = [_at(_at(x, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs]
+    sums = add_up(_sums(terms, axis + 1))
+    return _rows([jnp.expand_dims(y, axis) for y in sums], parts, axis)
+
+
+def _at(x: Array, index: int, axis: int) -> Array:
+    return x[(slice(None),) * axis + (index,)]
+
+
+def _by_product(sums: Sequence[Array]) -> Sequence[Array]:
     ones = jnp.ones((1, len(sums[0])), jnp.float32)
-    return _rows([ones @ y for y in sums], parts, 0)
+    return [(ones @ y)[0] for y in sums]
 
 
-def _scores(q: Array, keys: Array) -> Array:
-    """Returns products [batch, heads, queries, num_keys] of queries [batch, heads, queries,
-    head_dim] with keys."""
-    batch, heads, queries, head_dim = q.shape
-    q, keys = jax.lax.optimization_barrier((_computed(q), keys))
-    keys = keys.astype(jnp.float32)
-    parts = _parts(queries)
-    if queries > MAX_ROWS or head_dim % (parts * _TERMS):
-        return jnp.einsum("bhtk,bhkl->bhtl", q, keys)
-    q = q.reshape(batch, heads, queries, parts, -1, _TERMS, 1)
-    keys = keys.reshape(batch, heads, parts, -1, _TERMS, keys.shape[-1])
-    terms = [q[:, :, i, j] * keys[:, :, j] for i in range(queries) for j in range(parts)]
-    sums = _sums(_sums(terms, 3), 2)
-    return _rows([y[:, :, None] for y in sums], parts, 2)
+def _at_once(sums: Sequence[Array]) -> Sequence[Array]:
+    return _sums(sums, sums[0].ndim - 2)
 
 
-def _mixed(weights: Array, values: Array) -> Array:
-    """Returns products [batch, heads, queries, head_dim] of weights [batch, heads, queries,
-    num_keys] with values [batch, heads, num_keys, head_dim]."""
-    batch, heads, queries, num_keys = weights.shape
-    weights, values = jax.lax.optimization_barrier((_computed(weights), values))
-    values = values.astype(jnp.float32)
-    parts = _parts(queries)
-    if queries > MAX_ROWS or num_keys % (parts * _TERMS):
-        return jnp.einsum("bhtl,bhlk->bhtk", weights, values)
-    weights = weights.reshape(batch, heads, queries, parts, -1, _TERMS, 1)
-    values = values.reshape(batch, heads, parts, -1, _TERMS, values.shape[-1])
-    terms = [weights[:, :, i, j] * values[:, :, j] for i in range(queries) for j in range(parts)]
-    sums = _sums(terms, 3)
-    if sums[0].shape[2] % _TERMS == 0:
-        sums = _sums([y.reshape(batch, heads, -1, _TERMS, y.shape[-1]) for y in sums], 3)
-    return _rows([y[:, :, None] for y in _sums(sums, 2)], parts, 2)
+def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
+    """Sums eights of eights first, where there are many."""
+    *leading, eights, outputs = sums[0].shape
+    if eights % _TERMS == 0:
+        sums = _sums([y.reshape(*leading, -1, _TERMS, outputs) for y in sums], len(leading) + 1)
+    return _at_once(sums)
 
 
 def _computed(x: Array) -> Array:

@@ -58,8 +58,7 @@ class LocalAttention(EncoderSelfAttention):
         radius = self.options.local_radius
         mask, bias = context
         k, v = self.project_kv(x)
-        batch, length = mask.shape
-        fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(
             functools.partial(local_attention, radius=radius, fused=fused),
             deterministic,
@@ -130,8 +129,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         global_tokens = self.global_norm(self._block_sums(x, block_ids, present.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
         global_keys = KeySet(global_k, global_v, present[:, None, None, None])
-        batch, length = mask.shape
-        fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(
             functools.partial(transient_global_attention, radius=radius, fused=fused),
             deterministic,

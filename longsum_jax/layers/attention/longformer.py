@@ -73,8 +73,7 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         if len(set(windows)) == 1:
             # One window for all layers is known while compiling, and needs no mask for each layer.
-            batch, length = mask.shape
-            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+            fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
             attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
         else:
             self.noted(Choice(None, "windows that differ by layer"))

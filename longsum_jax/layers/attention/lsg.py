@@ -195,8 +195,7 @@ class LsgAttention(EncoderSelfAttention):
             causal=self.causal,
             reference_quirks=options.reference_quirks,
         )
-        batch, length = mask.shape
-        fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+        fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         attention = functools.partial(lsg_attention, spec=spec, fused=fused)
         text, tokens = self.attend_sharded(
             attention,

@@ -192,7 +192,7 @@ class MultiHeadAttention(nn.Module):
         self,
         batch: int,
         num_queries: int,
-        num_keys: int,
+        num_keys: int | None = None,
         *,
         bias: AnyArray | None,
         deterministic: bool,
@@ -202,7 +202,7 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: of a row at most.
+            num_queries, num_keys: of a row at most; as many keys as queries by default.
             bias: added to the scores.
             deterministic: False in training.
             has_pattern: queries read different keys of a row.
@@ -212,7 +212,7 @@ class MultiHeadAttention(nn.Module):
             bias=bias,
             deterministic=deterministic,
             num_queries=num_queries,
-            num_keys=num_keys,
+            num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
             has_mask=True,
             has_pattern=has_pattern,

@@ -153,8 +153,7 @@ class PatternAttention(EncoderSelfAttention):
 
         fused = None
         if pattern.is_fusable:
-            batch, length = mask.shape
-            fused = self.fused_rows(batch, length, length, bias=bias, deterministic=deterministic)
+            fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         else:
             self.noted(Choice(None, "more than one window for all layers"))
 
