@@ -11,6 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,11 +67,14 @@ class Program(NamedTuple):
         return held + m.temp_size_in_bytes
 
 
-def compiled(function: Any, *arguments: Any) -> Program:
+def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to
-    be run."""
+    be run; for ``device`` if one is given, which need not be there."""
     import jax
 
+    if device is not None:
+        there = partial(jax.ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
+        arguments = jax.tree.map(lambda x: there(x.shape, x.dtype), arguments)
     start = time.perf_counter()
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     program = jitted.lower(*arguments).compile()

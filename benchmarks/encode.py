@@ -48,6 +48,7 @@ class Encode(sweep.Case):
             parameter_shapes(self.family, self.config, self.param_dtype),
             jax.ShapeDtypeStruct(shape, jnp.int32),
             jax.ShapeDtypeStruct(shape, jnp.bool_),
+            device=self.device,
         )
 
     def ours(self) -> dict[str, Callable[[], Any]]:

@@ -29,7 +29,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +46,6 @@ from common import (
     write_report,
 )
 from flax.core import meta
-from jax.sharding import SingleDeviceSharding
 
 from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
@@ -127,11 +126,7 @@ class Step:
         """The step, compiled for shapes; ``held_bytes`` is what it holds."""
         step = make_train_step(self.loss_fn, make_optimizer(OptimizerOptions()))
         shapes = jax.eval_shape(self._state, jax.random.key(0)), self.batch
-        if self.device is None:
-            return compiled(step, *shapes)
-        sharding = SingleDeviceSharding(self.device)
-        there = partial(jax.ShapeDtypeStruct, sharding=sharding)
-        return compiled(step, *jax.tree.map(lambda x: there(x.shape, x.dtype), shapes))
+        return compiled(step, *shapes, device=self.device)
 
     def seconds(self, repeats: int) -> float:
         """The fastest of some steps."""

@@ -10,6 +10,10 @@ matrix product does on this machine in the same time (`peak_flops` in the report
 --repeats turns counts, --enough seconds of them at most. `note` says why a row has no seconds:
 beyond --budget_gib or --budget_seconds, as the program or the next shorter length tells, or out of
 memory. Started again with the same --out, it measures what is not there yet.
+
+--device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
+one report takes several devices, one start after the other. A program that the compiler refuses for
+its memory has the memory that it asked for, and a `note`.
 """
 
 import argparse
@@ -37,6 +41,8 @@ from common import (
 )
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
+from longsum_jax.analysis import devices
+from longsum_jax.analysis.plan import refused_bytes
 from longsum_jax.inference.model import Model
 
 OURS = "longsum_jax"
@@ -57,6 +63,7 @@ class Case(ABC):
     Attributes:
         tokens: that a call reads.
         program: ours, compiled for shapes alone.
+        device: to compile for, None for the one at hand.
         flops: that a call asks for.
         tolerance: how far results from the same weights may be apart.
         in_a_row: calls that a turn makes.
@@ -70,6 +77,7 @@ class Case(ABC):
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
         self.name, self.length, self.args = name, length, args
+        self.device = devices.find_target(args.device).devices[0] if args.device else None
         options = {
             "dtype": args.dtype,
             "dropout": getattr(args, "dropout", 0.0),
@@ -124,6 +132,9 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
         help="memory of the compiled programs; nothing is run",
     )
     parser.add_argument(
+        "--device", help="memory on this device, h200 or v5p, which need not be there; runs nothing"
+    )
+    parser.add_argument(
         "--budget_gib", type=float, help="memory that a row may take; default: 0.8 of the device's"
     )
     parser.add_argument(
@@ -140,15 +151,19 @@ def add_flags(parser: argparse.ArgumentParser, lengths: str) -> None:
 def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     """Measures, prints and writes."""
     deadline = Deadline(args.minutes)
-    args.dtype = args.dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
+    if args.device:  # compilers read their flags with the first program
+        devices.set_environment(args.device, os.environ)
+        args.compiled_only = True
+    is_cpu = not args.device and jax.default_backend() == "cpu"
+    args.dtype = args.dtype or ("float32" if is_cpu else "bfloat16")
     args.budget_gib = args.budget_gib or 0.8 * _device_bytes() / GIB
     peak = None if args.compiled_only else peak_flops(args.dtype)
     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
     rows: Rows = rows_before(args.out, **settings)
-    done = {(row["model"], row["length"]) for row in rows}
+    done = {(row.get("device"), row["model"], row["length"]) for row in rows}
     for name in args.models.split(","):
         for length in sorted(numbers(args.lengths)):
-            if (name, length) in done or deadline.is_over:
+            if (args.device, name, length) in done or deadline.is_over:
                 continue
             new = measure(make_case(name, length, args), rows, peak)
             gc.collect()
@@ -163,12 +178,15 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
 
 def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     """The rows of one case; ``before`` are those of shorter lengths, too."""
-    first = {
-        "model": case.name,
-        "length": case.length,
-        "by": OURS,
-        "compile_seconds": case.program.compile_seconds,
-    }
+    first = {"model": case.name, "length": case.length, "by": OURS}
+    first |= {"device": case.args.device} if case.args.device else {}
+    try:
+        first |= {"compile_seconds": case.program.compile_seconds}
+    except jax.errors.JaxRuntimeError as error:
+        needed = refused_bytes(str(error))
+        if needed is None:
+            raise
+        return [first | {"gib": needed / GIB, "note": "refused by the compiler"}]
     first |= _memory(case.program.held_bytes, case.program.work_bytes)
     if case.args.compiled_only:
         return [first]

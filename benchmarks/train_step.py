@@ -71,7 +71,8 @@ class TrainStep(sweep.Case):
     def program(self) -> Program:
         state = jax.eval_shape(self._state, parameter_shapes(self.family, self.config))
         batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.batch)
-        return compiled(make_train_step(self._loss, self.optimizer), state, batch)
+        step = make_train_step(self._loss, self.optimizer)
+        return compiled(step, state, batch, device=self.device)
 
     def ours(self) -> dict[str, Callable[[], Any]]:
         state = self._state(jax.tree.map(jnp.copy, self.model.params))

@@ -15,6 +15,7 @@ from longsum_jax.layers.attention.multi_head import (
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -69,6 +70,8 @@ class FullAttention(EncoderSelfAttention):
                 rows = {"mask": mask[:, None]}
                 y = self.attend_by_heads(attend, True, text=text, rows=rows, heads={})
                 return self.o(y)
+        else:
+            self.noted(Choice(None, "states of a memory among the keys"))
 
         if self.causal:
             bias = self._hide_later_tokens(bias, length)

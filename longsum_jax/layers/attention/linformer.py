@@ -16,6 +16,7 @@ from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import attend_all
+from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.linformer import compress_length
 from longsum_jax.typing import AnyArray
@@ -82,6 +83,7 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
+        self.noted(Choice(None, "learned means as keys"))
         mask = context
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
         y = attend_all(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))

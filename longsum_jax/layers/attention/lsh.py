@@ -15,6 +15,7 @@ from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     LshOptions,
 )
+from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -60,6 +61,7 @@ class LshAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
+        self.noted(Choice(None, "keys sorted by hash"))
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)
