@@ -1,5 +1,6 @@
 """Plans of programs: memory, work and time at least, from compiled programs that are never run."""
 
+import functools
 import itertools
 import json
 import math
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 import jax
 
 from longsum_jax.analysis.devices import GB, Hardware, Target
-from longsum_jax.analysis.program_work import Work, program_work
+from longsum_jax.analysis.program_parts import Part, program_parts
+from longsum_jax.analysis.program_work import Work
 from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import AbstractProgram
 from longsum_jax.ops.attention.fused import Choice, noted_choices
@@ -37,11 +39,12 @@ class ProgramPlan:
             "parameters" and "optimizer", which are counted in the arguments. A program that XLA
             refuses has "parameters", "optimizer" and "total".
         fits: whether the total is at most what the device has; None where that is not known.
-        work: see ``program_work``; None of refused programs.
+        work: of all parts; None of refused programs.
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
             device's rates are not known.
         compile_seconds: on this machine.
         attention: how each layer that has a kernel for some devices computes attention.
+        parts: of the program by module and pass, the longest first.
     """
 
     name: str
@@ -51,6 +54,7 @@ class ProgramPlan:
     seconds: Mapping[str, float] = field(default_factory=dict)
     compile_seconds: float = 0.0
     attention: Mapping[str, Choice] = field(default_factory=dict)
+    parts: Sequence["PlannedPart"] = ()
 
     @property
     def total(self) -> int:
@@ -87,6 +91,37 @@ class ProgramPlan:
             "moved_bytes": work.num_bytes,
             "collectives": collectives,
             "loops_counted_to_their_limit": work.open_loops,
+            "parts": [part.report() for part in self.parts],
+        }
+
+
+class PlannedPart(NamedTuple):
+    """A part of a program, and what it takes at least.
+
+    Attributes:
+        part: see ``program_parts``.
+        seconds: as of a ``ProgramPlan``.
+    """
+
+    part: Part
+    seconds: Mapping[str, float]
+
+    @property
+    def least_seconds(self) -> float:
+        """The roofline's time of the part by itself; 0 where rates are not known."""
+        return max(self.seconds.values(), default=0.0)
+
+    def report(self) -> dict[str, Any]:
+        """Returns the part as plain values for JSON."""
+        work, largest = self.part.work, self.part.largest
+        return {
+            "module": self.part.module,
+            "pass": self.part.stage,
+            "roofline_seconds": dict(self.seconds),
+            "operations": dict(work.products),
+            "moved_bytes": work.num_bytes,
+            "sent_bytes": work.sent,
+            "largest_array": largest and f"{largest.dtype}{list(largest.shape)}",
         }
 
 
@@ -120,19 +155,24 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         "code": analysis.generated_code_size_in_bytes,
         "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes,
     }
-    work = program_work(
+    found = program_parts(
         compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host
     )
+    work = functools.reduce(Work.plus, (part.work for part in found), Work())
+    parts = [PlannedPart(part, roofline(part.work, target.hardware)) for part in found]
+    parts.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
     fits = memory["total"] <= target.memory if target.memory else None
-    times = roofline(work, target.hardware) if target.hardware else {}
-    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention)
+    times = roofline(work, target.hardware)
+    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention, parts)
 
 
-def roofline(work: Work, hardware: Hardware) -> dict[str, float]:
+def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
     """Returns the seconds that products, memory and links take at their peaks, each by itself.
 
-    Source: Williams, Waterman and Patterson 2009; links besides.
+    {} where the peaks are not known. Source: Williams, Waterman and Patterson 2009; links besides.
     """
+    if hardware is None:
+        return {}
     links = 0.0
     for traffic in work.collectives.values():
         inside = traffic.sent - traffic.sent_between_hosts
@@ -261,12 +301,29 @@ def work_table(plans: Iterable[ProgramPlan]) -> Table:
         work, least = plan.work, plan.least_seconds
         cells = ["-"] * 3
         if work is not None:
-            sent = sum(traffic.sent for traffic in work.collectives.values())
-            cells = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(sent)]
+            cells = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
         shown = "-" if least is None else f"{_milliseconds(least)} ms"
         bound = BOUNDS.get(plan.bound, "-")
         rows.append([plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"])
     return Table(rows)
+
+
+def parts_table(plan: ProgramPlan, count: int) -> Table | None:
+    """Returns the longest parts of a program; None of a program without any."""
+    total = sum(part.least_seconds for part in plan.parts)
+    head = [f"{plan.name}, longest parts", "pass", "at least", "share", "bound by"]
+    rows = [[*head, "TFLOP", "GB moved", "GB sent", "largest array"]]
+    for planned in plan.parts[:count]:
+        part, least = planned.part, planned.least_seconds
+        times = ["-"] * 3
+        if total:
+            bound = max(planned.seconds, key=lambda name: planned.seconds[name])
+            times = [f"{_milliseconds(least)} ms", f"{least / total:.0%}", BOUNDS[bound]]
+        work = part.work
+        sizes = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
+        largest = f"{part.largest.dtype}{list(part.largest.shape)}" if part.largest else "-"
+        rows.append([part.module or "(no module)", part.stage, *times, *sizes, largest])
+    return Table(rows) if len(rows) > 1 else None
 
 
 def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:

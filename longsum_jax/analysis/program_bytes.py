@@ -57,15 +57,12 @@ class MemoryTraffic:
     def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
         """Returns what an instruction of the computation ``inside`` reads and writes."""
         opcode = instruction.opcode
-        target = instruction.attribute("custom_call_target").strip('"')
-        if opcode in _FREE or opcode.endswith("-done") or target in _FREE_TARGETS:
+        if opcode in _FREE or opcode.endswith("-done") or _target(instruction) in _FREE_TARGETS:
             return 0.0
         operands = [inside.instructions[name] for name in instruction.operands]
         if opcode == "fusion" and instruction.called[0] in self._computations:
             return self._fusion(instruction, operands)
-        if target.startswith(_WITH_WORKSPACE):
-            instruction = replace(instruction, arrays=instruction.arrays[:-1] or instruction.arrays)
-        return _access_bytes(instruction, operands)
+        return _access_bytes(replace(instruction, arrays=results(instruction)), operands)
 
     def _fusion(self, instruction: Instruction, operands: Sequence[Instruction]) -> int:
         fused = self._computations[instruction.called[0]]
@@ -110,6 +107,17 @@ class MemoryTraffic:
         if source.opcode == "dynamic-update-slice":
             source = fused.instructions[source.operands[1]]
         return source.num_bytes
+
+
+def results(instruction: Instruction) -> Sequence[ArrayType]:
+    """Returns the arrays that an instruction gives, without the room that libraries work in."""
+    if _target(instruction).startswith(_WITH_WORKSPACE):
+        return instruction.arrays[:-1] or instruction.arrays
+    return instruction.arrays
+
+
+def _target(instruction: Instruction) -> str:
+    return instruction.attribute("custom_call_target").strip('"')
 
 
 def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> int:

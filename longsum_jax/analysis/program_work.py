@@ -15,8 +15,8 @@ figures are those of one device.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from longsum_jax.analysis.program_bytes import COLLECTIVES, MemoryTraffic
@@ -103,6 +103,11 @@ class Work(NamedTuple):
         """Operations of all products."""
         return sum(self.products.values())
 
+    @property
+    def sent(self) -> float:
+        """Bytes that the device sends in all collectives."""
+        return sum(traffic.sent for traffic in self.collectives.values())
+
 
 def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) -> Work:
     """Returns the work of a compiled program.
@@ -112,56 +117,64 @@ def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) ->
         trips: iterations of loops that end by their data, such as a search that may end early.
         devices_per_host: in the order of the program's partitions; 0 for a single host.
     """
-    return _Walk(text, trips, devices_per_host).work
+    found = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
+    return reduce(Work.plus, (work for _, work in found), Work())
+
+
+def instruction_works(
+    text: str, *, trips: int = _ONCE, devices_per_host: int = 0
+) -> Iterator[tuple[Instruction, Work]]:
+    """Yields the instructions of a compiled program, with the work of all repetitions of each.
+
+    Instructions inside a fusion are part of it. Of the branches of a condition the largest counts.
+    Arguments are those of ``program_work``.
+    """
+    walk = _Walk(text, trips, devices_per_host)
+    return walk.instructions(walk.entry, 1.0)
 
 
 class _Walk:
-    """Adds up the work of a program's computations."""
+    """Goes through the instructions of a program in their order, loops as often as they run."""
 
     def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
-        self._computations, self._entry = parse(text)
+        self._computations, self.entry = parse(text)
         found = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
         self._num_devices = int(found.group(1)) if found else 1
         self._memory = MemoryTraffic(self._computations)
         self._trips = trips
         self._devices_per_host = devices_per_host
-        self._known: dict[str, Work] = {}
 
-    @property
-    def work(self) -> Work:
-        """The work of the whole program."""
-        return self._of_computation(self._entry)
+    def instructions(self, name: str, times: float) -> Iterator[tuple[Instruction, Work]]:
+        """Yields the instructions of a computation that runs so many times."""
+        computation = self._computations[name]
+        for instruction in computation.instructions.values():
+            opcode = instruction.opcode
+            own = Work(
+                products(computation, instruction),
+                self._memory.bytes_of(computation, instruction),
+                self._collective(computation, instruction),
+            )
+            called = [name for name in instruction.called if name in self._computations]
+            inner = [(name, times) for name in called]
+            if opcode == "while":
+                trips, is_open = self._loop_trips(instruction)
+                own = own._replace(open_loops=is_open)
+                inner = [(name, times * trips) for name in called]
+            elif opcode == "fusion":
+                own = own.plus(self._fused(called))
+                inner = []
+            yield instruction, own.scaled(times)
+            if opcode == "conditional":
+                branches = [list(self.instructions(*branch)) for branch in inner]
+                yield from max(branches, key=_size_of_branch, default=[])
+            else:
+                for call in inner:
+                    yield from self.instructions(*call)
 
-    def _of_computation(self, name: str) -> Work:
-        if name not in self._known:
-            computation = self._computations[name]
-            of_instruction = partial(self._of_instruction, computation)
-            works = map(of_instruction, computation.instructions.values())
-            self._known[name] = reduce(Work.plus, works, Work())
-        return self._known[name]
-
-    def _of_instruction(self, inside: Computation, instruction: Instruction) -> Work:
-        opcode = instruction.opcode
-        own = Work(
-            products(inside, instruction),
-            self._memory.bytes_of(inside, instruction),
-            self._collective(inside, instruction),
-        )
-        called = [name for name in instruction.called if name in self._computations]
-        if opcode == "while":
-            (body,) = called
-            trips, is_open = self._loop_trips(instruction)
-            inner = self._of_computation(body).scaled(trips)
-            return own.plus(inner)._replace(open_loops=inner.open_loops + is_open)
-        if opcode == "conditional":
-            branches = map(self._of_computation, called)
-            return own.plus(max(branches, key=_size_of_work, default=Work()))
-        for name in called:
-            inner = self._of_computation(name)
-            if opcode == "fusion":
-                inner = inner._replace(num_bytes=0.0)  # values inside never reach the memory
-            own = own.plus(inner)
-        return own
+    def _fused(self, called: Sequence[str]) -> Work:
+        """Returns the work inside a fusion, whose values never reach the memory."""
+        works = (work for name in called for _, work in self.instructions(name, 1.0))
+        return reduce(Work.plus, works, Work())._replace(num_bytes=0.0)
 
     def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
         """Returns how often a loop runs, and whether that is unknown and ``trips`` was taken."""
@@ -225,8 +238,9 @@ def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
     return root.opcode == "dynamic-slice" and value_of(inside, root.operands[0]) == instruction.name
 
 
-def _size_of_work(work: Work) -> tuple[float, float]:
-    return work.num_bytes, work.operations
+def _size_of_branch(branch: Sequence[tuple[Instruction, Work]]) -> tuple[float, float]:
+    works = [work for _, work in branch]
+    return sum(work.num_bytes for work in works), sum(work.operations for work in works)
 
 
 def _distance(pair: Sequence[int]) -> int:

@@ -192,6 +192,7 @@ _RANGES: Mapping[str, Range] = {
     "seed": Range(0, LARGEST),
     "temperature": Range(0, 1000),
     "threshold": Range(0, 1),
+    "top": Range(0, 1000),
     "top_k": Range(0, LARGEST),
     "tries": Range(0, 1000),
     "vocab_size": Range(1, LARGEST),

@@ -38,6 +38,7 @@ at the vendor's peaks, the slowest of the three, so that no run can be faster.
 """
 PROGRAMS = ("train", "loss", "read", "search")
 TRIES = 8
+TOP = 5
 
 
 def main(argv: Sequence[str]) -> None:
@@ -56,7 +57,8 @@ def main(argv: Sequence[str]) -> None:
 
         run = run_config(read_config(args.config, overrides))
         target = devices.find_target(args.device)
-        report = plan_run(run, target, programs=args.programs, tries=args.tries)
+        options = {"programs": args.programs, "tries": args.tries, "top": args.top}
+        report = plan_run(run, target, **options)
         report = {"config": args.config, "changes": overrides, **report}
     else:
         from longsum_jax.inference.loading import load_description
@@ -104,6 +106,14 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         metavar="N",
         help="changes of the config to compile, one after the other, where training does not fit "
         f"the device, and lengths where --model does not; default: {TRIES}; 0 for none",
+    )
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=TOP,
+        metavar="N",
+        help="modules of each program that take longest, at least; "
+        f"default: {TOP}; --out has all of them",
     )
     parser.add_argument("--out", metavar="FILE", help="JSON to write")
     group = parser.add_argument_group("with --model")
@@ -156,6 +166,7 @@ def plan_run(
     *,
     programs: Sequence[str] = PROGRAMS,
     tries: int = TRIES,
+    top: int = TOP,
 ) -> dict[str, Any]:
     """Plans the programs of a run, prints the plan and returns it for JSON.
 
@@ -164,13 +175,14 @@ def plan_run(
         target: devices.
         programs: names of those to compile.
         tries: changes of the config to compile where a program does not fit.
+        top: parts of each program to print.
     """
     from longsum_jax.experiment.programs import run_programs
 
     _announce(target)
     chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
     plans = list(_compiled(chosen, target))
-    _print_plans(plans, target)
+    _print_plans(plans, target, top)
     trials: dict[str, list[Trial]] = {}
     for plan in plans:
         if plan.fits is False and tries:
@@ -223,7 +235,7 @@ def dry_run_summaries(
     _announce(target)
     print(f"{len(lengths)} documents of at most {max(lengths):,} tokens, {batch_size} at a time")
     plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
-    _print_plans(plans, target)
+    _print_plans(plans, target, TOP)
     if not all(plan.fits for plan in plans):
         print(f"to fit: {console.SUMMARY_ADVICE}")
 
@@ -243,7 +255,7 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
             sizes = {"length": length, "batch_size": batch_size}
             plans = plan_summaries(model, target, **sizes, **options)
             print(f"{batch_size} x {length:,} tokens")
-            _print_plans(plans, target)
+            _print_plans(plans, target, args.top)
             rows += [sizes | plan.report() for plan in plans]
         if args.tries and target.memory:
             fitting = _longest(model, target, batch_size, options)
@@ -369,18 +381,19 @@ def _announce(target: "Target") -> None:
     print(f"{found['num_devices']} x {found['title']}, {memory}")
 
 
-def _print_plans(plans: Sequence["ProgramPlan"], target: "Target") -> None:
+def _print_plans(plans: Sequence["ProgramPlan"], target: "Target", top: int) -> None:
     from longsum_jax.analysis.plan import (
         collectives_table,
         memory_table,
+        parts_table,
         reference_line,
         work_table,
     )
 
     print(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
-    collectives = collectives_table(plans)
-    if collectives is not None:
-        print(f"{collectives}\n")
+    for table in (*(parts_table(plan, top) for plan in plans), collectives_table(plans)):
+        if table is not None:
+            print(f"{table}\n")
     attention = reference_line(plans)
     if attention:
         print(f"{attention}\n")

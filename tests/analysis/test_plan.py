@@ -13,6 +13,7 @@ from longsum_jax.analysis.plan import (
     device_bytes,
     find_fit,
     memory_table,
+    parts_table,
     plan_program,
     reference_line,
     refused_bytes,
@@ -46,6 +47,9 @@ def cpu(memory=10**9, hardware=None):
 def program(function, *shapes, parts=None):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     return AbstractProgram("it", lambda: jax.jit(function).lower(*arguments), parts or {})
+
+
+PRODUCT = program(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 32))
 
 
 def test_layers_without_a_kernel_are_named_with_the_reason():
@@ -154,6 +158,34 @@ def test_changes_that_help_are_kept_until_the_program_fits():
     assert trials[-1].plan.fits
     assert trials[-1].flags == "--config.remat=1 --config.accumulation=1 --config.last=1"
     assert len(list(find_fit(plan_with, planned(400), changes, tries=2))) == 2
+
+
+def test_the_longest_parts_of_a_program_by_the_roofline_of_each():
+    def function(x, w):
+        return jnp.tanh(jax.named_call(jnp.matmul, name="map")(x, w)).sum()
+
+    plan = plan_program(program(function, (64, 128), (128, 32)), cpu(hardware=CHIP))
+    found = {part.part.module: part for part in plan.parts}
+    assert found["map"].part.work.operations == plan.work.operations
+    assert found["map"].seconds == roofline(found["map"].part.work, CHIP)
+    times = [part.least_seconds for part in plan.parts]
+    assert times == sorted(times, reverse=True)
+    assert sum(part.part.work.num_bytes for part in plan.parts) == plan.work.num_bytes
+
+    heading, *lines = str(parts_table(plan, 1)).splitlines()
+    assert heading.startswith("it, longest parts")
+    (line,) = lines
+    longest = plan.parts[0]
+    assert line.split()[:2] == [longest.part.module or "(no", longest.part.stage]
+    assert f"{longest.least_seconds / sum(times):.0%}" in line
+    assert parts_table(plan, 0) is None
+
+    reported = plan.report()["parts"]
+    assert [row["module"] for row in reported] == [part.part.module for part in plan.parts]
+    # Without the peaks of a device, parts are in the order of the bytes that they move.
+    moved = [part.part.work.num_bytes for part in plan_program(PRODUCT, cpu()).parts]
+    assert moved == sorted(moved, reverse=True)
+    assert "-" in str(parts_table(plan_program(PRODUCT, cpu()), 3))
 
 
 def test_tables_hold_every_program():

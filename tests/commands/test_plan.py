@@ -66,6 +66,11 @@ def test_a_config_is_planned_without_its_documents(planned, tiny_run):
     operations = {name: sum(row["operations"].values()) for name, row in programs.items()}
     assert operations["train"] > 2 * operations["loss"] > operations["read"] > 0
     assert programs["search"]["loops_counted_to_their_limit"] == 1
+    parts = programs["train"]["parts"]
+    assert sum(part["moved_bytes"] for part in parts) == programs["train"]["moved_bytes"]
+    found = {(part["module"], part["pass"]) for part in parts}
+    layers = {"encoder/layers/self_attention", "decoder/layers/cross_attention"}
+    assert {(layer, way) for layer in layers for way in ("forward", "gradient")} <= found
     assert (report["num_devices"], report["trials"]) == (1, {})
 
 
