@@ -1,15 +1,19 @@
 """Plans of shipped configs and of summaries for TPUs and GPUs, compiled and never run.
 
     python benchmarks/plans.py --out=plans.json [--cases=c4_v5e,c4_v5p]
+    python benchmarks/plans.py --out=config_plans.json --configs=h200
 
 Every case is one call of `longsum plan` in a process of its own. TPU cases need the extra
 `plan-tpu`, GPU cases `plan-cuda`, neither a TPU nor a GPU. A report that is there already is
 continued: cases that it holds are kept. On two cores the largest cases compile for a quarter of an
-hour each.
+hour each. --configs plans the training step of every shipped config, all modes but the tiny ones,
+on one device.
 """
 
 import argparse
+import importlib
 import json
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from common import print_table, write_report
+
+from longsum_jax import configs
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config
 
 C4 = "--config=configs/locost_c4.py"
 FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=-1")
@@ -29,6 +37,9 @@ LONG = ("--programs=train", "--config.data.batch_size=1", "--config.training.acc
 LONG += ("--config.task.max_target_length=1024", "--config.model.remat=True", "--tries=0")
 LONG += ("--config.mesh.preset=fsdp+sequence", "--config.mesh.batch=1", "--config.mesh.sequence=-1")
 LONG += ("--config.data.source_lengths=4194304",)
+# Its loss, over a longer one.
+LONGEST = ("--programs=loss", *LONG[1:-1], "--config.data.source_lengths=10485760")
+LONGEST += ("--config.task.max_source_length=10485760",)
 SUMMARIES = (f"--model={BASE}", "--dtype=bfloat16", "--max_new_tokens=512")
 # Name -> arguments of longsum plan.
 CASES = {
@@ -40,6 +51,7 @@ CASES = {
     "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2"),
     "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
+    "c4_10m_v5p": (C4, "--device=v5p:4x2x2", *LONGEST),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),
     "summaries_v5p": (*SUMMARIES, "--device=v5p", "--input_length=16384", "--tries=0"),
     "summaries_4m_v5p": (*SUMMARIES, "--device=v5p", "--input_length=4194304", "--tries=0"),
@@ -47,6 +59,35 @@ CASES = {
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
 }
 Row = dict[str, Any]
+
+
+def step_sizes(spec: str) -> Row:
+    """Returns what one update of a config reads: documents and their tokens at most."""
+    run = run_config(read_config(spec, {}))
+    row = {"documents": run.data.batch_size, "accumulation": run.training.accumulation}
+    return row | {"tokens": run.task.max_source_length}
+
+
+def write_documents(directory: Path) -> None:
+    """Writes the files that configs/classify.py and its like count the labels of: two of them."""
+    document = {"text": "Some words.", "claim": "Words.", "document": "Some words."}
+    rows = [document | {"id": label, "label": label} for label in ("CORRECT", "INCORRECT")]
+    for split in ("train", "validation", "test"):
+        path = directory / "data" / f"{split}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def config_cases(device: str) -> dict[str, tuple[str, ...]]:
+    """Returns a case for every mode of every shipped config."""
+    found = {}
+    for module in pkgutil.iter_modules(configs.__path__):
+        modes = getattr(importlib.import_module(f"{configs.__name__}.{module.name}"), "MODES", ())
+        for mode in modes:
+            if mode != "tiny":
+                spec = f"configs/{module.name}.py:{mode}"
+                found[f"{module.name}:{mode}"] = (f"--config={spec}", f"--device={device}")
+    return {name: (*case, "--programs=train") for name, case in found.items()}
 
 
 def write_base(directory: Path) -> None:
@@ -74,6 +115,7 @@ def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
             row |= {"moved_gb": program["moved_bytes"] / 1e9, "bound": program["bound"]}
             row |= {"least_ms": 1e3 * max(program["roofline_seconds"].values())}
             row |= {"collectives": _counts(program["collectives"])}
+            row |= _longest_part(program["parts"])
         yield row | {"fits": program["fits"], "compile_seconds": program["compile_seconds"]}
     for name, trials in report.get("trials", {}).items():
         for trial in trials:
@@ -85,36 +127,54 @@ def rows_of(case: str, report: dict[str, Any]) -> Iterator[Row]:
         yield shared | {"program": "longest document"} | found
 
 
+def _longest_part(parts: list[dict[str, Any]]) -> Row:
+    """Returns the module that takes longest and its share, where the device's rates are known."""
+    seconds = [max(part["roofline_seconds"].values(), default=0.0) for part in parts]
+    if not sum(seconds):
+        return {}
+    name = f"{parts[0]['module'] or 'no module'}, {parts[0]['pass']}"
+    return {"longest_part": name, "share": seconds[0] / sum(seconds)}
+
+
 def _counts(collectives: dict[str, Any]) -> str:
     found = [f"{traffic['count']:,.0f} {kind}" for kind, traffic in sorted(collectives.items())]
     return ", ".join(found) or "none"
 
 
-def plan(arguments: tuple[str, ...]) -> dict[str, Any]:
-    """Runs longsum plan and returns its JSON."""
+def plan_rows(case: str, arguments: tuple[str, ...]) -> list[Row]:
+    """Runs longsum plan and returns the rows of a case; a refusal is a row with a note."""
     with tempfile.TemporaryDirectory() as directory:
         base, out = Path(directory) / "base", Path(directory) / "plan.json"
         if f"--model={BASE}" in arguments:
             write_base(base)
         filled = [argument.replace(f"={BASE}", f"={base}") for argument in arguments]
+        write_documents(Path(directory))
         command = [sys.executable, "-m", "longsum_jax", "plan", *filled, f"--out={out}"]
-        subprocess.run(command, check=True)
-        return json.loads(out.read_text())
+        done = subprocess.run(command, cwd=directory, stderr=subprocess.PIPE, text=True)
+        if done.returncode == 2:
+            return [{"case": case, "note": done.stderr.splitlines()[-1].removeprefix("error: ")}]
+        sys.stderr.write(done.stderr)
+        done.check_returncode()
+        report = json.loads(out.read_text())
+        sizes = step_sizes(report["config"]) if case not in CASES else {}
+        return [row | sizes for row in rows_of(case, report)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", default=",".join(CASES), help="default: all")
+    parser.add_argument("--cases", help="default: all")
+    parser.add_argument("--configs", metavar="DEVICE", help="shipped configs in place of the cases")
     parser.add_argument("--out", required=True, help="JSON report to write or continue")
     args = parser.parse_args()
     out = Path(args.out)
     rows = json.loads(out.read_text())["rows"] if out.exists() else []
-    for case in args.cases.split(","):
+    cases = config_cases(args.configs) if args.configs else CASES
+    for case in args.cases.split(",") if args.cases else cases:
         if any(row["case"] == case for row in rows):
             continue
-        found = list(rows_of(case, plan(CASES[case])))
+        found = plan_rows(case, cases[case])
         print_table(found)
         rows += found
         write_report(out, rows)

@@ -1,0 +1,1 @@
+"""Pages of docs/results: for every file of benchmarks/results its tables, by subject."""

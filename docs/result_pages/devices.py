@@ -1,0 +1,215 @@
+"""Pages about memory, and about what programs take of devices that need not be there."""
+
+from collections.abc import Callable, Mapping
+
+from result_pages.tables import (
+    MODEL,
+    TOKENS,
+    Column,
+    Page,
+    Row,
+    Table,
+    count,
+    digits,
+    having,
+    percent,
+    pivot,
+    significant,
+    where,
+    yes,
+)
+
+
+def gib_on(device: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per model, GiB on this device by length."""
+    turn = pivot("model", "length", "gib")
+    return lambda rows: turn(where(device=device)(rows))
+
+
+LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
+GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
+GIB_BY_DEVICE = [
+    Table(heading, GIB_BY_LENGTH, gib_on(device))
+    for device, heading in {
+        "h200": "One NVIDIA H200, 141 GiB",
+        "v5p": "One chip of TPU v5p, 95.7 GiB",
+        "v5e": "One chip of TPU v5e, 15.75 GiB",
+    }.items()
+]
+PLANNED = [
+    Column("case", "case"),
+    Column("devices", "devices_of", str),
+    Column("program", "program"),
+]
+PLANNED_WORK = [
+    Column("arguments", "arguments_gb", significant),
+    Column("temporary", "temporary_gb", significant),
+    Column("total", "total_gb", significant),
+    Column("of", "device_gb", significant),
+    Column("TFLOP", "tflop", significant),
+    Column("GB moved", "moved_gb", significant),
+    Column("GB sent", "sent_gb", significant),
+    Column("collectives", "collectives"),
+    Column("at least, ms", "least_ms", significant),
+    Column("bound by", "bound"),
+    Column("longest part", "longest_part"),
+    Column("its share, %", "share", percent),
+    Column("compiled in, s", "compile_seconds", significant),
+]
+
+PAGES: Mapping[str, Page] = {
+    "encode_memory": Page(
+        "Memory of encoders",
+        "GiB that a pass of the encoder holds, by tokens of the document: base models, one "
+        "document, parameters included. From programs compiled for described devices; nothing was "
+        "run. What a compiler refused is what it would have needed.",
+        GIB_BY_DEVICE,
+    ),
+    "train_step_memory": Page(
+        "Memory of training steps",
+        "GiB that a training step holds, by tokens of the document: base models, one document, "
+        "AdamW and checkpointing, parameters included. From programs compiled for described "
+        "devices; nothing was run. What a compiler refused is what it would have needed.",
+        GIB_BY_DEVICE,
+    ),
+    "million_tokens": Page(
+        "A pass over a million tokens",
+        "Gigabytes of arguments, results and temporary arrays of compiled programs, and of a "
+        "run. Programs compiled on a CPU hold float32 copies of bfloat16 arrays, so that they "
+        "are an upper estimate for accelerators.",
+        [
+            Table(
+                "",
+                [
+                    TOKENS,
+                    Column("cross-attention", "cross_attention"),
+                    Column("stride", "stride"),
+                    Column("program", "program"),
+                    Column("total GB", "total_gb", digits(2)),
+                    Column("temporary GB", "temp_gb", digits(2)),
+                    Column("s", "seconds", digits(0)),
+                    Column("peak GB of the process", "peak_gb", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "plans": Page(
+        "Plans for TPUs and GPUs",
+        "Compiled by `longsum plan` for described devices, and **never run**: memory, collectives "
+        "and compile times are those of XLA's programs, times are rooflines, which no run can "
+        "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
+        "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
+        "cores. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of 4,096 tokens "
+        "a step, `c4_tiny` its mode of seconds; summaries are those of the large model, float32 "
+        "weights, computed in bfloat16, at most 512 tokens by greedy search. The commands are in "
+        "`benchmarks/plans.py`; how to read a plan is in the [guide](../guide/plan.md).",
+        [
+            Table(
+                "Training and its evaluations",
+                [
+                    *PLANNED,
+                    Column("parameters", "parameters_gb", significant),
+                    Column("optimizer", "optimizer_gb", significant),
+                    *PLANNED_WORK,
+                ],
+                having("arguments_gb", "length"),
+            ),
+            Table(
+                "Summaries",
+                [
+                    *PLANNED,
+                    Column("documents", "batch_size", count),
+                    Column("tokens", "length", count),
+                    *PLANNED_WORK,
+                ],
+                having("length"),
+            ),
+            Table(
+                "The longest document that can be summarized",
+                [
+                    *PLANNED[:2],
+                    Column("documents at a time", "batch_size", count),
+                    Column("tokens", "tokens", count),
+                ],
+                having("tokens"),
+            ),
+            Table(
+                "What makes a step fit, found by trying",
+                [
+                    *PLANNED,
+                    Column("changes", "tried"),
+                    Column("total", "total_gb", significant),
+                    Column("fits", "fits", yes),
+                ],
+                having("tried"),
+            ),
+        ],
+    ),
+    "config_plans": Page(
+        "Plans of shipped configs",
+        "One update of every shipped config on one NVIDIA H200, compiled by `longsum plan` and "
+        "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
+        "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. How to "
+        "read a plan is in the [guide](../guide/plan.md).",
+        [
+            Table(
+                "",
+                [
+                    PLANNED[0],
+                    Column("documents", "documents", count),
+                    Column("micro-batches", "accumulation", count),
+                    Column("tokens", "tokens", count),
+                    Column("parameters", "parameters_gb", significant),
+                    Column("optimizer", "optimizer_gb", significant),
+                    *PLANNED_WORK,
+                    Column("fits", "fits", yes),
+                ],
+                having("arguments_gb"),
+            ),
+            Table(
+                "What makes a step fit, found by trying",
+                [
+                    PLANNED[0],
+                    Column("changes", "tried"),
+                    Column("total", "total_gb", significant),
+                    Column("fits", "fits", yes),
+                ],
+                having("tried"),
+            ),
+            Table("Not planned", [PLANNED[0], Column("why", "note")], having("note")),
+        ],
+    ),
+    "fit_length": Page(
+        "Training memory by document length",
+        "GiB of a training step from compiled programs. Models that read segment by segment hold"
+        " the same for every length.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    Column("6,144 tokens", "6,144", digits(3)),
+                    Column("49,152 tokens", "49,152", digits(3)),
+                ],
+            )
+        ],
+    ),
+    "hepos": Page(
+        "Hepos: memory of decoding",
+        "Gigabytes that the decoder of the base LOCOST holds, by source length and stride. "
+        "*Kept* says whether keys and values or the encoder states stay in the cache.",
+        [
+            Table(
+                "",
+                [
+                    TOKENS,
+                    Column("stride", "stride"),
+                    Column("kept", "kept"),
+                    Column("cache GB", "cache_gb", digits(2)),
+                    Column("temporary GB, fill", "fill_temp_gb", digits(2)),
+                    Column("temporary GB, step", "step_temp_gb", digits(2)),
+                ],
+            )
+        ],
+    ),
+}

@@ -1,0 +1,365 @@
+"""Pages about what summaries and small models are worth."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from result_pages.tables import (
+    Column,
+    Page,
+    Row,
+    Table,
+    count,
+    digits,
+    having,
+    percent,
+    pivot,
+    small,
+    where,
+)
+
+QUARTERS = ("to 1/4", "to 1/2", "to 3/4", "to 1")  # of the length, by which probes are divided
+PROBES = ("needle", "multi_needle", "recall", "salient_copy", "count", "entity")
+PROBES += ("query_focus", "redundancy", "distractor")
+
+
+def rouge_by_data(writer: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per strategy with a column per data set."""
+    turn = pivot("strategy", "data", "rouge")
+    return lambda rows: turn([row for row in rows if row.get("writer") == writer])
+
+
+def probed(task: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per model of a task with a column per length."""
+
+    def turn(rows: list[Row]) -> list[Row]:
+        found: dict[tuple[Any, ...], Row] = {}
+        for row in having("seeds")(where(task=task)(rows)):
+            model = {
+                key: row[key] for key in ("tasks", "plan", "encoder", "cross", "memory", "seeds")
+            }
+            line = found.setdefault(tuple(model.values()), model)
+            line[f"exact at {row['length']}"] = f"{row['mean']:.2f} ± {row['interval']:.2f}"
+        return list(found.values())
+
+    return turn
+
+
+def probed_lengths(rows: list[Row]) -> list[Column]:
+    """Returns one column per length that probes were read at."""
+    lengths = sorted({row["length"] for row in having("seeds")(rows)})
+    return [Column(f"{length:,}", f"exact at {length}") for length in lengths]
+
+
+def probed_distances(task: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per model and length with a column per distance."""
+
+    def turn(rows: list[Row]) -> list[Row]:
+        chosen = having("seeds")(where(task=task)(rows))
+        return [row | dict(zip(QUARTERS, row["mean_by_distance"], strict=True)) for row in chosen]
+
+    return turn
+
+
+def learned(rows: list[Row]) -> list[Row]:
+    """Returns one row per trained model with the right tokens at the end of each length."""
+    found = {}
+    for row in having("learned")(rows):
+        model = {key: row[key] for key in ("tasks", "plan", "encoder", "cross", "memory", "seed")}
+        shares = {f"learned at {length}": value for length, value in row["learned"].items()}
+        found[tuple(model.values())] = model | {"parameters": row["parameters"]} | shares
+    return list(found.values())
+
+
+def learned_lengths(rows: list[Row]) -> list[Column]:
+    """Returns one column per length that probes were trained at."""
+    lengths = {int(length) for row in having("learned")(rows) for length in row["learned"]}
+    return [Column(f"{n:,}", f"learned at {n}", digits(3)) for n in sorted(lengths)]
+
+
+def by_data_set(value: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that turns rows into one row per system with a column per data set."""
+
+    def turn(rows: list[Row]) -> list[Row]:
+        return pivot("system", "data_set", value)([row for row in rows if "system" in row])
+
+    return turn
+
+
+def data_sets(rows: list[Row]) -> list[Column]:
+    """Returns one column per data set, and one for their mean."""
+    names = dict.fromkeys(row["data_set"] for row in rows if "system" in row)
+    return [Column(name, name, digits(1)) for name in names]
+
+
+SYSTEMS = [Column("system", "system")]
+ROUGE_BY_DATA = [
+    Column("strategy", "strategy"),
+    *(
+        Column(name, name, digits(1))
+        for name in ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3", "mean")
+    ),
+]
+SCORES = [
+    Column("bits/token", "bits", digits(3)),
+    Column("bits, another source", "bits_other", digits(3)),
+    Column("ROUGE-1", "rouge1", digits(2)),
+    Column("ROUGE-2", "rouge2", digits(2)),
+    Column("ROUGE-Lsum", "rougeLsum", digits(2)),
+    Column("mean", "mean_rouge", digits(2)),
+    Column("lead", "lead", digits(2)),
+    Column("MiB of a step", "step_mib", digits(0)),
+    Column("parameters", "parameters", count),
+    Column("steps", "steps", count),
+]
+STUDY_TEXT = (
+    "*Bits/token* are of the references of the validation set. *Bits, another source* are of the"
+    " same references with the source of another document: where both are equal, the model does "
+    "not use its source and the row compares nothing. *Lead* is the mean ROUGE of the first "
+    "sentences."
+)
+PROBED_MODEL = (
+    Column("trained on", "tasks"),
+    Column("length:steps", "plan"),
+    Column("encoder attention", "encoder"),
+    Column("cross-attention", "cross"),
+    Column("memory", "memory"),
+    Column("seeds", "seeds", count),
+)
+
+PAGES: Mapping[str, Page] = {
+    "builtin_extractor": Page(
+        "Summaries without a model",
+        "The built-in ranker beside unsupervised extraction: means of stemmed ROUGE-1, -2 and "
+        "-Lsum, whole test splits. All systems have the same budget of words on a data set, the "
+        "mean length of its training references. *Built-in* are the weights of the package, "
+        "which never saw sumpubmed and crd3; *own* was trained on the data set itself, *others* "
+        "on the four others, *other kind* on talk (qmsum, crd3) where the data set is writing, and "
+        "the other way round. *Reference* takes sentences by the reference itself and bounds what "
+        "sentences can reach. Queries of qmsum are known to the rankers alone.",
+        [
+            Table("", SYSTEMS, by_data_set("mean_rouge"), data_sets),
+            Table("First 40 documents, 8 of crd3", SYSTEMS, by_data_set("first"), data_sets),
+            Table(
+                "Against unsupervised systems",
+                [
+                    Column("ranker", "system"),
+                    Column("data set", "data_set"),
+                    Column("documents", "documents"),
+                    Column("best of them", "best_peer"),
+                    Column("points above it", "gain", digits(2)),
+                    Column("points above lead", "gain_over_lead", digits(2)),
+                    Column("largest p-value of all six", "highest_p", small),
+                ],
+                lambda rows: [row for row in rows if "highest_p" in row],
+            ),
+            Table(
+                "Speed",
+                [
+                    Column("", "what"),
+                    Column("words", "words", count),
+                    Column("s", "seconds", digits(2)),
+                ],
+                lambda rows: [row for row in rows if "what" in row],
+            ),
+        ],
+    ),
+    "extractive_peers": Page(
+        "Summaries without a model, beside sumy",
+        "The built-in ranker beside summarizers of sumy on the same documents, with the same "
+        "sentences and the same budget of words. Scores are means of stemmed ROUGE-1, -2 and "
+        "-Lsum; seconds are those of the processor for one document, from text to summary.",
+        [
+            Table(
+                "",
+                [
+                    Column("data set", "data_set"),
+                    Column("system", "system"),
+                    Column("documents", "documents"),
+                    Column("ROUGE", "mean_rouge", digits(1)),
+                    Column("s", "seconds", digits(3)),
+                    Column("times ours", "ratio", digits(1)),
+                ],
+                lambda rows: rows,
+            )
+        ],
+    ),
+    "strategies": Page(
+        "Strategies for documents longer than an input",
+        "What strategies of reading keep of a document, with a writer in a model's place: it "
+        "copies the first sentences of an input (*lead*), or its best ones by the built-in ranker "
+        "(*ranker*). So strategies are compared, and nothing is said of how well a model writes. "
+        "A token is a word. Scores are means of stemmed ROUGE-1, -2 and -Lsum; *read* is the share "
+        "of words that the writer sees, *second half* the part of what the summary rests on that "
+        "is in the second half of the document.",
+        [
+            Table(f"ROUGE, writer: {writer}", ROUGE_BY_DATA, rouge_by_data(writer))
+            for writer in ("lead", "ranker")
+        ]
+        + [
+            Table(
+                "What was read, means over the data sets",
+                [
+                    Column("writer", "writer"),
+                    Column("strategy", "strategy"),
+                    Column("read, %", "read", percent),
+                    Column("second half, %", "second half", percent),
+                    Column("words", "words", digits(0)),
+                ],
+                where(data="mean"),
+            )
+        ],
+    ),
+    "corpora": Page(
+        "Data sets",
+        "Means over the documents of the validation splits that other pages use: words, how many"
+        " words of the document there are for one of the summary, the share of the summary's words"
+        " in fragments that the document has, and the mean length of a word's fragment (Grusky et"
+        " al. 2018). The columns are those of table 2 of the Hepos paper.",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    Column("documents", "documents", count),
+                    Column("words of a document", "document_words", digits(0)),
+                    Column("words of a summary", "summary_words", digits(0)),
+                    Column("compression", "compression", digits(1)),
+                    Column("coverage", "coverage", digits(2)),
+                    Column("density", "density", digits(2)),
+                ],
+            )
+        ],
+    ),
+    "salient_ngrams": Page(
+        "Where n-grams of summaries first stand",
+        "Of the distinct unigrams and bigrams of a summary that its document has, the percentage"
+        " that stands in the first tenths of the document; means over documents (Hepos paper,"
+        " figure 2).",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    *(Column(f"{read} %", str(read), digits(1)) for read in range(10, 101, 10)),
+                ],
+                pivot("data", "read", "seen"),
+            )
+        ],
+    ),
+    "attention_study": Page(
+        "Encoder attentions and cross-attentions on real text",
+        "Every encoder attention with cross-attentions, continued from one small start. "
+        f"{STUDY_TEXT}",
+        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+    ),
+    "reading_study": Page(
+        "More input for the same model",
+        f"The same start, reading longer inputs. {STUDY_TEXT}",
+        [
+            Table(
+                "",
+                [
+                    Column("encoder", "encoder"),
+                    Column("cross-attention", "cross"),
+                    Column("tokens read", "tokens", count),
+                    *SCORES,
+                ],
+            )
+        ],
+    ),
+    "s4d_hepos_study": Page(
+        "A state-space encoder with Hepos",
+        f"A small LOCOST encoder with full and with Hepos cross-attention. {STUDY_TEXT}",
+        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+    ),
+    "segment_study": Page(
+        "Segments and memories compared",
+        f"Variants of AWESOME on real documents, continued from one small start. {STUDY_TEXT}",
+        [
+            Table(
+                "",
+                [
+                    Column("data", "data"),
+                    Column("variant", "variant"),
+                    Column("memory in the decoder", "decoder_memory"),
+                    *SCORES,
+                ],
+            )
+        ],
+    ),
+    "empty_segments": Page(
+        "Segments without a target",
+        "Segments that no sentence of the summary belongs to, read without a loss (*false*) or"
+        " trained to be silent (*true*), on technical specifications: the first 1,024 tokens in"
+        " segments of 96 to 128, a model of one million parameters from scratch, greedy search."
+        " Bits are of segments with a target, in both. The model makes hardly any use of its"
+        " source, as the bits with another document's say; what the table shows is when it stops.",
+        [
+            Table(
+                "",
+                [
+                    Column("trained to be silent", "train_empty"),
+                    Column("bits per token", "bits", digits(3)),
+                    Column("other source", "bits_other", digits(3)),
+                    Column("mean ROUGE", "mean_rouge", digits(2)),
+                    Column("lead", "lead", digits(2)),
+                    Column("tokens of a summary", "summary_tokens", digits(0)),
+                ],
+            )
+        ],
+    ),
+    "probes": Page(
+        "Probes",
+        "Small models that learn generated tasks with exact answers (`benchmarks/probe_tasks.py` "
+        "says which, with an example of each; `python benchmarks/probes.py --show` draws one). "
+        "Every model has the same number of parameters, sees the same texts, and writes "
+        "greedily. A number is the share of answers that are right to the last token, with half "
+        "the 95 % interval: over seeds, or over texts where there is one seed. Lengths beyond "
+        "those of training are read without further training. The last table says what was "
+        "learned: a low number there is no property of an attention, but a training that ended "
+        "too early, as for key-value recall learned beside the needle.\n\n"
+        "First findings, of one seed. The needle is found far beyond the trained lengths where "
+        "what the encoder does does not depend on the length: windows, whose every distance was "
+        "trained in short texts, and the state space; Hepos loses nothing up to twice the trained "
+        "length. Full attention loses it, in places that change with the length, and had learned "
+        "the longer trained texts least. A likely reason is the recipe, not the code: short "
+        "texts train T5's biases of short distances alone, those of far keys wait for the few "
+        "long texts. It was not tested by training longer. Recall, where it is a training's only "
+        "task, is learned in short texts by all; the state space alone keeps it in longer ones. "
+        "Windows see no far keys, so biases are not why they do not, and what is has not been "
+        "found.",
+        [
+            *(
+                table
+                for task in PROBES
+                for table in (
+                    Table(
+                        f"{task}: exact answers, by length",
+                        PROBED_MODEL,
+                        probed(task),
+                        probed_lengths,
+                    ),
+                    Table(
+                        f"{task}: by the distance of the fact, in parts of the length",
+                        [
+                            *PROBED_MODEL,
+                            Column("length", "length", count),
+                            *(Column(name, name, digits(2)) for name in QUARTERS),
+                        ],
+                        probed_distances(task),
+                    ),
+                )
+            ),
+            Table(
+                "Learned: right answer tokens at the end of training for each length",
+                [
+                    *PROBED_MODEL[:-1],
+                    Column("seed", "seed"),
+                    Column("parameters", "parameters", count),
+                ],
+                learned,
+                learned_lengths,
+            ),
+        ],
+    ),
+}
