@@ -50,6 +50,8 @@ class T5Config(EncoderDecoderConfig):
             tensors decide.
         scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5
             1.0, not 1.1); None for "if the weights are tied".
+        attention_dropout_rate: of attention weights; None for ``dropout_rate``, as published. With
+            0, accelerators compute attention in fused kernels in training, too.
         attention_init: "t5", or "torch" for PyTorch's default of linear maps.
     """
 
@@ -63,6 +65,7 @@ class T5Config(EncoderDecoderConfig):
     relative_attention_num_buckets: Size = 32
     relative_attention_max_distance: Length = 128
     dropout_rate: Rate = 0.1
+    attention_dropout_rate: Rate | None = None
     layer_norm_epsilon: PositiveFloat = 1e-6
     feed_forward_proj: str = "relu"
     tie_word_embeddings: bool = True
@@ -88,6 +91,9 @@ class T5Config(EncoderDecoderConfig):
 
     @property
     def decoder_stack(self) -> StackConfig:
+        attention_dropout = self.attention_dropout_rate
+        if attention_dropout is None:
+            attention_dropout = self.dropout_rate
         return StackConfig(
             d_model=self.d_model,
             num_heads=self.num_heads,
@@ -101,7 +107,7 @@ class T5Config(EncoderDecoderConfig):
             final_norm=True,
             attention_init=self.attention_init,
             dropout_rate=self.dropout_rate,
-            attention_dropout_rate=self.dropout_rate,
+            attention_dropout_rate=attention_dropout,
             activation_dropout_rate=self.dropout_rate,
             output_dropout_rate=self.dropout_rate,
             relative_attention=(

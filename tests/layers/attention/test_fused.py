@@ -164,6 +164,14 @@ def test_attention_that_kernels_would_not_help_or_cannot_compute_is_not_fused(co
     assert count_kernels(config, stack="encoder", **options) == 0
 
 
+def test_dropout_of_other_things_than_attention_weights_keeps_the_kernel():
+    dropped = {"dropout_rate": 0.1}
+    assert count_kernels(T5, **dropped) == 0
+    assert count_kernels(T5, **dropped, attention_dropout_rate=0.0) == 1
+    assert count_kernels(T5, attention_dropout_rate=0.1) == 0
+    assert T5.decoder_stack.attention_dropout_rate == T5.dropout_rate
+
+
 def test_causal_encoders_are_fused():
     options = {"attention_probs_dropout_prob": 0.0, "is_decoder": True}
     assert count_kernels(BERT, stack="encoder", **options) == 1
