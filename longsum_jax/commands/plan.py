@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console
@@ -105,7 +105,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         default=TRIES,
         metavar="N",
         help="changes of the config to compile, one after the other, where training does not fit "
-        f"the device, and lengths where --model does not; default: {TRIES}; 0 for none",
+        "the device or leaves memory for a faster step, and lengths of --model; "
+        f"default: {TRIES}; 0 for none",
     )
     parser.add_argument(
         "--top",
@@ -187,8 +188,18 @@ def plan_run(
     for plan in plans:
         if plan.fits is False and tries:
             trials[plan.name] = list(_print_trials(_trials(run, target, plan, tries), plan.name))
-    found = {name: [trial.report() for trial in of_plan] for name, of_plan in trials.items()}
-    return {**_describe(target), "programs": [plan.report() for plan in plans], "trials": found}
+    faster = [
+        trial
+        for plan in plans
+        if plan.name == "train" and tries and plan.fits and plan.least_seconds
+        for trial in _print_faster(_faster(run, target, plan, tries), plan)
+    ]
+    return {
+        **_describe(target),
+        "programs": [plan.report() for plan in plans],
+        "trials": {name: [trial.report() for trial in found] for name, found in trials.items()},
+        "faster": [trial.report() for trial in faster],
+    }
 
 
 def plan_summaries(
@@ -324,19 +335,7 @@ def _trials(
 ) -> Iterator["Trial"]:
     """Yields attempts at making a program of a run fit."""
     from longsum_jax.analysis.plan import find_fit
-    from longsum_jax.experiment.config import run_config
-    from longsum_jax.experiment.memory_changes import (
-        evaluation_changes,
-        training_changes,
-        with_changes,
-    )
-    from longsum_jax.experiment.programs import run_programs
-
-    def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
-        changed = run_config(with_changes(run.description, values))
-        programs = run_programs(changed, target.devices)
-        (program,) = (found for found in programs if found.name == plan.name)
-        return next(_compiled([program], target))
+    from longsum_jax.experiment.memory_changes import evaluation_changes, training_changes
 
     num_devices = len(target.devices)
     if plan.name in ("train", "loss"):
@@ -344,7 +343,35 @@ def _trials(
         changes = training_changes(run, num_devices, num_devices // hosts)
     else:
         changes = evaluation_changes(run)
-    return find_fit(plan_with, plan, changes, tries=tries)
+    return find_fit(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+
+
+def _faster(
+    run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
+) -> Iterator["Trial"]:
+    """Yields attempts at making a training step faster with the memory that it leaves."""
+    from longsum_jax.analysis.plan import find_faster
+    from longsum_jax.experiment.memory_changes import faster_changes
+
+    changes = faster_changes(run, target.memory / plan.total)
+    return find_faster(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+
+
+def _plan_with(
+    run: "RunConfig", target: "Target", name: str
+) -> Callable[[Mapping[str, Any]], "ProgramPlan"]:
+    """Returns a function that plans a program of the run with changed values of its config."""
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.experiment.memory_changes import with_changes
+    from longsum_jax.experiment.programs import run_programs
+
+    def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
+        changed = run_config(with_changes(run.description, values))
+        programs = run_programs(changed, target.devices)
+        (program,) = (found for found in programs if found.name == name)
+        return next(_compiled([program], target))
+
+    return plan_with
 
 
 def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
@@ -363,6 +390,23 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
         print(f"{name} fits with none of these; take more devices, or devices with more memory")
     else:
         print(f"to fit {name}: {fitting.flags}")
+
+
+def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["Trial"]:
+    """Prints attempts at a faster program as they come, and yields them."""
+    from longsum_jax.analysis.plan import milliseconds
+
+    best, least = None, plan.least_seconds
+    for trial in trials:
+        if trial.plan.fits and trial.plan.least_seconds < least:
+            best, least = trial, trial.plan.least_seconds
+        verdict = "fits" if trial.plan.fits else "does not fit"
+        time = f"at least {milliseconds(trial.plan.least_seconds)} ms" if trial.plan.fits else ""
+        found = ", ".join(filter(None, [f"{trial.plan.total / 1e9:.2f} GB", verdict, time]))
+        print(f"{plan.name} with {trial.flags}: {found} ({trial.says})")
+        yield trial
+    if best is not None:
+        print(f"memory is left for a faster {plan.name}: {best.flags}")
 
 
 def _describe(target: "Target") -> dict[str, Any]:

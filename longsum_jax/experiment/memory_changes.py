@@ -1,4 +1,4 @@
-"""Changes of a config that take less memory, the cheapest first."""
+"""Changes of a config that take less memory, the cheapest first, or that use what is left of it."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -43,6 +43,24 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
         yield _mesh("fsdp+sequence", sequence=shards), says
         shards *= 2
     yield from _hepos(run)
+
+
+def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
+    """Yields changes of the training step that take more memory and may take less time.
+
+    They compute the same update.
+
+    Args:
+        run: the config.
+        room: memory of the device over what a step takes.
+    """
+    fewer = run.training.accumulation
+    while fewer % 2 == 0 and 2 * run.training.accumulation / fewer <= room:
+        fewer //= 2
+    if fewer < run.training.accumulation:
+        yield {"training.accumulation": fewer}, f"{fewer} micro-batches for an update"
+    if run.model.remat:
+        yield {"model.remat": False}, "no layer is computed again for its gradients"
 
 
 def evaluation_changes(run: RunConfig) -> Iterator[Change]:

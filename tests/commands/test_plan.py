@@ -17,6 +17,7 @@ from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.memory_changes import (
     evaluation_changes,
+    faster_changes,
     training_changes,
     with_changes,
 )
@@ -108,13 +109,14 @@ def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
 def uncompiled(monkeypatch):
     """Plans without compiling, of the bytes in a list; the programs' names."""
 
-    def make(*totals):
-        sizes, names = iter(totals), []
+    def make(*totals, seconds=()):
+        sizes, times, names = iter(totals), iter(seconds), []
 
         def plan_program(program, target):
             names.append(program.name)
             total = next(sizes)
-            return ProgramPlan(program.name, {"total": total}, total <= target.memory, None)
+            found = {"memory": next(times)} if seconds else {}
+            return ProgramPlan(program.name, {"total": total}, total <= target.memory, None, found)
 
         monkeypatch.setattr("longsum_jax.analysis.plan.plan_program", plan_program)
         return names
@@ -147,6 +149,27 @@ def test_a_run_that_cannot_fit_says_so(tiny_run, capsys, uncompiled):
     hepos = {"model.cross_attention": "hepos", "model.hepos_stride": 4}
     assert changes == [{"evaluation.batch_size": 1}, hepos]
     assert "read fits with none of these; take more devices" in capsys.readouterr().out
+
+
+def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompiled):
+    uncompiled(40, 90, 150, seconds=(8.0, 5.0, 6.0))
+    target = devices.find_target("cpu")._replace(memory=200)
+    changes = {"training.accumulation": "8", "data.batch_size": "8", "model.remat": "True"}
+    run = described(tiny_run, **changes)
+    report = plan.plan_run(run, target, programs=["train"], tries=5)
+    fewer = {"training.accumulation": 2}  # a fifth of the memory was taken
+    tried = [(trial["changes"], trial["least_seconds"]) for trial in report["faster"]]
+    assert tried == [(fewer, 5.0), (fewer | {"model.remat": False}, 6.0)]
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "train with --config.training.accumulation=2: 0.00 GB, fits, at least 5,000 ms"
+        in (lines[-3].partition(" (")[0])
+    )
+    assert lines[-1] == "memory is left for a faster train: --config.training.accumulation=2"
+    # Where the device is full, or its rates are not known, nothing is tried.
+    assert not list(faster_changes(described(tiny_run), 1.5))
+    uncompiled(40)
+    assert plan.plan_run(run, target, programs=["train"], tries=5)["faster"] == []
 
 
 def test_changes_keep_batches_and_meshes_legal():
