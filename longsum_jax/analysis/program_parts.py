@@ -20,7 +20,8 @@ _ORIGIN = re.compile(r'\bop_name="([^"]*)"')
 _MODULE = re.compile(r"([a-z]\w*)(\.\w+)?")
 _METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")  # of a whole model, "T5.score_targets"
 _CONTROL_FLOW = re.compile(
-    r"while|body|cond|branch_\d+_fun|closed_call|checkpoint|rematted_computation|custom_[jv][vj]p\w*"
+    r"while|body|cond|branch_\d+_fun|closed_call|eval_jaxpr|checkpoint|rematted_computation"
+    r"|custom_[jv][vj]p\w*"
 )
 
 

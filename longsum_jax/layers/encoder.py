@@ -182,8 +182,8 @@ class Encoder(nn.Module):
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            # Without it the layer is traced once, not twice; only it makes shared parameters.
-            check_constancy_invariants=is_shared,
+            # Without it the layer is traced once, not twice; shared parameters are made with it.
+            check_constancy_invariants=is_shared and self.is_initializing(),
         )
         return scanned(stack_of(self.stack, group.spec), **module)
 
