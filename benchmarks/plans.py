@@ -70,7 +70,8 @@ def step_sizes(spec: str) -> Row:
 
 def write_documents(directory: Path) -> None:
     """Writes the files that configs/classify.py and its like count the labels of: two of them."""
-    document = {"text": "Some words.", "claim": "Words.", "document": "Some words."}
+    text = "In 1998 Anna Smith brought 14 ships to Hamburg. She was never paid for it by Berlin."
+    document = {"text": text, "document": text, "claim": "It was paid."}
     rows = [document | {"id": label, "label": label} for label in ("CORRECT", "INCORRECT")]
     for split in ("train", "validation", "test"):
         path = directory / "data" / f"{split}.jsonl"

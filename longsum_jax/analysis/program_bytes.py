@@ -127,6 +127,10 @@ def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> 
         indices = sum(_main_memory(operand.arrays) for operand in operands[1:])
         read = 0 if operands[0].arrays[0].is_on_chip else instruction.num_bytes
         return written + read + indices
+    if opcode == "slice-start":  # the result lists the operand before the slice
+        part = instruction.arrays[1]
+        read = 0 if operands[0].arrays[0].is_on_chip else part.num_bytes
+        return read + _main_memory([part])
     if opcode == "dynamic-update-slice":
         update = operands[1].num_bytes
         return _main_memory(operands[1].arrays) + (update if written else 0)

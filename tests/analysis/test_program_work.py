@@ -263,6 +263,21 @@ source_target_pairs={{0,1},{1,0}}
     assert work.num_bytes == gather + permute + (row + 4) + row
 
 
+def test_asynchronous_slices_read_what_they_take():
+    text = """\
+HloModule jit_f
+
+ENTRY %main (x: f32[100,8]) -> f32[4,8] {
+  %x = f32[100,8]{1,0} parameter(0)
+  %begun = ((f32[100,8]{1,0}), f32[4,8]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%x), \
+slice={[0:4], [0:8]}
+  ROOT %taken = f32[4,8]{1,0:S(1)} slice-done(%begun)
+}
+"""
+    assert program_work(text).num_bytes == 4 * 8 * 4
+    assert program_work(text.replace("f32[4,8]{1,0:S(1)}", "f32[4,8]{1,0}")).num_bytes == 2 * 128
+
+
 def test_slices_that_a_fusion_inside_of_a_fusion_takes_are_what_counts():
     """As XLA writes them for TPUs: a row of a stack is read, squared, and written into another."""
     text = """HloModule rows

@@ -35,6 +35,9 @@ CHUNK_ON_CPU = 128  # positions of a chunk, T
 # 32,768 and 4,096 positions move least memory with 512, 256 to 512, and 64 to 128.
 _CHUNK_OF_ROOT = 10
 _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
+# Tiles of Toeplitz matrices on TPUs: a skew of whole ones moves 2.4 times the memory of a layer
+# (16 x 4,096 positions, 256 channels, compiled for a v5e; 2.1 times with gradients).
+_TILE = 64
 
 
 class _Planes(NamedTuple):
@@ -109,11 +112,36 @@ def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels c
 def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     """Returns matrices whose row j is ``lags[:, size - 1 - j : 2 * size - 1 - j]``.
 
-    By a skew, not a gather: repetitions of 2 size entries, read in rows of 2 size - 1.
+    On TPUs they are put together from tiles, one for every diagonal of tiles:
+
+        lags    [a b c d e f g]        [d e | f g]      tiles   [b c]  [d e]  [f g]
+                                       [c d | e f]              [a b]  [c d]  [e f]
+                                       [b c | d e]
+                                       [a b | c d]
 
     Args:
         lags: [channels, 2 size - 1].
     """
+    if target_platform() != "tpu":
+        return _skewed(lags, size)
+    tile = math.gcd(size, _TILE)
+    count = size // tile
+    channels = len(lags)
+    pieces = jnp.pad(lags, ((0, 0), (0, 1))).reshape(channels, 2 * count, tile)
+    diagonals = jnp.concatenate([pieces[:, :-1], pieces[:, 1:]], 2)[:, :, :-1]
+    lag, row, column = (jnp.arange(n) for n in (2 * tile - 1, tile, tile))
+    is_read = lag[:, None, None] == column + tile - 1 - row[:, None]
+    tiles = jnp.einsum(
+        "hnk,kji->hjni", diagonals, is_read.astype(lags.dtype), precision=lax.Precision.HIGHEST
+    )
+    # A row of tiles reads as many diagonals, each one before those of the row above it.
+    firsts = range(count - 1, -1, -1)
+    rows = [tiles[:, :, n : n + count].reshape(channels, tile, size) for n in firsts]
+    return jnp.concatenate(rows, 1)
+
+
+def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
+    """Computes ``_windows`` by a skew: repetitions of 2 size entries, read in rows of one less."""
     channels, width = lags.shape
     lags = jnp.pad(lags, ((0, 0), (0, 1)))[:, None]
     repeated = jnp.broadcast_to(lags, (channels, size, 2 * size)).reshape(channels, -1)

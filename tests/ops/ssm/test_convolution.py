@@ -115,6 +115,23 @@ def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
     assert_close(fast, of_twin(ssm_scan, *arguments))
 
 
+@pytest.mark.parametrize("size", [1, 3, 64, 96, 128])
+def test_toeplitz_matrices_of_tiles(size, monkeypatch):
+    """Those of TPUs: every row is a window of the lags; gradients add up the rows."""
+    monkeypatch.setattr(ssm_matmul, "target_platform", lambda: "tpu")
+    rng = np.random.default_rng(size)
+    lags, factors = rng.normal(size=(2, 2 * size - 1)), rng.normal(size=(2, size, size))
+    lags, factors = np.float32(lags), np.float32(factors)
+    windows = [np.s_[:, size - 1 - j : 2 * size - 1 - j] for j in range(size)]
+    found = ssm_matmul._windows(jnp.asarray(lags), size)
+    np.testing.assert_array_equal(found, np.stack([lags[w] for w in windows], 1))
+    gradient = jax.grad(lambda lags: (ssm_matmul._windows(lags, size) * factors).sum())(lags)
+    wanted = np.zeros(lags.shape)
+    for j, window in enumerate(windows):
+        wanted[window] += factors[:, j]
+    np.testing.assert_allclose(gradient, wanted, atol=1e-4)
+
+
 BASE = {"channels": 768, "modes": 128, "layers": 12}  # the published model
 
 
