@@ -15,6 +15,8 @@ from typing import Any
 from result_pages import attention, devices, faithful, quality, speed, trust
 from result_pages.tables import Column, Page, Row
 
+from longsum_jax.analysis import figures
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "results"
@@ -40,8 +42,11 @@ def write_pages(out: Path = PAGES) -> list[Path]:
     written = []
     for path in paths:
         result = json.loads(path.read_text(encoding="utf-8"))
+        page = PAGES_BY_FILE[path.stem]
         target = out / f"{path.stem}.md"
-        text = render(PAGES_BY_FILE[path.stem], result, path.name)
+        if page.picture is not None:
+            figures.save(page.picture(result["rows"]), target.with_suffix(".png"), 200)
+        text = render(page, result, path.name)
         if not target.exists() or target.read_text(encoding="utf-8") != text:
             target.write_text(text, encoding="utf-8")
         written.append(target)
@@ -51,6 +56,8 @@ def write_pages(out: Path = PAGES) -> list[Path]:
 def render(page: Page, result: Mapping[str, Any], name: str) -> str:
     """Returns one page as Markdown."""
     lines = [f"# {page.title}", "", page.text, "", *_origin(result, name)]
+    if page.picture is not None:
+        lines += [f"![{page.title}]({Path(name).stem}.png)", ""]
     for table in page.tables:
         rows = table.rows(result["rows"])
         if not rows:

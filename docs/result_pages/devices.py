@@ -1,7 +1,9 @@
 """Pages about memory, and about what programs take of devices that need not be there."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
+from longsum_jax.analysis.figures import lines_figure
 from result_pages.tables import (
     MODEL,
     TOKENS,
@@ -19,11 +21,20 @@ from result_pages.tables import (
     yes,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def gib_on(device: str) -> Callable[[list[Row]], list[Row]]:
     """Returns a function that makes one row per model, GiB on this device by length."""
     turn = pivot("model", "length", "gib")
     return lambda rows: turn(where(device=device)(rows))
+
+
+def gib_by_length(rows: list[Row]) -> "Figure":
+    """Draws GiB by length on one H200, a line for every model."""
+    points = where(device="h200")(rows)
+    return lines_figure(points, x="length", y="gib", by="model", scale="log", size=(5.0, 3.2))
 
 
 LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
@@ -64,6 +75,7 @@ PAGES: Mapping[str, Page] = {
         "document, parameters included. From programs compiled for described devices; nothing was "
         "run. What a compiler refused is what it would have needed.",
         GIB_BY_DEVICE,
+        gib_by_length,
     ),
     "train_step_memory": Page(
         "Memory of training steps",
@@ -71,6 +83,7 @@ PAGES: Mapping[str, Page] = {
         "AdamW and checkpointing, parameters included. From programs compiled for described "
         "devices; nothing was run. What a compiler refused is what it would have needed.",
         GIB_BY_DEVICE,
+        gib_by_length,
     ),
     "million_tokens": Page(
         "A pass over a million tokens",

@@ -1,7 +1,10 @@
 """What a page of results is made of: columns, tables, and functions of their rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
@@ -33,11 +36,13 @@ class Page(NamedTuple):
         title: of the page.
         text: what was measured and how to read the tables.
         tables: see ``Table``.
+        picture: a figure of the rows, drawn above the tables.
     """
 
     title: str
     text: str
     tables: Sequence[Table]
+    picture: Callable[[list[Row]], "Figure"] | None = None
 
 
 def count(value: int) -> str:
