@@ -21,8 +21,9 @@ from longsum_jax.inference.abstract import AbstractProgram
 from longsum_jax.ops.attention.fused import Choice, noted_choices
 from longsum_jax.ops.device_memory import held_bytes
 
-# XLA's refusals of programs that do not fit: "Used 20.10G of 15.75G hbm", in powers of 1,024.
-_REFUSED = re.compile(r"[Uu]sed ([\d.]+)([KMGT]?)i?B? of")
+# XLA's refusals of programs that do not fit, in powers of 1,024: "Used 20.10G of 15.75G hbm", or
+# "memory required for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
+_REFUSED = re.compile(r"(?:[Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 BOUNDS = {"compute": "compute", "memory": "HBM", "links": "links"}

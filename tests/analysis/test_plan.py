@@ -114,6 +114,11 @@ def test_bytes_on_one_device_of_a_mesh():
 
 def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert refused_bytes(REFUSAL) == int(20.5 * 2**30)
+    other = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
+        "temporaries (17.13G) exceeds available HBM (15.75G)."
+    )
+    assert refused_bytes(other) == int(17.13 * 2**30)
     assert refused_bytes("RESOURCE_EXHAUSTED: something else") is None
     assert refused_bytes("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm") is None
 
