@@ -43,13 +43,13 @@ LONGEST += ("--config.task.max_source_length=10485760",)
 SUMMARIES = (f"--model={BASE}", "--dtype=bfloat16", "--max_new_tokens=512")
 # Name -> arguments of longsum plan.
 CASES = {
-    "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1"),
-    "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train"),
+    "c4_v5e": (C4, "--device=v5e:16x16", *FSDP, "--config.training.accumulation=1", "--tries=0"),
+    "c4_v5p": (C4, "--device=v5p:2x2x1", *FSDP, "--programs=train", "--tries=0"),
     "c4_h200": (C4, "--device=h200:1x8", *FSDP),
     "c4_16k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=16384"),
     "c4_32k_h200": (C4, "--device=h200", *TRAINING, "--config.task.max_source_length=32768"),
-    "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2"),
-    "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train"),
+    "c4_tiny_v5e": (f"{C4}:tiny", "--device=v5e:2x2", "--tries=0"),
+    "c4_small_v5e": (f"{C4}:small", "--device=v5e", "--programs=train", "--tries=0"),
     "c4_4m_v5p": (C4, "--device=v5p:4x4x4", *LONG, "--config.task.max_source_length=4194304"),
     "c4_10m_v5p": (C4, "--device=v5p:4x2x2", *LONGEST),
     "summaries_v5e": (*SUMMARIES, "--device=v5e", "--input_length=16384", "--tries=0"),

@@ -58,20 +58,23 @@ def main(argv: Sequence[str]) -> None:
         run = run_config(read_config(args.config, overrides))
         target = devices.find_target(args.device)
         options = {"programs": args.programs, "tries": args.tries, "top": args.top}
-        report = plan_run(run, target, **options)
-        report = {"config": args.config, "changes": overrides, **report}
+        described = {"config": args.config, "changes": overrides}
+        plan_run(run, target, **options, save=lambda report: _write(args.out, described | report))
     else:
         from longsum_jax.inference.loading import load_description
 
         model = load_description(args.model, dtype=args.dtype)
         target = devices.find_target(args.device)
-        report = _plan_model(args, model, target)
-        report = {"model": args.model, **report}
+        _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
+        console.print_stderr(f"{args.out}: longsum plots plan {args.out} --out=plan.png draws it")
+
+
+def _write(out: str | None, report: Mapping[str, Any]) -> None:
+    if out:
         from longsum_jax.analysis.plan import write_json
 
-        write_json(args.out, report)
-        console.print_stderr(f"{args.out}: longsum plots plan {args.out} --out=plan.png draws it")
+        write_json(out, report)
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
@@ -168,6 +171,7 @@ def plan_run(
     programs: Sequence[str] = PROGRAMS,
     tries: int = TRIES,
     top: int = TOP,
+    save: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Plans the programs of a run, prints the plan and returns it for JSON.
 
@@ -177,6 +181,8 @@ def plan_run(
         programs: names of those to compile.
         tries: changes of the config to compile where a program does not fit.
         top: parts of each program to print.
+        save: called with the plan before changes are tried, and again with them: a compiler that
+            dies of one takes nothing with it.
     """
     from longsum_jax.experiment.programs import run_programs
 
@@ -184,6 +190,9 @@ def plan_run(
     chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
     plans = list(_compiled(chosen, target))
     _print_plans(plans, target, top)
+    report = {**_describe(target), "programs": [plan.report() for plan in plans]}
+    if save is not None:
+        save(report | {"trials": {}, "faster": []})
     trials: dict[str, list[Trial]] = {}
     for plan in plans:
         if plan.fits is False and tries:
@@ -194,12 +203,11 @@ def plan_run(
         if plan.name == "train" and tries and plan.fits and plan.least_seconds
         for trial in _print_faster(_faster(run, target, plan, tries), plan)
     ]
-    return {
-        **_describe(target),
-        "programs": [plan.report() for plan in plans],
-        "trials": {name: [trial.report() for trial in found] for name, found in trials.items()},
-        "faster": [trial.report() for trial in faster],
-    }
+    report["trials"] = {name: [trial.report() for trial in of] for name, of in trials.items()}
+    report["faster"] = [trial.report() for trial in faster]
+    if save is not None:
+        save(report)
+    return report
 
 
 def plan_summaries(

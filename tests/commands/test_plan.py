@@ -156,7 +156,9 @@ def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompi
     target = devices.find_target("cpu")._replace(memory=200)
     changes = {"training.accumulation": "8", "data.batch_size": "8", "model.remat": "True"}
     run = described(tiny_run, **changes)
-    report = plan.plan_run(run, target, programs=["train"], tries=5)
+    saved = []
+    report = plan.plan_run(run, target, programs=["train"], tries=5, save=saved.append)
+    assert [len(each["faster"]) for each in saved] == [0, 2]
     fewer = {"training.accumulation": 2}  # a fifth of the memory was taken
     tried = [(trial["changes"], trial["least_seconds"]) for trial in report["faster"]]
     assert tried == [(fewer, 5.0), (fewer | {"model.remat": False}, 6.0)]
