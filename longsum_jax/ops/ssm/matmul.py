@@ -38,6 +38,7 @@ _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
 # Tiles of Toeplitz matrices on TPUs: a skew of whole ones moves 2.4 times the memory of a layer
 # (16 x 4,096 positions, 256 channels, compiled for a v5e; 2.1 times with gradients).
 _TILE = 64
+_LEAST_TILE = 8  # matrices of odd sizes are one tile
 
 
 class _Planes(NamedTuple):
@@ -125,6 +126,8 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     if target_platform() != "tpu":
         return _skewed(lags, size)
     tile = math.gcd(size, _TILE)
+    if tile < _LEAST_TILE:
+        tile = size
     count = size // tile
     channels = len(lags)
     pieces = jnp.pad(lags, ((0, 0), (0, 1))).reshape(channels, 2 * count, tile)
