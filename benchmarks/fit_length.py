@@ -49,7 +49,7 @@ from flax.core import meta
 
 from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
-from longsum_jax.analysis.plan import refused_bytes
+from longsum_jax.analysis.plan import needed_bytes
 from longsum_jax.configs import hepos
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
@@ -232,10 +232,7 @@ def bytes_of(step: Step) -> int:
     try:
         return step.program.held_bytes
     except jax.errors.JaxRuntimeError as error:
-        needed = refused_bytes(str(error))
-        if needed is None:
-            raise
-        return needed
+        return needed_bytes(error)
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from common import (
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
 from longsum_jax.analysis import devices
-from longsum_jax.analysis.plan import refused_bytes
+from longsum_jax.analysis.plan import needed_bytes
 from longsum_jax.inference.model import Model
 
 OURS = "longsum_jax"
@@ -183,10 +183,7 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     try:
         first |= {"compile_seconds": case.program.compile_seconds}
     except jax.errors.JaxRuntimeError as error:
-        needed = refused_bytes(str(error))
-        if needed is None:
-            raise
-        return [first | {"gib": needed / GIB, "note": "refused by the compiler"}]
+        return [first | {"gib": needed_bytes(error) / GIB, "note": "refused by the compiler"}]
     first |= _memory(case.program.held_bytes, case.program.work_bytes)
     if case.args.compiled_only:
         return [first]

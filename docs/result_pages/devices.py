@@ -52,6 +52,10 @@ PLANNED = [
     Column("devices", "devices_of", str),
     Column("program", "program"),
 ]
+PLANNED_STATE = [
+    Column("parameters", "parameters_gb", significant),
+    Column("optimizer", "optimizer_gb", significant),
+]
 PLANNED_WORK = [
     Column("arguments", "arguments_gb", significant),
     Column("temporary", "temporary_gb", significant),
@@ -66,6 +70,11 @@ PLANNED_WORK = [
     Column("longest part", "longest_part"),
     Column("its share, %", "share", percent),
     Column("compiled in, s", "compile_seconds", significant),
+]
+TRIED = [
+    Column("changes", "tried"),
+    Column("total", "total_gb", significant),
+    Column("fits", "fits", yes),
 ]
 
 PAGES: Mapping[str, Page] = {
@@ -121,8 +130,7 @@ PAGES: Mapping[str, Page] = {
                 "Training and its evaluations",
                 [
                     *PLANNED,
-                    Column("parameters", "parameters_gb", significant),
-                    Column("optimizer", "optimizer_gb", significant),
+                    *PLANNED_STATE,
                     *PLANNED_WORK,
                 ],
                 having("arguments_gb", "length"),
@@ -150,9 +158,7 @@ PAGES: Mapping[str, Page] = {
                 "What makes a step fit, found by trying",
                 [
                     *PLANNED,
-                    Column("changes", "tried"),
-                    Column("total", "total_gb", significant),
-                    Column("fits", "fits", yes),
+                    *TRIED,
                 ],
                 having("tried"),
             ),
@@ -173,8 +179,7 @@ PAGES: Mapping[str, Page] = {
                     Column("documents", "documents", count),
                     Column("micro-batches", "accumulation", count),
                     Column("tokens", "tokens", count),
-                    Column("parameters", "parameters_gb", significant),
-                    Column("optimizer", "optimizer_gb", significant),
+                    *PLANNED_STATE,
                     *PLANNED_WORK,
                     Column("fits", "fits", yes),
                 ],
@@ -184,9 +189,7 @@ PAGES: Mapping[str, Page] = {
                 "What makes a step fit, found by trying",
                 [
                     PLANNED[0],
-                    Column("changes", "tried"),
-                    Column("total", "total_gb", significant),
-                    Column("fits", "fits", yes),
+                    *TRIED,
                 ],
                 having("tried"),
             ),

@@ -65,7 +65,7 @@ class ProgramPlan:
     @property
     def bound(self) -> str:
         """The slowest of compute, memory and links; "" where rates are not known."""
-        return max(self.seconds, key=lambda part: self.seconds[part]) if self.seconds else ""
+        return _slowest(self.seconds)
 
     @property
     def least_seconds(self) -> float | None:
@@ -112,6 +112,11 @@ class PlannedPart(NamedTuple):
         """The roofline's time of the part by itself; 0 where rates are not known."""
         return max(self.seconds.values(), default=0.0)
 
+    @property
+    def bound(self) -> str:
+        """As of a ``ProgramPlan``."""
+        return _slowest(self.seconds)
+
     def report(self) -> dict[str, Any]:
         """Returns the part as plain values for JSON."""
         work, largest = self.part.work, self.part.largest
@@ -122,8 +127,12 @@ class PlannedPart(NamedTuple):
             "operations": dict(work.products),
             "moved_bytes": work.num_bytes,
             "sent_bytes": work.sent,
-            "largest_array": largest and f"{largest.dtype}{list(largest.shape)}",
+            "largest_array": largest and str(largest),
         }
+
+
+def _slowest(seconds: Mapping[str, float]) -> str:
+    return max(seconds, key=lambda part: seconds[part]) if seconds else ""
 
 
 def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
@@ -140,11 +149,8 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        total = refused_bytes(str(error))
-        if total is None:
-            raise
+        memory = {**parts, "total": needed_bytes(error)}
         seconds = time.perf_counter() - began
-        memory = {**parts, "total": total}
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
@@ -204,6 +210,14 @@ def refused_bytes(message: str) -> int | None:
         int(float(number) * 1024 ** _POWERS[unit]) for number, unit in _REFUSED.findall(message)
     ]
     return max(found, default=None)
+
+
+def needed_bytes(error: jax.errors.JaxRuntimeError) -> int:
+    """Returns the bytes that a refused program would take; raises ``error`` if it is another."""
+    needed = refused_bytes(str(error))
+    if needed is None:
+        raise error
+    return needed
 
 
 class Trial(NamedTuple):
@@ -341,12 +355,11 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
         part, least = planned.part, planned.least_seconds
         times = ["-"] * 3
         if total:
-            bound = max(planned.seconds, key=lambda name: planned.seconds[name])
-            times = [f"{milliseconds(least)} ms", f"{least / total:.0%}", BOUNDS[bound]]
+            times = [f"{milliseconds(least)} ms", f"{least / total:.0%}", BOUNDS[planned.bound]]
         work = part.work
         sizes = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
-        largest = f"{part.largest.dtype}{list(part.largest.shape)}" if part.largest else "-"
-        rows.append([part.module or "(no module)", part.stage, *times, *sizes, largest])
+        names = part.module or "(no module)", part.stage
+        rows.append([*names, *times, *sizes, str(part.largest or "-")])
     return Table(rows) if len(rows) > 1 else None
 
 

@@ -25,6 +25,9 @@ class ArrayType(NamedTuple):
     shape: tuple[int, ...]
     is_on_chip: bool
 
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
     @property
     def num_bytes(self) -> int:
         """Bytes, without the padding of tiles."""

@@ -389,9 +389,7 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
         if trial.plan is None:
             print(f"{name} with {trial.flags}: refused, {trial.refusal}")
         else:
-            verdict = "fits" if trial.plan.fits else "does not fit"
-            total = f"{trial.plan.total / 1e9:.2f} GB"
-            print(f"{name} with {trial.flags}: {total}, {verdict} ({trial.says})")
+            _print_trial(name, trial)
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
@@ -408,13 +406,17 @@ def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["T
     for trial in trials:
         if trial.plan.fits and trial.plan.least_seconds < least:
             best, least = trial, trial.plan.least_seconds
-        verdict = "fits" if trial.plan.fits else "does not fit"
-        time = f"at least {milliseconds(trial.plan.least_seconds)} ms" if trial.plan.fits else ""
-        found = ", ".join(filter(None, [f"{trial.plan.total / 1e9:.2f} GB", verdict, time]))
-        print(f"{plan.name} with {trial.flags}: {found} ({trial.says})")
+        time = f", at least {milliseconds(trial.plan.least_seconds)} ms" if trial.plan.fits else ""
+        _print_trial(plan.name, trial, time)
         yield trial
     if best is not None:
         print(f"memory is left for a faster {plan.name}: {best.flags}")
+
+
+def _print_trial(name: str, trial: "Trial", time: str = "") -> None:
+    verdict = "fits" if trial.plan.fits else "does not fit"
+    total = f"{trial.plan.total / 1e9:.2f} GB"
+    print(f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})")
 
 
 def _describe(target: "Target") -> dict[str, Any]:

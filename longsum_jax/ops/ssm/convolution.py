@@ -35,9 +35,8 @@ from longsum_jax.ops.ssm.matmul import chunk_length, convolve_by_matmul, count_c
 from longsum_jax.typing import AnyArray
 
 # Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
-# caches hold, on TPUs no more than XLA keeps on the chip (compiled for a v5e, a layer over 16 x
-# 4,096 positions of 256 channels then moves a fifteenth of what it moves in blocks of a thirtieth
-# of the device's memory), elsewhere a share of the device's memory.
+# caches hold, on TPUs no more than XLA keeps on the chip (BUILD_NOTES.md), elsewhere a share of the
+# device's memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 Backend = Literal["fft", "matmul"]
