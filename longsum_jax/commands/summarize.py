@@ -101,24 +101,24 @@ def main(argv: Sequence[str]) -> int:
     documents = read_documents(
         *args.files, options=options, on_failure=failures.append, exclude=args.out
     )
+    if args.model is not None:
+        from longsum_jax.checkpoints.hub import local_directory
+
+        # A missing model should be told before files are read, and a missing file before jax and
+        # the model are loaded, which takes seconds.
+        local_directory(args.model, args.revision)
+    first = next(documents, None)
+    if first is None:
+        return _finish(failures, 0)
+    documents = itertools.chain([first], documents)
     if args.model is None:
         if args.join:
             documents = _joined(documents, PARAGRAPH)
         return _summarize(_Run(args, options, _by_ranker(args), failures), documents)
 
-    from longsum_jax.checkpoints.hub import local_directory
-
-    # A missing model should be told before files are read, and a missing file before jax and the
-    # model are loaded, which takes seconds.
-    local_directory(args.model, args.revision)
-    first = next(documents, None)
-    if first is None:
-        return _finish(failures, 0)
-
     from longsum_jax.inference.loading import load
 
     model = load(args.model, **console.load_options(args))
-    documents = itertools.chain([first], documents)
     if args.join:
         documents = _joined(documents, model.separator)
     if args.dry_run:

@@ -488,6 +488,13 @@ def test_directories_without_a_model(extract, folder, tmp_path):
     assert err.splitlines()[-1] == "3 summaries in out"
 
 
+@pytest.mark.parametrize("with_model", [True, False])
+def test_nothing_to_read_leaves_no_directory(run, tmp_path, with_model):
+    code, _, err = run("--out=out", "no.txt", model=with_model)
+    assert (code, "no.txt: no such file" in err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_lines_of_a_table_keep_their_ids(extract, tmp_path):
     rows = [{"id": f"d{i}", "document": f"Report {i} is short. It rains."} for i in range(2)]
     path = tmp_path / "rows.jsonl"
