@@ -152,11 +152,20 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
 }
 
 
+_POSITION_KEYS = "threefry2x32"
+
+
 def position_keys(
     rng: PRNGKeyArray, batch: int, length: int
 ) -> UInt32[Array, "batch length words"]:
-    """Returns the data of a key for every position, the same in every row, for ``Dropout``."""
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng, jnp.arange(length))
+    """Returns the data of a key for every position, the same in every row, for ``Dropout``.
+
+    They are of Threefry, whatever ``rng`` is: numbers drawn with other keys depend on how many are
+    drawn at once.
+    """
+    words = jax.random.key_data(rng)[..., :2]  # those of RBG begin with one of Threefry
+    key = jax.random.wrap_key_data(words, impl=_POSITION_KEYS)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(length))
     data = jax.random.key_data(keys)
     return jnp.broadcast_to(data, (batch, *data.shape))
 
@@ -188,7 +197,7 @@ class Dropout(nn.Module):
         place = zlib.crc32("/".join(self.path).encode())
 
         def draw(data: Array) -> Array:
-            key = jax.random.fold_in(jax.random.wrap_key_data(data), place)
+            key = jax.random.fold_in(jax.random.wrap_key_data(data, impl=_POSITION_KEYS), place)
             return jax.random.bernoulli(key, share, (x.shape[0], x.shape[-1]))
 
         if keys is None:

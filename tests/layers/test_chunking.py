@@ -82,10 +82,13 @@ class ChunkedLayer(nn.Module):
         return map_over_length(self, fn, self.chunk, *arrays)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 11])
-def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(chunk):
+@pytest.mark.parametrize(
+    ("chunk", "keys"),
+    [(1, "threefry2x32"), (4, "threefry2x32"), (11, "threefry2x32"), (4, "rbg"), (4, "unsafe_rbg")],
+)
+def test_dropout_by_positions_is_the_same_in_chunks_of_any_length(chunk, keys):
     variables = initialised(ChunkedLayer(0), X, True)
-    rngs = {"dropout": jax.random.key(1)}
+    rngs = {"dropout": jax.random.key(1, impl=keys)}
     whole = np.asarray(ChunkedLayer(0).apply(variables, X, rngs=rngs))
     pieces = np.asarray(ChunkedLayer(chunk).apply(variables, X, rngs=rngs))
     np.testing.assert_array_equal(pieces == 0, whole == 0)
