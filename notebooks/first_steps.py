@@ -40,7 +40,7 @@ from longsum_jax.layers.s4d import S4D
 layer = S4D(d_model=32, d_state=16)
 x = jax.random.normal(jax.random.key(0), (1, 65536, 32))
 mask = jnp.ones((1, 65536), bool)
-variables = layer.init(jax.random.key(1), x[:, :8], mask[:, :8])
+variables = jax.jit(layer.init)(jax.random.key(1), x[:, :8], mask[:, :8])
 jax.jit(layer.apply)(variables, x, mask).shape
 
 # %% [markdown]

@@ -264,19 +264,19 @@ def quick_starts():
     """A context in which models of this process start from waves where they would start from random
     numbers, as compiling those is a third of a small run, and runs train a tokenizer once for the
     same texts."""
-    import jax.numpy as jnp
+    import numpy as np
 
     from longsum_jax.experiment import experiment as steps
     from longsum_jax.models.family import Family
 
     def wave(path, leaf):
         (name,) = [entry.key for entry in path if hasattr(entry, "key")][-1:]
-        places = jnp.arange(leaf.size, dtype=jnp.float32).reshape(leaf.shape)
-        wave = jnp.sin(len(str(path)) + 37.7 * places)
+        places = np.arange(leaf.size, dtype=np.float32).reshape(leaf.shape)
+        wave = np.sin(len(str(path)) + 37.7 * places)
         values = {
             "log_dt": -5 + 2 * wave,
-            "inv_A_real": jnp.full(leaf.shape, -0.7),
-            "A_imag": jnp.pi * (places % leaf.shape[-1]),
+            "inv_A_real": np.full(leaf.shape, -0.7),
+            "A_imag": np.pi * (places % leaf.shape[-1]),
             "scale": 1 + 0.1 * wave,
         }
         return values.get(name, 0.2 * wave).astype(leaf.dtype)

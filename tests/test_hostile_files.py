@@ -14,15 +14,35 @@ SECONDS = 2.0  # of the processor; the processes of a test run share the machine
 GIGABYTE = 2**30
 
 
+# Reads all cases, then one that does what the watch must see.
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+from hostile_files import Case, Watch, main, read_watched
+main()
+def harm(folder):
+    open("../secret.txt", "w").close()
+    os.system("touch canary")
+folder = Path(sys.argv[1]) / "harm"
+folder.mkdir()
+print(json.dumps(read_watched(Case("harm", lambda folder: None, harm), folder / "x", Watch())))
+"""
+
+
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    """What became of every case, all of them read by one process."""
-    command = [sys.executable, str(WORKER), str(tmp_path_factory.mktemp("hostile"))]
-    own = {"PYTHONPATH": str(WORKER.parents[1]), "JAX_PLATFORMS": "cpu"}
-    environment = os.environ | own
+def all_rows(tmp_path_factory):
+    """What became of every case, all of them read by one process; the last one is `harm`."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("hostile"))]
+    places = os.pathsep.join([str(WORKER.parents[1]), str(WORKER.parent)])
+    environment = os.environ | {"PYTHONPATH": places, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def rows(all_rows):
+    return all_rows[:-1]
 
 
 def test_there_are_many_cases(rows):
@@ -58,21 +78,7 @@ def test_a_case_takes_little_memory(rows):
     assert [row["case"] for row in rows if row["bytes"] > GIGABYTE] == []
 
 
-def test_the_watch_sees_what_is_opened_and_run(rows, tmp_path):
+def test_the_watch_sees_what_is_opened_and_run(all_rows):
     """Else the tests above could not fail."""
-    script = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from hostile_files import Case, Watch, read_watched
-watch = Watch()
-def harm(folder):
-    open("../secret.txt", "w").close()
-    os.system("touch canary")
-row = read_watched(Case("harm", lambda folder: None, harm), Path(sys.argv[2]) / "x", watch)
-assert row["found"] == ["open ../secret.txt", "os.system"], row
-"""
-    command = [sys.executable, "-c", script, str(WORKER.parent), str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": str(WORKER.parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert all_rows[-1]["case"] == "harm"
+    assert all_rows[-1]["found"] == ["open ../secret.txt", "os.system"]

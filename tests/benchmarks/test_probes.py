@@ -154,6 +154,15 @@ def flags(tmp_path_factory):
 
 def test_a_tiny_cell_runs_and_goes_on(probes, flags, monkeypatch, capsys):
     small, out = flags
+    make_probe, made = probes.make_probe, []
+
+    def make_once(cell, args):
+        made[:] = made or [make_probe(cell, args)]
+        return made[0]
+
+    # The second start would compile the same again.
+    monkeypatch.setattr(probes, "make_probe", make_once)
+    monkeypatch.setattr(probes.jax, "clear_caches", lambda: None)
 
     def run(*more):
         monkeypatch.setattr(sys, "argv", ["probes.py", *small, *more])
@@ -170,5 +179,5 @@ def test_a_tiny_cell_runs_and_goes_on(probes, flags, monkeypatch, capsys):
         assert row["texts"] == sum(row["texts_by_distance"]) == 3
         assert 0 <= row["exact"] <= row["tokens"] <= 1
     assert [row["seeds"] for row in both[4:]] == [2, 2]
-    monkeypatch.setattr(probes, "Probe", None)  # nothing is left to do
+    monkeypatch.setattr(probes, "make_probe", None)  # nothing is left to do
     assert run("--seeds=0,1") == both

@@ -1,6 +1,9 @@
 """Encoders and training steps beside their peers, decoding, and the models that they measure."""
 
+import functools
 import math
+import sys
+import time
 from types import SimpleNamespace
 
 import jax
@@ -9,6 +12,12 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 TINY = "--size=tiny", "--repeats=1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def peak_is_measured_once(scripts):
+    sweep = scripts("sweep")
+    sweep.peak_flops = functools.cache(sweep.peak_flops)
 
 
 def by(report):
@@ -166,7 +175,21 @@ def test_attentions_by_length(report):
 
 
 @pytest.mark.slow
-def test_a_first_summary_beside_transformers(report):
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # the script leaves it
+def test_a_first_summary_beside_transformers(scripts, report, monkeypatch):
+    """The peer's script runs in this process, which has imported transformers already."""
+    first = scripts("first_summary")
+    seconds_of = first.seconds_of
+
+    def seconds_of_command(command, *options):
+        if first.PEER not in command:
+            return seconds_of(command, *options)
+        start = time.perf_counter()
+        monkeypatch.setattr(sys, "argv", command[2:])
+        exec(first.PEER, {})
+        return time.perf_counter() - start
+
+    monkeypatch.setattr(first, "seconds_of", seconds_of_command)
     flags = "--models=t5", "--words=40", "--new_tokens=2"
     rows = {row["what"]: row for row in report("first_summary", *TINY, *flags)["rows"]}
     assert list(rows)[5:] == ["cold", "warm", "transformers", "where, cold", "where, warm"]

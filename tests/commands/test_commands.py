@@ -3,6 +3,7 @@ leave on disk."""
 
 import base64
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -36,6 +37,7 @@ from longsum_jax.commands import (
 from longsum_jax.evaluation.metric import Metric
 from longsum_jax.evaluation.registry import METRICS
 from longsum_jax.evaluation.significance import bootstrap_intervals
+from longsum_jax.inference import loading
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.text.sentences import split_sentences
@@ -54,6 +56,22 @@ COMMANDS = {
 COMMANDS |= {"extract": extract, "corpus": corpus, "score": score, "judge": judge, "plan": plan}
 COMMANDS |= {"verify": verify}
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_model_is_loaded_once(small_model):
+    """Keeps the small model loaded: what one command compiled for it serves the next."""
+    read = loading.load
+    kept = functools.cache(read)
+
+    def load(path, **options):
+        chosen = kept if str(path) == str(small_model) else read
+        return chosen(str(path), **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(longsum_jax, "load", load)
+        patch.setattr(loading, "load", load)
+        yield
 
 
 @pytest.fixture
@@ -194,13 +212,22 @@ def test_same_command_continues(run, trained, tiny_run, tmp_path):
     assert table["model"][-1] == f"{after[-1]['eval']['mean_rouge']:.2f}"
 
 
+# A run whose step is compiled in a third of the time.
+TINY_CLASSIFIER = (
+    "configs/classify.py:tiny,model.hidden_size=16,model.num_hidden_layers=1,"
+    "model.num_attention_heads=2,model.intermediate_size=16,tokenizer.path=bytes,"
+    "model.vocab_size=300,task.max_source_length=32,evaluation.examples=0"
+)
+
+
 @pytest.mark.slow
-def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
+def test_diverging_run_exits_with_1(run, tmp_path):
     flags = (
-        "optimizer.learning_rate=1e6,optimizer.schedule=constant,training.max_bad_steps=1,"
-        "evaluation.examples=0"
+        "optimizer.learning_rate=1e6,optimizer.weight_decay=1e6,optimizer.warmup_steps=0,"
+        "training.max_bad_steps=1"
     )
-    code, out, err = run("train", f"--config={tiny_run},{flags}", f"--workdir={tmp_path / 'run'}")
+    config = f"{TINY_CLASSIFIER},{flags}"
+    code, out, err = run("train", f"--config={config}", f"--workdir={tmp_path / 'run'}")
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith(
         "error: the loss or its gradient was not finite in steps "
@@ -208,13 +235,13 @@ def test_diverging_run_exits_with_1(run, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_corrected_command_takes_a_failed_start_over(run, tiny_run, tmp_path):
+def test_corrected_command_takes_a_failed_start_over(run, tmp_path):
     workdir = tmp_path / "run"
     (workdir / "model").mkdir(parents=True)
     (workdir / "model" / "config.json").write_text('{"model_type": "locost"}')
-    config = f"{tiny_run},training.steps=1,evaluation.examples=0"
+    config = f"{TINY_CLASSIFIER},training.steps=1"
     assert run("train", f"--config={config}", f"--workdir={workdir}")[0] == 0
-    assert longsum_jax.load(workdir, which="latest").config.d_model == 16
+    assert longsum_jax.load(workdir, which="latest").config.hidden_size == 16
 
 
 BAD_CONFIGS = {

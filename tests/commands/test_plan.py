@@ -358,7 +358,7 @@ def in_a_process(*arguments):
 def test_a_step_is_compiled_for_tpus(tiny_run, tmp_path):
     """Four chips that are not there: AdamW's step with parameters cut over them."""
     out = tmp_path / "plan.json"
-    sizes = tiny_run.replace("model.d_model=16", "model.d_model=128")
+    sizes = f"{tiny_run},model.d_model=128,model.d_state=2"
     mesh = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=4")
     in_a_process(f"--config={sizes}", *mesh, "--device=v5e:2x2",
                  "--programs=train", f"--out={out}")  # fmt: skip

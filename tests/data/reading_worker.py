@@ -1,8 +1,8 @@
-"""One host of several: `reading_worker.py DIRECTORY INDEX COUNT STOP [STATE]` reads prepared shards
-up to batch STOP.
+"""One host of several: `reading_worker.py DIRECTORY` reads prepared shards as often as it is asked.
 
-Prints one JSON object: epoch and token ids of every example that this host was given, and where it
-stands. Run by test_hosts.py in processes of their own.
+A line of standard input is a JSON list: index of the host, number of hosts, the batch to stop at,
+and where to go on or null. The answer is one JSON object: epoch and token ids of every example that
+this host was given, and where it stands. Run by test_hosts.py in processes of their own.
 """
 
 import json
@@ -12,7 +12,7 @@ from longsum_jax.data.batches import Batches
 from longsum_jax.data.prepared import PreparedExamples
 
 
-def main(directory: str, index: str, count: str, stop: str, state: str = "") -> None:
+def read(directory: str, index: int, count: int, stop: int, state: dict | None) -> dict:
     batches = Batches(
         PreparedExamples(directory),
         batch_size=4,
@@ -20,18 +20,19 @@ def main(directory: str, index: str, count: str, stop: str, state: str = "") -> 
         target_length=12,
         seed=5,
         epochs=3,
-        host_index=int(index),
-        host_count=int(count),
+        host_index=index,
+        host_count=count,
     )
     if state:
-        batches.restore(json.loads(state))
+        batches.restore(state)
     seen = []
-    for _, batch in zip(range(int(stop)), batches, strict=False):
+    for _, batch in zip(range(stop), batches, strict=False):
         epoch = batches.state()["epoch"]
         rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
         seen += [(epoch, ids[mask].tolist()) for ids, mask in rows if mask.any()]
-    print(json.dumps({"seen": seen, "state": batches.state()}))
+    return {"seen": seen, "state": batches.state()}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for line in sys.stdin:
+        print(json.dumps(read(sys.argv[1], *json.loads(line))), flush=True)

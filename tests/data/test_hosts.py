@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,36 +17,29 @@ from longsum_jax.data.stores import load_examples
 WORKER = Path(__file__).with_name("reading_worker.py")
 
 
-def read(directory, hosts, stop, state=None):
-    """What ``hosts`` processes read at the same time, up to batch ``stop``: one report of each."""
+@contextmanager
+def processes_of(directory, count):
+    """So many processes that read ``directory``; each is asked by a line of its input."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(WORKER.parents[2])}
-    more = [] if state is None else [json.dumps(state)]
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                str(WORKER),
-                str(directory),
-                str(index),
-                str(hosts),
-                str(stop),
-                *more,
-            ],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(hosts)
-    ]
-    reports = []
-    for process in processes:
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        reports.append(json.loads(output))
-    return reports
+    command = [sys.executable, "-W", "error", str(WORKER), str(directory)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        started = [subprocess.Popen(command, env=environment, **pipes) for _ in range(count)]
+        for process in started:
+            stack.enter_context(process)
+            stack.callback(process.kill)
+        yield started
+        for process in started:
+            process.stdin.close()
+            assert process.wait(timeout=60) == 0
+
+
+def read(processes, stop, state):
+    """What processes read at the same time as the only hosts, up to batch ``stop``: a report of
+    each."""
+    for index, process in enumerate(processes):
+        print(json.dumps([index, len(processes), stop, state]), file=process.stdin, flush=True)
+    return [json.loads(process.stdout.readline()) for process in processes]
 
 
 @pytest.mark.slow
@@ -55,13 +49,14 @@ def test_hosts_see_every_document_once_per_epoch_also_when_others_go_on(
     """Two processes read the beginning, four go on into the second epoch, two read the rest."""
     write_prepared(tmp_path / "out", report_task, tokenizer, "train", num_shards=5, progress=False)
     seen, state = [], None
-    for hosts, stop in ((2, 3), (4, 8), (2, 1000)):
-        reports = read(tmp_path / "out", hosts, stop, state)
-        states = [report["state"] for report in reports]
-        assert states == states[:1] * hosts
-        state = states[0]
-        assert all(report["seen"] for report in reports)
-        seen += [(epoch, tuple(ids)) for report in reports for epoch, ids in report["seen"]]
+    with processes_of(tmp_path / "out", 4) as started:
+        for hosts, stop in ((started[:2], 3), (started, 8), (started[2:], 1000)):
+            reports = read(hosts, stop, state)
+            states = [report["state"] for report in reports]
+            assert states == states[:1] * len(hosts)
+            state = states[0]
+            assert all(report["seen"] for report in reports)
+            seen += [(epoch, tuple(ids)) for report in reports for epoch, ids in report["seen"]]
     documents = [
         tuple(example["input_ids"].tolist())
         for example in load_examples(report_task, tokenizer, "train")

@@ -438,7 +438,7 @@ def test_options_of_generation_that_do_not_fit(config, options, problem):
 
 
 @pytest.mark.slow
-def test_a_head_that_the_start_lacks_is_new(tmp_path):
+def test_a_head_that_the_start_lacks_is_new(tmp_path, draw_params):
     sizes = {
         "hidden_size": 16,
         "num_hidden_layers": 1,
@@ -448,7 +448,7 @@ def test_a_head_that_the_start_lacks_is_new(tmp_path):
     family = get_family("bert")
     values = {"vocab_size": 300, "head": "masked_lm", **sizes}
     config = family.config(values)
-    params = nn.meta.unbox(family.init_params(config)(jax.random.key(1)))
+    params = draw_params(family.init_params(config))
     Model(family, config, params, load_tokenizer("bytes", vocab_size=300)).save(tmp_path / "masked")
 
     wanted = family.config(values | {"head": "classification", "num_labels": 3})

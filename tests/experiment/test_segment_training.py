@@ -3,6 +3,7 @@ memories."""
 
 import dataclasses
 import json
+import shutil
 
 import flax.traverse_util
 import jax
@@ -12,6 +13,7 @@ import pytest
 from longsum_jax.commands import evaluate, summarize, train
 from longsum_jax.commands import prepare as prepare_command
 from longsum_jax.errors import InputError
+from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import (
@@ -43,7 +45,8 @@ TINY = (
 def run(workdir, *overrides):
     given = (
         "training.checkpoint_every=1",
-        "evaluation.examples=0",
+        "training.keep_latest=3",
+        "evaluation.examples=1",
         "evaluation.max_new_tokens=4",
         *overrides,
     )
@@ -65,13 +68,16 @@ def losses(workdir):
 def workdir(tmp_path_factory, drawn_start):
     """Three steps and an evaluation at once."""
     path = tmp_path_factory.mktemp("segments") / "run"
-    assert run(path, "training.steps=3", "evaluation.examples=1") == 0
+    assert run(path, "training.steps=3") == 0
     return path
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path, drawn_start):
-    assert run(tmp_path / "run", "training.steps=2") == 0
+def test_a_run_goes_on_as_if_it_had_never_stopped(workdir, tmp_path, monkeypatch):
+    """From the second checkpoint of the whole run, as a process that is killed leaves it."""
+    shutil.copytree(workdir, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "3")
+    monkeypatch.setattr(steps, "make_evaluator", lambda experiment: None)  # the whole run's is seen
     assert run(tmp_path / "run", "training.steps=3") == 0
     whole, parts = load(workdir, which="latest"), load(tmp_path / "run", which="latest")
     jax.tree.map(np.testing.assert_array_equal, whole.params, parts.params)
@@ -169,7 +175,10 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     extractor = Model(family, config, draw_params(family.init_params(config)))
     extractor.tokenizer = load_tokenizer("bytes", vocab_size=300)
     extractor.save(tmp_path / "extractor")
+    rows = [{"document": f"One thing is {word}. " * 20, "summary": "Said."} for word in ("a", "b")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     overrides = {"tokenizer.path": "bytes", "task.segments.extractor": str(tmp_path / "extractor")}
+    overrides["task.source"] = f"json:{tmp_path / 'rows.jsonl'}"
     experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
     example = make_store(experiment)[0]
     assert len(example["segment_lengths"]) > 1

@@ -45,14 +45,17 @@ def output_and_gradients(layer, variables, u, mask, cotangent):
     return out, flax.traverse_util.flatten_dict(gradients["params"], sep="/"), du
 
 
+apply = jax.jit(lambda layer, variables, u, mask: layer.apply(variables, u, mask), static_argnums=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_golden_layers(golden, name):
     arrays = golden(name)
     layer = golden_layer(**LAYERS[name])
-    u, cotangent = jnp.asarray(arrays["u"]), jnp.asarray(arrays["cotangent"])
-    ones = jnp.ones(u.shape[:2], bool)
-    for case, mask in (("mask", jnp.asarray(arrays["attention_mask"], bool)), ("nomask", ones)):
+    u, cotangent = arrays["u"], arrays["cotangent"]
+    ones = np.ones(u.shape[:2], bool)
+    for case, mask in (("mask", arrays["attention_mask"].astype(bool)), ("nomask", ones)):
         out, gradients, du = output_and_gradients(layer, parameters(arrays), u, mask, cotangent)
         np.testing.assert_allclose(out, arrays[f"f64.{case}.out"], rtol=0, atol=1e-5)
         expected = to_flax(arrays, f"f64.{case}.grad.")
@@ -67,20 +70,18 @@ def test_golden_layers(golden, name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_golden_convolutions_before_the_gate(golden, name):
     arrays = golden(name)
-    layer, mask = golden_layer(**LAYERS[name]), jnp.asarray(arrays["attention_mask"], bool)
+    layer, mask = golden_layer(**LAYERS[name]), arrays["attention_mask"].astype(bool)
 
     def convolve(layer, u):
         return layer._convolve(layer.k_proj(u) * mask[..., None])
 
-    y = jax.jit(lambda u: layer.apply(parameters(arrays), u, method=convolve))(
-        jnp.asarray(arrays["u"])
-    )
+    y = jax.jit(lambda u: layer.apply(parameters(arrays), u, method=convolve))(arrays["u"])
     np.testing.assert_allclose(y, arrays["f64.mask.preglu_conv_plus_D"], rtol=0, atol=1e-5)
 
 
 def test_no_mask_means_all_real(golden):
     arrays = golden("b_layer_bidir_L33_odd")
-    out = jax.jit(lambda u: golden_layer().apply(parameters(arrays), u))(jnp.asarray(arrays["u"]))
+    out = jax.jit(lambda u: golden_layer().apply(parameters(arrays), u))(arrays["u"])
     np.testing.assert_allclose(out, arrays["f64.nomask.out"], rtol=0, atol=1e-5)
 
 
@@ -88,21 +89,18 @@ def test_no_mask_means_all_real(golden):
 def case(golden):
     """(variables, u, mask, cotangent) of the golden layer of 50 positions."""
     arrays = golden("b_layer_bidir_L50")
-    mask = jnp.asarray(arrays["attention_mask"], bool)
-    return parameters(arrays), jnp.asarray(arrays["u"]), mask, jnp.asarray(arrays["cotangent"])
+    mask = arrays["attention_mask"].astype(bool)
+    return parameters(arrays), arrays["u"], mask, arrays["cotangent"]
 
 
 @pytest.mark.slow
 def test_real_positions_do_not_depend_on_padding(case):
     variables, u, mask, _ = case
-    apply = jax.jit(golden_layer().apply)
-    out = apply(variables, u, mask)
-    noise = jax.random.normal(jax.random.key(1), (*u.shape[:1], 80, u.shape[2])) * 100
-    longer = noise.at[:, :50].set(
-        jnp.where(mask[..., None], u, noise[:, :50])
-    )  # other padding, and more of it
-    again = apply(variables, longer, jnp.pad(mask, ((0, 0), (0, 30))))[:, :50]
-    np.testing.assert_allclose(out[mask], again[mask], rtol=0, atol=1e-5)
+    out = np.asarray(apply(golden_layer(), variables, u, mask))
+    longer = np.random.default_rng(1).normal(size=(len(u), 80, u.shape[2])).astype(np.float32) * 100
+    longer[:, :50][mask] = u[mask]  # other padding, and more of it
+    again = apply(golden_layer(), variables, longer, np.pad(mask, ((0, 0), (0, 30))))
+    np.testing.assert_allclose(out[mask], np.asarray(again)[:, :50][mask], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [16, 25, 50, 64])
@@ -160,11 +158,10 @@ def test_equal_dynamics_of_each_direction_are_shared_dynamics(case):
     variables, u, mask, _ = case
     params = dict(variables["params"])
     for name in ("log_dt", "inv_A_real", "A_imag", "B"):
-        params[name] = jnp.stack([params[name]] * 2)
-    separate = jax.jit(golden_layer(shared_dynamics=False).apply)({"params": params}, u, mask)
-    np.testing.assert_allclose(
-        separate, jax.jit(golden_layer().apply)(variables, u, mask), rtol=0, atol=1e-5
-    )
+        params[name] = np.stack([params[name]] * 2)
+    separate = apply(golden_layer(shared_dynamics=False), {"params": params}, u, mask)
+    shared = apply(golden_layer(), variables, u, mask)
+    np.testing.assert_allclose(separate, shared, rtol=0, atol=1e-5)
 
 
 def test_discretization_of_the_paper(case):
@@ -175,9 +172,9 @@ def test_discretization_of_the_paper(case):
     A = -np.exp(np.float64(params["inv_A_real"])) + 1j * np.float64(params["A_imag"])
     dt_A = np.exp(np.float64(params["log_dt"]))[:, None] * A
     B = (params["B"][..., 0] + 1j * params["B"][..., 1]) * A / np.expm1(dt_A)
-    undone = {"params": params | {"B": jnp.asarray(np.stack([B.real, B.imag], -1), jnp.float32)}}
-    paper = jax.jit(golden_layer(discretization="none").apply)(variables, u, mask)
-    published = jax.jit(golden_layer().apply)(undone, u, mask)
+    undone = {"params": params | {"B": np.stack([B.real, B.imag], -1).astype(np.float32)}}
+    paper = apply(golden_layer(discretization="none"), variables, u, mask)
+    published = apply(golden_layer(), undone, u, mask)
     np.testing.assert_allclose(paper, published, rtol=0, atol=1e-5 * np.abs(paper).max())
 
 
@@ -189,7 +186,7 @@ def test_kept_kernels_change_nothing(case, options):
     assert kept[KERNELS]["spectrum"].shape == (16, smooth_length(u.shape[1]) // 2 + 1)
     # Kernels are read, not made: made of these parameters they would be NaN.
     broken = variables["params"] | {
-        name: jnp.nan * variables["params"][name] for name in ("log_dt", "A_imag", "C")
+        name: np.float32(np.nan) * variables["params"][name] for name in ("log_dt", "A_imag", "C")
     }
 
     @jax.jit

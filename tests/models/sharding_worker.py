@@ -54,11 +54,9 @@ def collectives(compiled):
 
 def largest_difference(tree, reference):
     """Over all arrays, relative to the largest entry of each."""
-    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True)
-    pairs = [(x, y) for x, y in pairs if y.size]
-    return max(
-        float(np.abs(np.asarray(x) - y).max() / max(np.abs(y).max(), 1e-3)) for x, y in pairs
-    )
+    leaves = map(jax.tree.leaves, jax.device_get((tree, reference)))
+    pairs = [(x, y) for x, y in zip(*leaves, strict=True) if y.size]
+    return max(float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-3)) for x, y in pairs)
 
 
 def operation_inputs(batch=8, length=40, channels=16, modes=4):
@@ -72,7 +70,7 @@ def operation_inputs(batch=8, length=40, channels=16, modes=4):
         rng.normal(size=(2, *shape[1:], 2)),
     )
     tree = (rng.normal(size=(batch, length, channels)), ssm, rng.normal(size=channels))
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+    return jax.tree.map(lambda x: np.asarray(x, np.float32), tree)
 
 
 def value_and_gradients(convolve, u, ssm, D):
@@ -153,9 +151,15 @@ PRESETS = {
 }
 
 
-def init(model, key):
-    ids = jnp.zeros((1, 2), jnp.int32)
-    return model.init(key, ids, ids, ids)["params"]
+@functools.cache
+def init_of(config):
+    """The ``init`` of a model, traced once."""
+
+    def init(key):
+        ids = np.zeros((1, 2), np.int32)
+        return T5(config).init(key, ids, ids, ids)["params"]
+
+    return jax.jit(init)
 
 
 def loss(model, params, batch):
@@ -167,8 +171,8 @@ def loss(model, params, batch):
     return total / weight
 
 
-def layout_of(model, mesh, rules):
-    return plan_layout(functools.partial(init, model), mesh, rules, jax.random.key(0)).shardings
+def layout_of(init, mesh, rules):
+    return plan_layout(init, mesh, rules, jax.random.key(0)).shardings
 
 
 def drawn_params(init):
@@ -180,12 +184,10 @@ def drawn_params(init):
 
 def check_creation(options):
     """Parameters that are born on a mesh, against those of one device."""
-    model = T5(CONFIG)
-    create = functools.partial(init, model)
-    layout = layout_of(model, make_mesh(options), options.rules)
+    create = init_of(CONFIG)
+    layout = layout_of(create, make_mesh(options), options.rules)
     params = create_sharded(create, layout, jax.random.key(0))
-    whole = nn.meta.unbox(jax.jit(create)(jax.random.key(0)))
-    return largest_difference(params, jax.device_get(whole))
+    return largest_difference(params, nn.meta.unbox(create(jax.random.key(0))))
 
 
 def check_model(config, presets, length):
@@ -196,13 +198,12 @@ def check_model(config, presets, length):
         "attention_mask": np.arange(length) < rng.integers(5, length + 1, (8, 1)),
         "labels": rng.integers(2, 96, (8, 6)),
     }
-    model = T5(config)
-    step, report = jax.value_and_grad(functools.partial(loss, model)), {}
-    whole = drawn_params(functools.partial(init, model))
+    step, report = jax.value_and_grad(functools.partial(loss, T5(config))), {}
+    whole = drawn_params(init_of(config))
     expected = jax.jit(step)(whole, batch)
     for name, options in presets.items():
         mesh = make_mesh(options)
-        params = jax.device_put(whole, layout_of(model, mesh, options.rules))
+        params = jax.device_put(whole, layout_of(init_of(config), mesh, options.rules))
         with activate(mesh, options.rules):
             value, gradients = jax.jit(step)(params, put_batch(batch, mesh))
         report[f"model {name}"] = {
@@ -227,7 +228,7 @@ def check_attention(name, length=36, **options):
     """States and gradients of an encoder with four heads on a mesh that cuts its texts in four,
     against one device, and the collectives of both."""
     config = T5Config(encoder_attention=name, **SIZES | options)
-    model = T5(config)
+    model, init = T5(config), init_of(config)
     rng = np.random.default_rng(0)
     batch = {
         "ids": rng.integers(2, 96, (2, length)).astype(np.int32),
@@ -238,11 +239,11 @@ def check_attention(name, length=36, **options):
         states = model.apply({"params": params}, *batch.values(), method="encode")
         return jnp.sum(jnp.sin(states) * batch["mask"][..., None])
 
-    whole = drawn_params(functools.partial(init, model))
+    whole = drawn_params(init)
     step = jax.jit(jax.value_and_grad(total))
     expected = step(whole, batch)
     mesh = make_mesh(LONG)
-    params = jax.device_put(whole, layout_of(model, mesh, LONG.rules))
+    params = jax.device_put(whole, layout_of(init, mesh, LONG.rules))
     with activate(mesh, LONG.rules):
         compiled = step.lower(params, batch).compile()
         found = compiled(params, batch)
@@ -272,7 +273,7 @@ def check_full_attention(length, num_extra=0, backend="auto"):
         return jax.value_and_grad(total, argnums=(0, 1, 2))(*arguments)
 
     attention = FullAttention(32, 4, 8, init, init)
-    params = nn.meta.unbox(attention.init(jax.random.key(0), x, (mask, None), (), True))
+    params = drawn_params(lambda key: attention.init(key, x, (mask, None), (), True))
     step = jax.jit(gradients, static_argnums=0)
     expected = step("reference", params, x, extra_states)
     with activate(make_mesh(LONG), LONG.rules):
@@ -288,7 +289,7 @@ def check_adafactor(options):
     """Parameters and second moments after two steps with made-up gradients, on a mesh and on one
     device."""
     family = get_family("locost")
-    init_params, axes = family.init_params(CONFIG), family.parameter_axes(CONFIG)
+    init_params, axes = jax.jit(family.init_params(CONFIG)), family.parameter_axes(CONFIG)
     values = OptimizerOptions("adafactor", 0.01, min_dim_size_to_factor=8, scale_parameter=True)
     optimizer = make_optimizer(values, axes)
 
@@ -313,19 +314,14 @@ def check_decoding(cross_attention, cache_bytes):
     """A step of decoding over a source that a mesh cuts, from kept keys or from the states
     themselves."""
     decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
-    model = T5(
-        T5Config(
-            encoder_attention="window",
-            attention_window=(4,),
-            cross_attention=cross_attention,
-            **SIZES,
-        )
+    config = T5Config(
+        encoder_attention="window", attention_window=(4,), cross_attention=cross_attention, **SIZES
     )
     mesh = make_mesh(LONG)
-    params = jax.tree.map(jnp.asarray, drawn_params(functools.partial(init, model)))
-    apply = functools.partial(model.apply, {"params": params})
-    ids = jax.random.randint(jax.random.key(1), (2, 64), 2, 96)
-    mask = jnp.arange(64) < jnp.array([[64], [37]])
+    params = jax.device_put(drawn_params(init_of(config)))
+    apply = functools.partial(T5(config).apply, {"params": params})
+    ids = np.random.default_rng(1).integers(2, 96, (2, 64)).astype(np.int32)
+    mask = np.arange(64) < np.array([[64], [37]])
 
     def read(ids, mask):
         return apply(apply(ids, mask, method="encode"), mask, method="read_source")
@@ -350,10 +346,10 @@ def check_decoding(cross_attention, cache_bytes):
 
 def check_memory(length=4096):
     """Temporary bytes of one device for the gradients of an encoder, on one device and on eight."""
-    model = T5(
-        T5Config(encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2})
+    config = T5Config(
+        encoder_attention="window", attention_window=(64,), **SIZES | {"num_layers": 2}
     )
-    shapes = jax.eval_shape(lambda key: nn.meta.unbox(init(model, key)), jax.random.key(0))
+    model, shapes = T5(config), nn.meta.unbox(jax.eval_shape(init_of(config), jax.random.key(0)))
 
     def total(params, ids, mask):
         return (model.apply({"params": params}, ids, mask, method="encode") ** 2).sum()

@@ -1,6 +1,7 @@
 """Models with LSG attention: against the published code, and in families that it was never written
 for."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -94,6 +95,11 @@ def check_bert(model, length, step=1, chosen=None):
         np.testing.assert_allclose(found[real], wanted[real], atol=1e-5, err_msg=variant)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def run(module, method, params, *inputs, **given):
+    return module.apply({"params": params}, *inputs, method=method, **given)
+
+
 def check_bart(model, length, every=False):
     assert len(model.variants(length)) == 18
     for variant in model.variants(length):
@@ -108,16 +114,9 @@ def check_bart(model, length, every=False):
         ids, mask, given = model.inputs(length, variant, config)
         at = f"L{length}/"
 
-        def run(method, *inputs, module=module, **given):
-            apply = jax.jit(
-                lambda params, *x: module.apply({"params": params}, *x, method=method, **given)
-            )
-            return apply(model.params, *inputs)
-
-        states = run("encode", ids, mask, **given)
-        logits = run(
-            "decode", model.arrays[at + "decoder_input_ids"], states, mask
-        )  # few programs among the variants
+        states = run(module, "encode", model.params, ids, mask, **given)
+        targets = model.arrays[at + "decoder_input_ids"]
+        logits = run(module, "decode", model.params, targets, states, mask)
         np.testing.assert_allclose(
             logits, model.arrays[f"{at}{variant}/logits"], atol=1e-5, err_msg=variant
         )

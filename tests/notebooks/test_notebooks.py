@@ -31,6 +31,7 @@ def test_notebooks_are_up_to_date(make, accelerator):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drawn_start")
 def test_every_cell_runs(make, tiny_run, tmp_path, capsys):
     """With the smallest training run in the place of the quickstart."""
     names = {}

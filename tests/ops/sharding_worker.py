@@ -48,14 +48,15 @@ RANDOM = np.random.default_rng(0)
 
 
 def normal(*shape):
-    return jnp.asarray(RANDOM.normal(size=shape), jnp.float32)
+    return RANDOM.normal(size=shape).astype(np.float32)
 
 
-MASK = jnp.arange(L) < jnp.array([L, 42])[:, None]
+# Numpy wherever nothing is traced: each operation of jax.numpy would be a program of its own.
+MASK = np.arange(L) < np.array([L, 42])[:, None]
 ARRAYS = {name: normal(B, L, H, K) for name in "qkv"}
 GLOBALS = {f"global_{name}": normal(B, G, H, K) for name in "qkv"}
 WIDE = normal(H, 2 * L - 1)
-IDS, PRESENT = transient_blocks(MASK, C)
+IDS, PRESENT = map(np.asarray, jax.jit(transient_blocks, static_argnums=1)(MASK, C))
 LSG = {"block_size": C, "sparse_block_size": C, "sparsity_factor": 2}
 
 
@@ -116,7 +117,7 @@ def cases():
             {},
             C,
         ),
-        "pattern": (chosen_pattern, text, {}, {"distance_bias": WIDE, "radius": jnp.array(4)}, 8),
+        "pattern": (chosen_pattern, text, {}, {"distance_bias": WIDE, "radius": np.int32(4)}, 8),
         "transient_global": (
             functools.partial(transient_global_attention, radius=3, block_size=C),
             tokens | {"block_ids": IDS},
@@ -129,7 +130,7 @@ def cases():
             tokens | {"global_k": normal(B, L, H, K), "global_v": normal(B, L, H, K)},
             {
                 "global_q": normal(B, G, H, K),
-                "global_indices": jnp.array([[0, 20, 63], [5, -1, 50]]),
+                "global_indices": np.array([[0, 20, 63], [5, -1, 50]], np.int32),
             },
             {},
             C,
@@ -138,7 +139,7 @@ def cases():
             functools.partial(block_staggered_attention, block_size=C),
             tokens,
             {"global_tokens": QKV(*GLOBALS.values())},
-            {"bias": normal(H, C, C), "stagger": jnp.array(True)},
+            {"bias": normal(H, C, C), "stagger": np.True_},
             C,
             ("text", "rows"),
         ),
@@ -150,7 +151,11 @@ def cases():
             functools.partial(performer_attention, scale=0.1),
             text,
             {},
-            {"projection": draw_projection(jax.random.key(0), 6, K)},
+            {
+                "projection": jax.jit(draw_projection, static_argnums=(1, 2))(
+                    jax.random.key(0), 6, K
+                )
+            },
         ),
         "cross": (
             masked(functools.partial(dot_product_attention, scale=0.5)),
@@ -170,7 +175,7 @@ def cases():
         ),
         "cross by strided states": (
             strided,
-            {"rows": normal(B, L, 2, K), "mask": jnp.stack([MASK, MASK], -1)[..., None]},
+            {"rows": normal(B, L, 2, K), "mask": np.stack([MASK, MASK], -1)[..., None]},
             {"q": normal(B, 5, H, K)},
             {},
             1,
@@ -187,7 +192,7 @@ def cases():
         "gather": (
             gather_positions,
             {"x": MASK},
-            {"indices": jnp.array([[0, 30], [21, 22]])},
+            {"indices": np.array([[0, 30], [21, 22]], np.int32)},
             {},
             1,
             "rows",
@@ -244,22 +249,28 @@ def compare(function, text, rows, shared, block=1, outputs="text"):
 
 def check_halo_exchange():
     """Compares ``halo_exchange`` with padding, for halos of nothing to more than the sequence."""
-    x = normal(B, 8, 3)
-    found = {}
-    for left, right in ((0, 0), (1, 0), (2, 3), (5, 1), (9, 8)):
-        shards = shard_map_sequence(
-            lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes),
-            SHARDING,
-            text={"x": x},
-        ).reshape(B, 4, -1, 3)
-        padded = jnp.pad(x, ((0, 0), (left, right), (0, 0)))
-        wanted = jnp.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
-        found[f"{left} {right}"] = float(jnp.abs(shards - wanted).max())
-    blocks = normal(B, 8, C, 3)
-    side_by_side = shard_map_sequence(
-        lambda x, axes: neighbors(x, 1, 2, axes), SHARDING, text={"x": blocks}
-    )
-    return found | {"neighbours": float(jnp.abs(side_by_side - neighbors(blocks, 1, 2)).max())}
+    x, blocks = normal(B, 8, 3), normal(B, 8, C, 3)
+    reaches = ((0, 0), (1, 0), (2, 3), (5, 1), (9, 8))
+
+    def by_shards(function, x):
+        return shard_map_sequence(function, SHARDING, text={"x": x})
+
+    @jax.jit
+    def exchanged(x, blocks):
+        found = {}
+        for left, right in reaches:
+            exchange = lambda x, axes, reach=(left, right): halo_exchange(x, *reach, axes)  # noqa: E731
+            found[left, right] = by_shards(exchange, x).reshape(B, 4, -1, 3)
+        side_by_side = by_shards(lambda x, axes: neighbors(x, 1, 2, axes), blocks)
+        return found, side_by_side, neighbors(blocks, 1, 2)
+
+    shards, side_by_side, whole = jax.device_get(exchanged(x, blocks))
+    found = {"neighbours": float(np.abs(side_by_side - whole).max())}
+    for left, right in reaches:
+        padded = np.pad(x, ((0, 0), (left, right), (0, 0)))
+        wanted = np.stack([padded[:, 2 * i : 2 * i + 2 + left + right] for i in range(4)], 1)
+        found[f"{left} {right}"] = float(np.abs(shards[left, right] - wanted).max())
+    return found
 
 
 def check_pieces():
@@ -274,7 +285,7 @@ def check_pieces():
 def check_fused():
     """Compares a kernel on shards of rows and heads, with gradients, with the reference."""
     q, k, v = (normal(B, n, 4, K) for n in (70, 140, 140))
-    mask = jnp.arange(140) < jnp.array([140, 0])[:, None, None]
+    mask = np.arange(140) < np.array([140, 0])[:, None, None]
     spec = jax.sharding.PartitionSpec("batch", None, "sequence", None)
 
     def reference(q, k, v):
@@ -295,13 +306,15 @@ def check_fused():
 
 def check_dropout():
     """Counts the different outputs of eight shards with equal queries, keys and values."""
-    ones = {name: jnp.ones((B, L, H, K)) for name in "qkv"} | {"mask": jnp.ones((B, L), bool)}
+    ones = {name: np.ones((B, L, H, K), np.float32) for name in "qkv"}
+    ones["mask"] = np.ones((B, L), bool)
 
     def attend(rng, **arrays):
         return local_attention(**arrays, radius=3, block_size=C, dropout=Dropout(rng, 0.5))
 
-    out = shard_map_sequence(attend, SHARDING, text=ones, rng=jax.random.key(0)).reshape(B * 4, -1)
-    return {"mean": float(out.mean()), "different": len(np.unique(np.asarray(out), axis=0))}
+    by_shards = functools.partial(shard_map_sequence, attend, SHARDING)
+    out = np.asarray(jax.jit(by_shards)(text=ones, rng=jax.random.key(0))).reshape(B * 4, -1)
+    return {"mean": float(out.mean()), "different": len(np.unique(out, axis=0))}
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import signal
@@ -11,14 +12,37 @@ import optax
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.training import loop
 from longsum_jax.training.checkpointing import read_meta, restore_params
 from longsum_jax.training.loop import LoopOptions
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.reporter import TrainingDiverged
-from longsum_jax.training.step import CompilationWatch, LossOutput
+from longsum_jax.training.step import CompilationWatch, LossOutput, make_train_step
 
 
 def saved_steps(workdir):
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def fit(toy):
+    """Runs ``toy_fit``; runs with the same options share one compiled step."""
+    model, steps = toy.ToyModel(), {}
+
+    def make_step(loss_fn, optimizer, *, shardings, **options):
+        key = (loss_fn, optimizer, *options.items())
+        if key not in steps:
+            steps[key] = make_train_step(loss_fn, optimizer, shardings=shardings, **options)
+        return steps[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_train_step", make_step)
+        yield functools.partial(
+            toy.toy_fit,
+            loss_fn=toy.make_loss(model),
+            init=toy.make_init(model),
+            optimizer=make_optimizer(OptimizerOptions("adamw", 0.05)),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -132,19 +156,19 @@ def test_latest_and_best_checkpoints_are_kept(whole):
     jax.tree.map(np.testing.assert_array_equal, latest, jax.device_get(result.state.params))
 
 
-def test_best_outlives_a_resume(toy, tmp_path):
+def test_best_outlives_a_resume(fit, tmp_path):
     def evaluate(params, step):
         return {"mean_rouge": 1.0 / step}
 
-    toy.toy_fit(tmp_path, steps=2, evaluate=evaluate)
-    toy.toy_fit(tmp_path, steps=6, evaluate=evaluate)
+    fit(tmp_path, steps=2, evaluate=evaluate)
+    fit(tmp_path, steps=6, evaluate=evaluate)
     assert saved_steps(tmp_path) == [2, 6]
 
 
 @pytest.mark.slow
-def test_longer_run_goes_on_as_if_never_stopped(toy, whole, tmp_path):
-    toy.toy_fit(tmp_path, steps=5)
-    toy.toy_fit(tmp_path, steps=9)
+def test_longer_run_goes_on_as_if_never_stopped(toy, fit, whole, tmp_path):
+    fit(tmp_path, steps=5)
+    fit(tmp_path, steps=9)
     assert toy.losses(tmp_path) == toy.losses(whole[0])
 
 
@@ -158,43 +182,43 @@ def test_finished_run_started_again_does_nothing(toy, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_signal_finishes_the_step_saves_and_returns(toy, whole, tmp_path, name):
+def test_signal_finishes_the_step_saves_and_returns(toy, fit, whole, tmp_path, name):
     def on_batch(number):
         if number == 5:
             os.kill(os.getpid(), getattr(signal, name))
 
     before = signal.getsignal(getattr(signal, name))
-    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), checkpoint_every=100)
+    result = fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), checkpoint_every=100)
     assert (result.step, result.stopped_by) == (5, name)
     assert saved_steps(tmp_path) == [5]
     assert signal.getsignal(getattr(signal, name)) == before
-    assert toy.toy_fit(tmp_path).stopped_by == "steps"
+    assert fit(tmp_path).stopped_by == "steps"
     assert toy.losses(tmp_path) == toy.losses(whole[0])
 
 
-def test_signal_in_the_last_step_leaves_its_line_and_its_evaluation(toy, tmp_path):
+def test_signal_in_the_last_step_leaves_its_line_and_its_evaluation(toy, fit, tmp_path):
     def on_batch(number):
         if number == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
     options = {"steps": 3, "log_every": 2, "evaluate": lambda params, step: {"mean_rouge": 0.5}}
-    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), **options)
+    result = fit(tmp_path, batches=toy.ToyBatches(on_batch=on_batch), **options)
     assert (result.step, result.stopped_by) == (3, "SIGTERM")
     assert list(toy.losses(tmp_path)) == [2, 3]
     assert read_meta(tmp_path)["metrics"] is None
-    assert toy.toy_fit(tmp_path, **options).stopped_by == "steps"
+    assert fit(tmp_path, **options).stopped_by == "steps"
     assert list(toy.losses(tmp_path)) == [2, 3]
     assert read_meta(tmp_path)["metrics"] == {"mean_rouge": 0.5}
 
 
-def test_end_of_the_data_ends_the_run(toy, tmp_path):
-    result = toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), checkpoint_every=100)
+def test_end_of_the_data_ends_the_run(toy, fit, tmp_path):
+    result = fit(tmp_path, batches=toy.ToyBatches(epochs=1), checkpoint_every=100)
     assert (result.step, result.stopped_by) == (3, "data")
     assert saved_steps(tmp_path) == [3]
 
 
 @pytest.mark.parametrize("checkpoint_every", [100, 3])
-def test_end_of_the_data_is_evaluated_and_may_be_the_best(toy, tmp_path, checkpoint_every):
+def test_end_of_the_data_is_evaluated_and_may_be_the_best(toy, fit, tmp_path, checkpoint_every):
     """Whether the last step has been saved before the data turn out to have ended, or not."""
     evaluated = []
 
@@ -203,8 +227,8 @@ def test_end_of_the_data_is_evaluated_and_may_be_the_best(toy, tmp_path, checkpo
         return {"mean_rouge": 0.5}
 
     options = {"evaluate": evaluate, "checkpoint_every": checkpoint_every, "log_every": 2}
-    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
-    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)  # complete: does nothing
+    fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
+    fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)  # complete: does nothing
     assert evaluated == [3]
     assert [(line["step"], line.get("eval")) for line in toy.read_lines(tmp_path)] == [
         (2, None),
@@ -215,20 +239,20 @@ def test_end_of_the_data_is_evaluated_and_may_be_the_best(toy, tmp_path, checkpo
     assert (about["step"], about["metrics"]) == (3, {"mean_rouge": 0.5})
 
 
-def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, tmp_path):
+def test_a_run_killed_in_its_last_evaluation_is_evaluated_by_its_resume(toy, fit, tmp_path):
     def fail(params, step):
         raise KeyboardInterrupt
 
     options = {"eval_every": 0, "checkpoint_every": 3}
     with pytest.raises(KeyboardInterrupt):
-        toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), evaluate=fail, **options)
+        fit(tmp_path, batches=toy.ToyBatches(epochs=1), evaluate=fail, **options)
     scores = {"mean_rouge": 0.5}
     options["evaluate"] = lambda params, step: scores
-    toy.toy_fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
+    fit(tmp_path, batches=toy.ToyBatches(epochs=1), **options)
     assert read_meta(tmp_path, "best")["metrics"] == scores
 
 
-def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, tmp_path):
+def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, fit, tmp_path):
     def evaluate(params, step):
         evaluated.append(step)
         if len(evaluated) == 2:
@@ -238,9 +262,9 @@ def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, tmp_pat
     evaluated = []
     options = {"eval_every": 2, "checkpoint_every": 0, "evaluate": evaluate, "steps": 5}
     with pytest.raises(KeyboardInterrupt):
-        toy.toy_fit(tmp_path, **options)
+        fit(tmp_path, **options)
     assert saved_steps(tmp_path) == [2, 4]  # the checkpoint comes first
-    toy.toy_fit(tmp_path, **options)
+    fit(tmp_path, **options)
     assert evaluated == [2, 4, 4, 5]
     assert [line["step"] for line in toy.read_lines(tmp_path) if "eval" in line] == [2, 4, 5]
     assert saved_steps(tmp_path) == [2, 5]
@@ -248,7 +272,7 @@ def test_a_run_killed_in_an_evaluation_repeats_it_before_it_goes_on(toy, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpoint_every", [2, 3])
-def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
+def test_evaluations_once_an_epoch(toy, fit, whole, tmp_path, checkpoint_every):
     """After each of three epochs of three steps; a resume neither repeats nor forgets one."""
     evaluated = []
 
@@ -262,44 +286,44 @@ def test_evaluations_once_an_epoch(toy, whole, tmp_path, checkpoint_every):
         "checkpoint_every": checkpoint_every,
         "batches": toy.ToyBatches(epochs=3),
     }
-    toy.toy_fit(tmp_path, steps=3, **options)
+    fit(tmp_path, steps=3, **options)
     assert evaluated == [3]
     options["batches"] = toy.ToyBatches(epochs=3)
-    toy.toy_fit(tmp_path, steps=20, **options)
+    fit(tmp_path, steps=20, **options)
     assert evaluated == [3, 6, 9]
     assert saved_steps(tmp_path) == [3, 9]
     assert toy.losses(tmp_path) == toy.losses(whole[0])
     assert read_meta(tmp_path, "best")["step"] == 3
 
 
-def test_without_an_evaluation_nothing_is_saved_for_it(toy, tmp_path):
-    toy.toy_fit(tmp_path, steps=4, eval_every=1, checkpoint_every=0, keep_latest=9)
+def test_without_an_evaluation_nothing_is_saved_for_it(fit, tmp_path):
+    fit(tmp_path, steps=4, eval_every=1, checkpoint_every=0, keep_latest=9)
     assert saved_steps(tmp_path) == [4]
 
 
-def test_epochs_that_are_not_counted_are_named(toy, tmp_path):
+def test_epochs_that_are_not_counted_are_named(fit, tmp_path):
     options = {"eval_every": "epoch", "evaluate": lambda params, step: {"mean_rouge": 0.5}}
     with pytest.raises(InputError, match='eval_every: "epoch", but these batches do not count'):
-        toy.toy_fit(tmp_path, batches=Buckets([4]), **options)
+        fit(tmp_path, batches=Buckets([4]), **options)
 
 
 @pytest.mark.slow
-def test_metrics_after_the_checkpoint_are_cut(toy, whole, tmp_path):
-    toy.toy_fit(tmp_path, steps=4)
+def test_metrics_after_the_checkpoint_are_cut(toy, fit, whole, tmp_path):
+    fit(tmp_path, steps=4)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "loss": 99.0}\n{"step": 6, "lo')
-    toy.toy_fit(tmp_path, steps=9)
+    fit(tmp_path, steps=9)
     assert toy.losses(tmp_path) == toy.losses(whole[0])
 
 
-def test_given_parameters_replace_the_initialisation(toy, whole, tmp_path):
-    given = jax.device_get(toy.make_init(toy.ToyModel())(jax.random.key(99)))
-    toy.toy_fit(tmp_path / "a", steps=2, initial_params=given)
+def test_given_parameters_replace_the_initialisation(toy, fit, whole, tmp_path):
+    given = jax.device_get(jax.jit(toy.make_init(toy.ToyModel()))(jax.random.key(99)))
+    fit(tmp_path / "a", steps=2, initial_params=given)
     assert toy.losses(tmp_path / "a")[1] != toy.losses(whole[0])[1]
     del given["Dense_0"]["bias"]
     given["extra"] = np.zeros(3)
     with pytest.raises(InputError, match=r"initial_params: .* missing Dense_0/bias; extra extra"):
-        toy.toy_fit(tmp_path / "b", steps=2, initial_params=given)
+        fit(tmp_path / "b", steps=2, initial_params=given)
 
 
 def failing_loss(params, batch, rng):
@@ -324,6 +348,9 @@ class Costs:
         self.position = state["position"]
 
 
+COST_OPTIMIZER = optax.sgd(0.1)
+
+
 def fit_costs(toy, workdir, costs, **kwargs):
     return toy.toy_fit(
         workdir,
@@ -331,7 +358,7 @@ def fit_costs(toy, workdir, costs, **kwargs):
         batches=Costs(costs),
         loss_fn=failing_loss,
         init=lambda rng: {"w": jnp.ones(1)},
-        optimizer=optax.sgd(0.1),
+        optimizer=COST_OPTIMIZER,
         **kwargs,
     )
 
@@ -366,13 +393,13 @@ def test_an_update_that_is_not_finite_is_never_saved(toy, tmp_path):
 
 
 @pytest.mark.parametrize("position", [{}, {"position": None}, []])
-def test_a_damaged_position_in_the_data_is_one_sentence(toy, tmp_path, position):
-    toy.toy_fit(tmp_path, steps=2)
+def test_a_damaged_position_in_the_data_is_one_sentence(toy, fit, tmp_path, position):
+    fit(tmp_path, steps=2)
     step = tmp_path / "checkpoints" / "2"
     (step / "SHA256SUMS").unlink()
     (step / "data" / "metadata").write_text(json.dumps(position))
     with pytest.raises(InputError, match="position in the data"):
-        toy.toy_fit(tmp_path, steps=4, batches=StrictBatches(toy))
+        fit(tmp_path, steps=4, batches=StrictBatches(toy))
 
 
 class StrictBatches:
@@ -391,7 +418,7 @@ class StrictBatches:
         self.batches.position = int(state["position"])
 
 
-def test_two_trainings_in_one_workdir(toy, tmp_path):
+def test_two_trainings_in_one_workdir(toy, fit, tmp_path):
     """The second process is told; the first one does not notice it."""
     script = (
         "import sys; from pathlib import Path; from longsum_jax.locks import locked\n"
@@ -406,7 +433,7 @@ def test_two_trainings_in_one_workdir(toy, tmp_path):
             second.append(subprocess.run(command, capture_output=True, text=True))
 
     second = []
-    toy.toy_fit(tmp_path, steps=2, batches=toy.ToyBatches(on_batch=on_batch))
+    fit(tmp_path, steps=2, batches=toy.ToyBatches(on_batch=on_batch))
     assert f"another process trains there (process {os.getpid()} on " in second[0].stderr
 
 
@@ -433,9 +460,9 @@ def test_checkpoint_of_another_optimizer_is_refused(toy, whole):
         toy.toy_fit(whole[0], optimizer=optax.sgd(0.1), run=run)
 
 
-def test_workdir_without_checkpoints_is_taken_over(toy, tmp_path):
+def test_workdir_without_checkpoints_is_taken_over(fit, tmp_path):
     (tmp_path / "run.json").write_text('{"model": 1}')
-    toy.toy_fit(tmp_path, steps=1, run={"model": 2})
+    fit(tmp_path, steps=1, run={"model": 2})
     assert json.loads((tmp_path / "run.json").read_text()) == {"model": 2}
 
 
@@ -445,25 +472,25 @@ def test_workdir_that_cannot_be_written(toy, tmp_path):
         toy.toy_fit(tmp_path / "file" / "run")
 
 
-def test_unknown_best_metric_is_named(toy, tmp_path):
+def test_unknown_best_metric_is_named(fit, tmp_path):
     with pytest.raises(
         InputError, match=r'best_metric: the evaluation gives no "mean_rouge"; did you mean "rouge"'
     ):
-        toy.toy_fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
+        fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
 
 
-def test_progress_line_and_table(toy, tmp_path, capsys):
-    toy.toy_fit(tmp_path, steps=2, progress=True)
+def test_progress_line_and_table(fit, tmp_path, capsys):
+    fit(tmp_path, steps=2, progress=True)
     shown = capsys.readouterr().err
     assert "432 parameters, 1,728 bytes" in shown
     assert "step 2/2" in shown
     assert "tokens/s" in shown
 
 
-def test_missing_tensorboard_is_named(toy, tmp_path, monkeypatch):
+def test_missing_tensorboard_is_named(fit, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(InputError, match=r"training\.tensorboard: needs the package tensorboardX"):
-        toy.toy_fit(tmp_path, steps=1, tensorboard=True)
+        fit(tmp_path, steps=1, tensorboard=True)
 
 
 @pytest.mark.parametrize("name", ["steps", "accumulation", "max_bad_steps", "keep_latest"])

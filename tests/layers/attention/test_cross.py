@@ -1,6 +1,7 @@
 """Every cross-attention in decoders that were not made for it, all at once and step by step."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,9 @@ from longsum_jax.models.t5 import T5Config
 from longsum_jax.ops.attention import blockwise
 
 CROSS = {"hepos_stride": 4, "cross_linformer_size": 5, "cross_linformer_max_length": 20}
-B, T, L, D, H, K = (
-    2,
-    4,
-    18,
-    24,
-    6,
-    4,
-)  # heads that are no multiple of the stride, a length that is none either
+# Heads that are no multiple of the stride, a length that is none either.
+B, T, L, D, H, K = 2, 4, 18, 24, 6, 4
+BEAMS = 3
 HEADS = {"encoder_attention_heads": H, "decoder_attention_heads": H}
 T5 = T5Config(
     d_model=D, d_kv=K, d_ff=16, num_decoder_layers=2, num_heads=H, dropout_rate=0.0, **CROSS
@@ -33,8 +29,14 @@ T5 = T5Config(
 BART = BartConfig(d_model=D, decoder_layers=2, decoder_ffn_dim=16, dropout=0.0, **CROSS | HEADS)
 CONFIGS = pytest.mark.parametrize("config", [T5, BART], ids=["t5", "bart"])
 KINDS = pytest.mark.parametrize("kind", sorted(CROSS_ATTENTIONS))
-X, STATES = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
-MASK = jnp.arange(L) < jnp.array([L, 11])[:, None]
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X, STATES = normal(0, B, T, D), normal(1, B, L, D)
+MASK = np.arange(L) < np.array([L, 11])[:, None]
 
 
 def hepos_mask(heads, length, stride):
@@ -46,26 +48,40 @@ def hepos_mask(heads, length, stride):
 def make(draw_params):
     def make(config, kind, **options):
         """A decoder, and parameters that are all their own."""
-        decoder = Decoder(
-            dataclasses.replace(config, cross_attention=kind, **options).decoder_stack
-        )
+        decoder, variables = draw(dataclasses.replace(config, cross_attention=kind, **options))
+        return decoder, jax.tree.map(lambda array: array, variables)
+
+    @functools.cache
+    def draw(config):
+        decoder = Decoder(config.decoder_stack)
         return decoder, draw_params(decoder.init, X, STATES, MASK)
 
     return make
 
 
-def steps(decoder, variables, states=STATES, mask=MASK, beams=1):
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def begin(decoder, limit, variables, states, mask):
+    """What is read of the source, and the cache; ``limit`` is read by the decoder and only named
+    here, so that one is not taken for another."""
+    source = decoder.apply(variables, states, mask, method="read_source")
+    return source, decoder.apply(variables, source, BEAMS, T, method="init_cache")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step(decoder, variables, x, cache, source):
+    return decoder.apply(variables, x, cache, source, method="step")
+
+
+def steps(decoder, variables, states=STATES, mask=MASK):
     """What is read of the source, and outputs [B, T, D] of one beam when X is given token by
     token."""
-    apply = jax.jit(decoder.apply, static_argnames="method")
-    source = apply(variables, states, mask, method="read_source")
-    cache = decoder.apply(variables, source, beams, T, method="init_cache")
-    step = jax.jit(lambda x, cache: decoder.apply(variables, x, cache, source, method="step"))
+    limit = decoder_module.MAX_CROSS_CACHE_BYTES
+    source, cache = begin(decoder, limit, variables, states, mask)
     out = []
     for t in range(T):
-        y, cache = step(jnp.repeat(X[:, t : t + 1], beams, 1), cache)
-        out.append(y[:, -1])
-    return source, jnp.stack(out, 1)
+        y, cache = step(decoder, variables, np.repeat(X[:, t : t + 1], BEAMS, 1), cache, source)
+        out.append(np.asarray(y)[:, -1])
+    return source, np.stack(out, 1)
 
 
 @pytest.mark.slow
@@ -75,9 +91,9 @@ def test_steps_equal_all_at_once_and_padding_is_not_read(make, config, kind):
     decoder, variables = make(config, kind)
     apply = jax.jit(decoder.apply)
     wanted = apply(variables, X, STATES, MASK)
-    noise = jnp.where(MASK[..., None], STATES, 50.0)
+    noise = np.where(MASK[..., None], STATES, np.float32(50))
     np.testing.assert_allclose(apply(variables, X, noise, MASK), wanted, atol=1e-5)
-    _, found = steps(decoder, variables, noise, beams=3)
+    _, found = steps(decoder, variables, noise)
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
@@ -88,7 +104,7 @@ def test_decoding_from_the_states_equals_decoding_from_keys_and_values(
     make, config, kind, monkeypatch
 ):
     decoder, variables = make(config, kind)
-    mask = MASK.at[1, 1:].set(False)  # some heads read padding alone
+    mask = MASK & (np.arange(L) < np.array([L, 1])[:, None])  # some heads read padding alone
     _, wanted = steps(decoder, variables, mask=mask)
     monkeypatch.setattr(decoder_module, "MAX_CROSS_CACHE_BYTES", 0)
     source, found = steps(decoder, variables, mask=mask)
@@ -161,20 +177,18 @@ def test_reading_everything_is_full_attention(make, kind, options):
     full, variables = make(T5, "full")
     other, own = make(T5, kind, **options | {"cross_linformer_size": 20})
     if kind == "linformer":
-        own["params"]["layers"]["cross_attention"]["length_projection"] = jnp.stack(
-            [jnp.eye(20)] * 2
-        )
-    flat, projection = (
-        jax.tree.map(lambda x: x, variables),
-        own["params"]["layers"]["cross_attention"],
-    )
+        identity = np.eye(20, dtype=np.float32)
+        own["params"]["layers"]["cross_attention"]["length_projection"] = np.stack([identity] * 2)
+    flat = variables
+    projection = own["params"]["layers"]["cross_attention"]
     extra = {name: value for name, value in projection.items() if name == "length_projection"}
     flat["params"]["layers"]["cross_attention"] |= extra
     # Compressed rows cannot be masked, so this holds where a key of zeros adds as much as it takes:
     # 20 real tokens.
-    states, mask = jax.random.normal(jax.random.key(5), (B, 20, D)), jnp.ones((B, 20), bool)
-    wanted = full.apply(variables, X, states, mask)
-    np.testing.assert_allclose(other.apply(flat, X, states, mask), wanted, atol=1e-5)
+    states, mask = normal(5, B, 20, D), np.ones((B, 20), bool)
+    wanted = jax.jit(full.apply)(variables, X, states, mask)
+    found = jax.jit(other.apply)(flat, X, states, mask)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["full", "hepos"])
@@ -182,8 +196,8 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
     stack = dataclasses.replace(BART, cross_attention=kind).decoder_stack
     attention_class = get_cross_attention(stack.cross, stack.num_heads)
     attention = attention_class.from_stack(stack)
-    x, states = (jax.random.normal(jax.random.key(i), (B, n, D)) for i, n in ((0, 40), (1, 600)))
-    tokens = jnp.arange(600) < jnp.array([600, 333])[:, None]
+    x, states = normal(0, B, 40, D), normal(1, B, 600, D)
+    tokens = np.arange(600) < np.array([600, 333])[:, None]
 
     def attend(module, x, states):
         states, mask = attention_class.prepare(stack, states, tokens)
@@ -212,7 +226,7 @@ def test_scores_in_pieces_are_those_of_one_array_gradients_included(draw_params,
 def test_a_text_of_padding_alone_gives_finite_states(make):
     for kind in CROSS_ATTENTIONS:
         decoder, variables = make(BART, kind)
-        nothing = decoder.apply(variables, X, STATES, jnp.zeros_like(MASK))
+        nothing = jax.jit(decoder.apply)(variables, X, STATES, np.zeros_like(MASK))
         assert np.isfinite(nothing).all()
 
 
@@ -251,10 +265,10 @@ def test_sources_that_do_not_fit(make):
     with pytest.raises(
         InputError, match="hepos_stride is 4, but the source has 3 tokens, so that some heads would"
     ):
-        decoder.apply(variables, X, STATES[:, :3], MASK[:, :3])
+        jax.eval_shape(decoder.apply, variables, X, STATES[:, :3], MASK[:, :3])
     decoder, variables = make(T5, "linformer", cross_linformer_max_length=18)
-    longer = jnp.pad(STATES, ((0, 0), (0, 1), (0, 0)))
+    longer = np.pad(STATES, ((0, 0), (0, 1), (0, 0)))
     with pytest.raises(
         InputError, match="an input of 19 tokens is longer than the 18 tokens that the Linformer"
     ):
-        decoder.apply(variables, X, longer, jnp.ones((B, 19), bool))
+        jax.eval_shape(decoder.apply, variables, X, longer, np.ones((B, 19), bool))

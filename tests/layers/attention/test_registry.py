@@ -59,8 +59,8 @@ def make(draw_params):
 
 
 def make_input(length=L, rows=(L, 30)):
-    x = jax.random.normal(jax.random.key(1), (B, L, D))
-    return x[:, :length], jnp.arange(length) < jnp.array(rows)[:, None]
+    x = np.random.default_rng(1).normal(size=(B, L, D)).astype(np.float32)
+    return x[:, :length], np.arange(length) < np.array(rows)[:, None]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,21 @@ def test_states_are_finite_and_do_not_depend_on_other_rows_or_padding(make, conf
     states = np.asarray(apply(variables, x, mask))
     assert states.shape == (B, L, D)
     assert np.isfinite(states).all()
-    noise = jnp.where(mask[..., None], x, 7.0)
-    np.testing.assert_allclose(apply(variables, noise, mask)[mask], states[mask], atol=2e-5)
+    noise = np.where(mask[..., None], x, np.float32(7))
+    found = np.asarray(apply(variables, noise, mask))
+    np.testing.assert_allclose(found[mask], states[mask], atol=2e-5)
     if kind in LAID_OUT and config is T5:
         x, mask = make_input(30, rows=(1, 30))
-        np.testing.assert_allclose(apply(variables, x, mask)[1], states[1, :30], atol=2e-5)
+        found = np.asarray(apply(variables, x, mask))
+        np.testing.assert_allclose(found[1], states[1, :30], atol=2e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_reaches_every_parameter(make, kind):
     """Gradients with dropout on: finite, and none of the parameters is left out."""
-    encoder, variables = make(T5, kind)
+    # One layer, unless the second one attends otherwise than the first.
+    encoder, variables = make(T5, kind, num_layers=2 if kind == "block_staggered" else 1)
     x, mask = make_input()
 
     @jax.jit
@@ -104,9 +107,9 @@ def test_training_reaches_every_parameter(make, kind):
 
     first, second = (gradient(variables, jax.random.key(seed)) for seed in (0, 1))
     for path, leaf in jax.tree_util.tree_leaves_with_path(first):
-        assert np.isfinite(leaf).all(), path
-        assert np.abs(leaf).max() > 0, path
-    differences = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), first, second)
+        assert np.isfinite(np.asarray(leaf)).all(), path
+        assert np.abs(np.asarray(leaf)).max() > 0, path
+    differences = jax.tree.map(lambda a, b: float(np.abs(np.asarray(a) - b).max()), first, second)
     assert max(jax.tree.leaves(differences)) > 0
 
 
@@ -116,7 +119,7 @@ def test_training_reaches_every_parameter(make, kind):
     [
         ("local", {"local_radius": 50}, {}),
         ("window+stride", {"attention_window": (90,)}, {}),
-        ("longformer", {"attention_window": (90, 100)}, {"global_indices": jnp.full((B, 1), -1)}),
+        ("longformer", {"attention_window": (90, 100)}, {"global_indices": np.full((B, 1), -1)}),
         ("bigbird", {"num_random_blocks": 3}, {}),
     ],
 )
@@ -127,18 +130,18 @@ def test_windows_as_wide_as_the_text_are_full_attention(make, kind, options, inp
         own["params"]["layers"]["self_attention"] |= variables["params"]["layers"]["self_attention"]
         variables["params"]["layers"]["self_attention"] = own["params"]["layers"]["self_attention"]
     x, mask = make_input()
-    wanted = jax.jit(full.apply)(variables, x, mask)[mask]
-    found = jax.jit(sparse.apply)(variables, x, mask, **inputs)[mask]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    wanted = np.asarray(jax.jit(full.apply)(variables, x, mask))
+    found = np.asarray(jax.jit(sparse.apply)(variables, x, mask, **inputs))
+    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
 
 
 def test_long_inputs_of_full_attention_go_in_pieces(make, monkeypatch):
     encoder, variables = make(T5, "full")
     x, mask = make_input()
-    wanted = jax.jit(encoder.apply)(variables, x, mask)[mask]
+    wanted = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
     monkeypatch.setattr(full, "max_score_bytes", lambda: 0)
-    found = jax.jit(encoder.apply)(variables, x, mask)[mask]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    found = np.asarray(jax.jit(encoder.apply)(variables, x, mask))
+    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
 
 
 def test_every_kind_says_which_options_it_reads():

@@ -32,7 +32,7 @@ def tensors():
     rng = np.random.default_rng(0)
     own, shared = (B, N, 6, H, K), (B, 3, H, K)
     shapes = ((B, N, C, H, K), own, own, shared, shared, (H, C, 6), (H, 4, 3))
-    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 def masks():
@@ -56,6 +56,11 @@ def two_sets(k, v, shared_k, shared_v, bias, table):
         KeySet(k, v, jnp.asarray(own), bias),
         KeySet(shared_k, shared_v, jnp.asarray(shared), lazy),
     ]
+
+
+def compiled(function, *arrays, **options):
+    """The result of a function, freshly traced on every call, so that a patched maximum counts."""
+    return jax.jit(lambda *arrays: function(*arrays, **options))(*arrays)
 
 
 def attend(q, *arrays, **options):
@@ -86,13 +91,12 @@ def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
 
 
 def value_and_gradients(inputs, **options):
-    """Freshly traced on every call, so that a patched maximum counts."""
 
     def run(*inputs):
         out, pull_back = jax.vjp(functools.partial(attend, **options), *inputs)
         return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape).astype(out.dtype))
 
-    return jax.jit(run)(*inputs)
+    return [np.asarray(x) for x in compiled(run, *inputs)]
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +106,14 @@ def whole():
 
 def test_two_sets_equal_loops(whole):
     np.testing.assert_allclose(whole[0], attend_by_loops(*tensors()), rtol=0, atol=2e-6)
-    assert not np.asarray(whole[0][0, 1, 2]).any()
+    assert not whole[0][0, 1, 2].any()
 
 
 def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
     for gradient in whole[1:]:
         assert np.isfinite(gradient).all()
-        assert np.asarray(gradient).any()
-    assert not np.asarray(whole[1][0, 1, 2]).any()
+        assert gradient.any()
+    assert not whole[1][0, 1, 2].any()
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 5])
@@ -131,10 +135,10 @@ def test_head_by_head_is_the_same(whole, monkeypatch):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
     q, *rest = tensors()
     one = [q[:1], *(x[:1] for x in rest[:4])]
-    shared = KeySet(one[3], one[4])
-    alone = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
+    sets = [KeySet(one[1], one[2]), KeySet(one[3], one[4])]
+    alone = compiled(attend_key_sets, one[0], sets)
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 2**28)
-    expected = attend_key_sets(one[0], [KeySet(one[1], one[2]), shared])
+    expected = compiled(attend_key_sets, one[0], sets)
     np.testing.assert_allclose(alone, expected, rtol=1e-5, atol=2e-6)
 
 
@@ -144,12 +148,11 @@ def test_dropout_of_pieces(on_cpu, monkeypatch):
     dropped alike."""
     monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
-    q, k = jnp.zeros((2, 8, 16, 2, 4)), jnp.zeros((2, 64, 2, 4))
-    out = attend_key_sets(
-        q, [KeySet(k, jnp.ones_like(k))], dropout=Dropout(jax.random.key(0), 0.25)
-    )
-    assert abs(float(out.mean()) - 1) < 0.02
-    rows = np.asarray(out[..., 0]).transpose(0, 1, 3, 2).reshape(-1, 16)
+    q, k = np.zeros((2, 8, 16, 2, 4), np.float32), np.zeros((2, 64, 2, 4), np.float32)
+    dropout = Dropout(jax.random.key(0), 0.25)
+    out = np.asarray(compiled(attend_key_sets, q, [KeySet(k, np.ones_like(k))], dropout=dropout))
+    assert abs(out.mean() - 1) < 0.02
+    rows = out[..., 0].transpose(0, 1, 3, 2).reshape(-1, 16)
     assert len(np.unique(rows, axis=0)) == len(rows)
 
 
@@ -222,15 +225,14 @@ def test_saved_results_spare_a_second_forward_pass(pieces, monkeypatch):
 
 def test_a_key_in_two_sets_counts_twice():
     q, k, v, *_ = tensors()
-    twice = attend_key_sets(q, [KeySet(k, v), KeySet(k[:, :, :2], v[:, :, :2])])
-    bias = jnp.log(jnp.array([2.0, 2, 1, 1, 1, 1]))
-    np.testing.assert_allclose(
-        twice, attend_key_sets(q, [KeySet(k, v, None, bias)]), rtol=1e-5, atol=1e-6
-    )
+    twice = compiled(attend_key_sets, q, [KeySet(k, v), KeySet(k[:, :, :2], v[:, :, :2])])
+    bias = np.log(np.float32([2, 2, 1, 1, 1, 1]))
+    weighted = compiled(attend_key_sets, q, [KeySet(k, v, None, bias)])
+    np.testing.assert_allclose(twice, weighted, rtol=1e-5, atol=1e-6)
 
 
 def test_without_masks_and_with_some():
-    q, k, v, shared_k, shared_v, *_ = tensors()
+    q, k, v, shared_k, shared_v, *_ = map(jnp.asarray, tensors())
     free = attend_key_sets(q, [KeySet(k, v), KeySet(shared_k, shared_v)])
     masked = attend_key_sets(q, [KeySet(k, v), KeySet(shared_k, shared_v, jnp.ones((1,), bool))])
     np.testing.assert_array_equal(free, masked)
@@ -240,10 +242,11 @@ def test_without_masks_and_with_some():
 
 def test_bfloat16_has_float32_scores():
     q, k, v, *_ = (x.astype(jnp.bfloat16) for x in tensors())
-    out = attend_key_sets(4 * q, [KeySet(4 * k, v)])
+    narrow = [4 * q, 4 * k, v]
+    attend_one = jax.jit(lambda q, k, v: attend_key_sets(q, [KeySet(k, v)]))
+    out = attend_one(*narrow)
     assert out.dtype == jnp.bfloat16
-    wide = [x.astype(jnp.float32) for x in (4 * q, 4 * k, v)]
-    exact = attend_key_sets(wide[0], [KeySet(*wide[1:])])
+    exact = attend_one(*(x.astype(np.float32) for x in narrow))
     np.testing.assert_allclose(np.asarray(out, np.float32), exact, rtol=0, atol=2e-2)
 
 
@@ -264,16 +267,16 @@ def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
 def test_all_queries_attend_to_the_same_keys(maximum, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, _, _, k, v, *_ = tensors()
-    out = attend_all(q[:, 0], [KeySet(k, v, jnp.array([True, True, False]))])
-    np.testing.assert_allclose(
-        out, attend_key_sets(q, [KeySet(k[:, :2], v[:, :2])])[:, 0], rtol=1e-5, atol=1e-6
-    )
+    out = compiled(attend_all, q[:, 0], [KeySet(k, v, np.array([True, True, False]))])
+    expected = compiled(attend_key_sets, q, [KeySet(k[:, :2], v[:, :2])])
+    np.testing.assert_allclose(out, np.asarray(expected)[:, 0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("maximum", [2**28, 2**14])
 def test_dropout_keeps_the_mean_and_follows_its_key(maximum, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
-    q, k, v = jnp.zeros((1, 64, 16, 2, 1)), jnp.zeros((1, 128, 2, 1)), jnp.ones((1, 128, 2, 1))
+    q, k = np.zeros((1, 64, 16, 2, 1), np.float32), np.zeros((1, 128, 2, 1), np.float32)
+    v = np.ones_like(k)
     run = jax.jit(lambda key: attend_key_sets(q, [KeySet(k, v)], dropout=Dropout(key, 0.25)))
     out, again, other = (np.asarray(run(jax.random.key(seed))) for seed in (0, 0, 1))
     np.testing.assert_array_equal(out, again)
@@ -301,9 +304,9 @@ def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
     monkeypatch.setattr(blockwise, "FULL_BLOCK", 4)
     length = 11
     rng = np.random.default_rng(3)
-    q, k, v = (jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for _ in range(3))
-    table = jnp.asarray(rng.normal(size=(H, 2 * length - 1)), jnp.float32)
-    mask = jnp.arange(length) < jnp.array([length, 6])[:, None]
+    q, k, v = (rng.normal(size=(B, length, H, K)).astype(np.float32) for _ in range(3))
+    table = rng.normal(size=(H, 2 * length - 1)).astype(np.float32)
+    mask = np.arange(length) < np.array([length, 6])[:, None]
     distances = np.arange(length) - np.arange(length)[:, None]
 
     def ours(q, k, v, table):
@@ -346,25 +349,29 @@ def test_merged_softmaxes_are_one_softmax_with_its_gradients(whole):
 def test_partial_softmaxes_in_pieces_and_at_once(maximum, monkeypatch):
     """The logarithm is that of the sum of exponentials of all keys that are seen."""
     q, *rest = tensors()
-    expected = attend_partially(q, two_sets(*rest), scale=0.7)
+
+    def attend_two(q, *arrays):
+        return attend_partially(q, two_sets(*arrays), scale=0.7)
+
+    expected = compiled(attend_two, q, *rest)
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
-    part = attend_partially(q, two_sets(*rest), scale=0.7)
+    part = compiled(attend_two, q, *rest)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), part, expected
     )
-    nothing = np.asarray(part.log_total == MASK_VALUE)
+    nothing = np.asarray(part.log_total) == MASK_VALUE
     assert nothing[0, 1, 2].all()
     assert nothing.sum() == H
     k, v = q[:, :, :2] * 0, q[:, :, :2]
-    np.testing.assert_allclose(
-        attend_partially(q, [KeySet(k, v)]).log_total, math.log(2), atol=1e-6
-    )
+    equal = compiled(attend_partially, q, [KeySet(k, v)])
+    np.testing.assert_allclose(equal.log_total, math.log(2), atol=1e-6)
 
 
 def test_softmaxes_without_keys_do_not_count():
     q, k, v, *_ = tensors()
-    nothing = attend_partially(q, [KeySet(k, v, jnp.zeros((1,), bool))])
-    assert (nothing.log_total == MASK_VALUE).all()
-    np.testing.assert_array_equal(merge_partial_softmaxes([nothing, nothing]), jnp.zeros(q.shape))
-    part = attend_partially(q, [KeySet(k, v)])
-    np.testing.assert_allclose(merge_partial_softmaxes([nothing, part]), part.out, atol=1e-6)
+    attend_masked = jax.jit(lambda mask: attend_partially(q, [KeySet(k, v, mask)]))
+    nothing, part = map(attend_masked, (np.zeros((1,), bool), None))
+    assert (np.asarray(nothing.log_total) == MASK_VALUE).all()
+    merge = jax.jit(merge_partial_softmaxes)
+    np.testing.assert_array_equal(merge([nothing, nothing]), np.zeros(q.shape))
+    np.testing.assert_allclose(merge([nothing, part]), part.out, atol=1e-6)

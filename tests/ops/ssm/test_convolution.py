@@ -12,7 +12,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_me
 from longsum_jax.ops.ssm import convolution as ssm_conv
 from longsum_jax.ops.ssm import matmul as ssm_matmul
 from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution
-from longsum_jax.ops.ssm.kernel import MAX_LENGTH, Modes, discretize
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH, DiagonalSSM, Modes, discretize
 
 SLOW_TWINS = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))
 ssm_convolution_direct, ssm_scan = SLOW_TWINS["ssm_convolution_direct"], SLOW_TWINS["ssm_scan"]
@@ -23,26 +23,43 @@ LONGEST = 100
 def inputs(make_ssm, length, directions=2, sets=1, channels=5, dtype=jnp.float32):
     """u [2, L, H], channels and skip, and a cotangent of the output."""
     rng = np.random.default_rng(length)
-    u, cotangent = rng.normal(size=(2, 2, length, channels))
+    u, cotangent = rng.normal(size=(2, 2, length, channels)).astype(dtype)
     ssm = make_ssm(channels, 4, directions, sets)
-    D = jnp.asarray(rng.normal(size=channels), jnp.float32)
-    return jnp.asarray(u, dtype), ssm, D, jnp.asarray(cotangent, dtype)
+    return u, ssm, rng.normal(size=channels).astype(np.float32), cotangent
 
 
-@partial(jax.jit, static_argnums=0)
-def value_and_gradients(convolution, u, ssm, D, cotangent):
-    """(output, (du, dssm, dD))."""
+def in_parts(convolution, u, ssm, D, cotangent):
+    """(output, (du, dssm, dD)) of a function that is compiled here or in its parts."""
     y, pull_back = jax.vjp(convolution, u, ssm, D)
     return y, pull_back(cotangent)
 
 
+value_and_gradients = jax.jit(in_parts, static_argnums=0)
+discretize_once = jax.jit(discretize, static_argnums=1)
+
+
+@pytest.fixture
+def compiled_parts(monkeypatch):
+    """Compiles what precedes a convolution by itself: once for all lengths and backends."""
+    convolve = ssm_conv._convolve
+    convolve_here = jax.jit(lambda *arguments: convolve(*arguments), static_argnums=0)
+    monkeypatch.setattr(ssm_conv, "discretize", discretize_once)
+    monkeypatch.setattr(ssm_conv, "_convolve", convolve_here)
+
+
 def of_twin(twin, u, ssm, D, cotangent):
-    """``value_and_gradients`` of a slow twin on inputs padded with zeros to one length, compiled
-    once for all."""
+    """``value_and_gradients`` of a slow twin, compiled once for each number of directions: on
+    inputs padded with zeros to one length, with dynamics of each direction."""
     length = u.shape[1]
-    u, cotangent = (jnp.pad(x, ((0, 0), (0, LONGEST - length), (0, 0))) for x in (u, cotangent))
-    y, (du, *rest) = value_and_gradients(twin, u, ssm, D, cotangent)
-    return y[:, :length], (du[:, :length], *rest)
+    u, cotangent = (np.pad(x, ((0, 0), (0, LONGEST - length), (0, 0))) for x in (u, cotangent))
+    separate = DiagonalSSM(*(np.repeat(x, ssm.directions // len(x), 0) for x in ssm))
+    y, (du, dssm, dD) = value_and_gradients(twin, u, separate, D, cotangent)
+    # Directions that share dynamics add up their gradients.
+    own = [
+        np.asarray(d).reshape(len(x), -1, *d.shape[1:]).sum(1)
+        for x, d in zip(ssm, dssm, strict=True)
+    ]
+    return np.asarray(y)[:, :length], (np.asarray(du)[:, :length], own, dD)
 
 
 def assert_close(value, reference, tolerance=1e-5):
@@ -56,10 +73,11 @@ def assert_close(value, reference, tolerance=1e-5):
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 33, 64, LONGEST])
+@pytest.mark.usefixtures("compiled_parts")
 def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backend, monkeypatch):
     monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 32)  # up to four chunks, the last one not full
     arguments = inputs(make_ssm, length, directions)
-    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
+    fast = in_parts(partial(ssm_convolution, backend=backend), *arguments)
     for twin in TWINS:
         assert_close(fast, of_twin(twin, *arguments))
 
@@ -68,21 +86,20 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backen
 @pytest.mark.parametrize("sets", [1, 2])
 def test_causal_uses_the_first_direction_alone(make_ssm, sets):
     u, ssm, D, cotangent = inputs(make_ssm, 33, sets=sets)
-    forward = type(ssm)(*(x[:1] for x in ssm))
+    forward = DiagonalSSM(*(np.asarray(x)[:1] for x in ssm))
     y, (du, _, dD) = value_and_gradients(
         partial(ssm_convolution, causal=True), u, ssm, D, cotangent
     )
-    expected, (du_expected, _, dD_expected) = value_and_gradients(
-        ssm_scan, u, forward, D, cotangent
-    )
+    expected, (du_expected, _, dD_expected) = of_twin(ssm_scan, u, forward, D, cotangent)
     assert_close((y, du, dD), (expected, du_expected, dD_expected))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fft", "matmul"])
+@pytest.mark.usefixtures("compiled_parts")
 def test_dynamics_of_each_direction(make_ssm, backend):
     arguments = inputs(make_ssm, 33, sets=2)
-    fast = value_and_gradients(partial(ssm_convolution, backend=backend), *arguments)
+    fast = in_parts(partial(ssm_convolution, backend=backend), *arguments)
     for twin in TWINS:
         assert_close(fast, of_twin(twin, *arguments))
 
@@ -99,19 +116,21 @@ def test_discretization_none(make_ssm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 6])
+@pytest.mark.usefixtures("compiled_parts")
 def test_blocks_of_channels_change_nothing(make_ssm, block):
     arguments = inputs(make_ssm, 33, channels=6)
-    blocked = value_and_gradients(partial(ssm_convolution, block=block), *arguments)
+    blocked = in_parts(partial(ssm_convolution, block=block), *arguments)
     assert_close(blocked, of_twin(ssm_scan, *arguments))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [3])  # which does not divide the 7 chunks
+@pytest.mark.usefixtures("compiled_parts")
 def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
     monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 16)
     monkeypatch.setattr(ssm_conv, "_chunks_per_group", lambda *sizes: group)
-    arguments = inputs(make_ssm, LONGEST, channels=2)
-    fast = value_and_gradients(partial(ssm_convolution, backend="matmul"), *arguments)
+    arguments = inputs(make_ssm, LONGEST)
+    fast = in_parts(partial(ssm_convolution, backend="matmul"), *arguments)
     assert_close(fast, of_twin(ssm_scan, *arguments))
 
 
@@ -123,9 +142,14 @@ def test_toeplitz_matrices_of_tiles(size, monkeypatch):
     lags, factors = rng.normal(size=(2, 2 * size - 1)), rng.normal(size=(2, size, size))
     lags, factors = np.float32(lags), np.float32(factors)
     windows = [np.s_[:, size - 1 - j : 2 * size - 1 - j] for j in range(size)]
-    found = ssm_matmul._windows(jnp.asarray(lags), size)
+
+    @jax.jit
+    def windows_and_gradient(lags):
+        found, pull_back = jax.vjp(lambda lags: ssm_matmul._windows(lags, size), lags)
+        return found, *pull_back(factors)
+
+    found, gradient = windows_and_gradient(lags)
     np.testing.assert_array_equal(found, np.stack([lags[w] for w in windows], 1))
-    gradient = jax.grad(lambda lags: (ssm_matmul._windows(lags, size) * factors).sum())(lags)
     wanted = np.zeros(lags.shape)
     for j, window in enumerate(windows):
         wanted[window] += factors[:, j]
@@ -252,8 +276,8 @@ def test_a_spectrum_of_another_length_is_refused(make_ssm):
 
 @pytest.mark.slow
 def test_products_in_bfloat16_keep_two_digits(make_ssm, relative_error):
-    u, ssm, D, _ = inputs(make_ssm, LONGEST)
-    exact = jax.jit(ssm_convolution)(u, ssm, D)
+    u, ssm, D, cotangent = inputs(make_ssm, LONGEST)
+    exact, _ = of_twin(ssm_scan, u, ssm, D, cotangent)
     rounded = jax.jit(partial(ssm_convolution, backend="matmul", operands="bfloat16"))
     error = relative_error(rounded(u, ssm, D), exact)
     assert 1e-4 < error < 8e-3
@@ -265,40 +289,37 @@ def test_bfloat16_input_is_computed_in_float32(make_ssm):
     y, (du, dssm, dD) = value_and_gradients(ssm_convolution, u, ssm, D, cotangent)
     assert y.dtype == du.dtype == jnp.bfloat16
     assert {x.dtype for x in (*dssm, dD)} == {jnp.dtype("float32")}
-    wide = (x.astype(jnp.float32) for x in (u, cotangent))
-    exact, (exact_du, *exact_rest) = value_and_gradients(
-        ssm_convolution_direct, next(wide), ssm, D, next(wide)
-    )
-    for value, reference in (
-        (y, exact),
-        (du, exact_du),
-    ):  # nothing but the rounding of the result is lost
-        np.testing.assert_allclose(value.astype(jnp.float32), reference, rtol=2**-8, atol=1e-5)
+    wide_u, wide_cotangent = u.astype(np.float32), cotangent.astype(np.float32)
+    exact, (exact_du, *exact_rest) = of_twin(ssm_convolution_direct, wide_u, ssm, D, wide_cotangent)
+    # Nothing but the rounding of the result is lost.
+    for value, reference in ((y, exact), (du, exact_du)):
+        value = np.asarray(value, np.float32)
+        np.testing.assert_allclose(value, reference, rtol=2**-8, atol=1e-5)
     assert_close([dssm, dD], exact_rest)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_jacobian_is_lower_triangular_exactly_when_causal(make_ssm, directions):
     u, ssm, D, _ = inputs(make_ssm, 9, directions, channels=2)
-    jacobian = jax.jit(jax.jacrev(lambda u: ssm_convolution(u, ssm, D)[0]))(u)[
-        :, :, 0
-    ]  # [j, h, l, h]
-    own = np.abs(np.asarray(jacobian)[:, [0, 1], :, [0, 1]])  # [h, j, l]
+    jacobian = jax.jit(jax.jacrev(lambda u: ssm_convolution(u, ssm, D)[0]))(u)
+    jacobian = np.asarray(jacobian)[:, :, 0]  # [j, h, l, h]
+    own = np.abs(jacobian[:, [0, 1], :, [0, 1]])  # [h, j, l]
     past, future = np.tril(np.ones((9, 9), bool)), np.triu(np.ones((9, 9), bool), 1)
     assert own[:, past].min() > 1e-4
     if directions == 1:
         assert own[:, future].max() < 1e-6
     else:
         assert own[:, future].min() > 1e-4
-    assert not np.asarray(jacobian)[:, [0, 1], :, [1, 0]].any()  # channels do not mix
+    assert not jacobian[:, [0, 1], :, [1, 0]].any()  # channels do not mix
 
 
 def test_the_future_does_not_reach_causal_outputs(make_ssm):
     u, ssm, D, _ = inputs(make_ssm, 50, directions=1)
     convolve = jax.jit(ssm_convolution)
-    past = convolve(u, ssm, D)[:, :30]
-    changed = convolve(u.at[:, 30:].add(10.0), ssm, D)[:, :30]
-    np.testing.assert_allclose(past, changed, rtol=0, atol=2e-5)
+    future = np.float32(np.arange(50) >= 30)[:, None]
+    unchanged, changed = convolve(u, ssm, D), convolve(u + 10 * future, ssm, D)
+    unchanged, changed = np.asarray(unchanged), np.asarray(changed)
+    np.testing.assert_allclose(unchanged[:, :30], changed[:, :30], rtol=0, atol=2e-5)
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +369,7 @@ def test_four_million_positions_against_the_sum_of_the_definition(make_ssm, kern
     """One mode that falls to a half over them: outputs read all inputs."""
     length = 2**22
     ssm = make_ssm(1, 1, decay=1e-4)
-    ssm = ssm._replace(log_dt=jnp.full_like(ssm.log_dt, np.log(1e-3)))
+    ssm = ssm._replace(log_dt=np.full_like(ssm.log_dt, np.log(1e-3)))
     forward, backward = kernel_float64(ssm, length, chunk=2**16)[:, 0]
     u, D = np.random.default_rng(0).normal(size=length).astype(np.float32), np.float32([0.7])
     convolve = jax.jit(partial(ssm_convolution, backend="fft"))
@@ -361,7 +382,7 @@ def test_four_million_positions_against_the_sum_of_the_definition(make_ssm, kern
 def test_more_positions_than_phases_are_exact_for_are_refused(make_ssm):
     u = jax.ShapeDtypeStruct((1, MAX_LENGTH + 1, 1), jnp.float32)
     with pytest.raises(ValueError, match="exact for 1 to 16777216"):
-        jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), jnp.zeros(1))
+        jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), np.zeros(1, np.float32))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 337, 4096, 4099, 65537])
