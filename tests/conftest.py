@@ -115,6 +115,8 @@ FAST_COMPILATION = {
 # Without fusion emitters code is made in half the time; in pieces it is made on several cores,
 # which the processes of a run fill already.
 XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# Threads of torch and numpy would wait for each other at every product, for the same reason.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 # Hosts that tests may reach: processes of theirs on this machine.
@@ -147,6 +149,7 @@ def pytest_configure(config):
     for name, value in {**FAST_COMPILATION, "jax_compilation_cache_dir": programs.name}.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
+    os.environ.update(ONE_THREAD)
     if _are_known(XLA_FLAGS):
         os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {os.environ.get('XLA_FLAGS', '')}"
 

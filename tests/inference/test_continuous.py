@@ -10,7 +10,8 @@ from longsum_jax.layers import decoder
 from longsum_jax.models.registry import get_family
 
 VOCABULARY = 96
-T5 = {"d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 32, "num_layers": 1}
+T5 = {"d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 32}
+T5 |= {"num_layers": 1, "num_decoder_layers": 2}
 BART = {
     "d_model": 32,
     "encoder_layers": 1,
@@ -64,10 +65,17 @@ def in_slots(model, documents, batch_size, seed=0, **options):
     return [(i, out.sequences[0].tolist()) for i, out in slots.decode(rows)]
 
 
-def alone(model, document, **options):
-    ids = model.generate([document], **ENDS | options)[0].tolist()
+def one_by_one(model, documents, **options):
+    """All of the length of the longest, so that one program reads them."""
     padding = [model.generation_options(**ENDS).pad_token_id]
-    return ids + padding * (1 + ENDS["max_new_tokens"] - len(ids))
+    longest = max(map(len, documents))
+    found = []
+    for document in documents:
+        source = np.array([document + padding * (longest - len(document))])
+        mask = np.arange(longest)[None] < len(document)
+        ids = model.generate(source, mask, **ENDS | options)[0].tolist()
+        found.append(ids + padding * (1 + ENDS["max_new_tokens"] - len(ids)))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +100,7 @@ def test_ids_equal_those_of_one_document_at_a_time(make, name, first, options, d
     found = in_slots(model, documents, 3, **options)
     places = [place for place, _ in found]
     assert sorted(places) == list(range(len(documents)))
-    expected = [alone(model, document, **options) for document in documents]
+    expected = one_by_one(model, documents, **options)
     assert [ids for _, ids in sorted(found)] == expected
     padding = model.generation_options(**ENDS).pad_token_id
     assert len({ids.count(padding) for ids in expected}) > 1  # lengths
@@ -103,7 +111,7 @@ def test_documents_too_large_for_keys_and_values_leave_before_others_enter(
     make, documents, monkeypatch
 ):
     model = make("bart")
-    expected = [alone(model, document, **GREEDY) for document in documents]
+    expected = one_by_one(model, documents, **GREEDY)
     of_two_slots_of_64 = 2 * 64 * 2 * 32 * 4
     monkeypatch.setattr(decoder, "MAX_CROSS_CACHE_BYTES", of_two_slots_of_64)
     model = Model(model.family, model.config, model.params)

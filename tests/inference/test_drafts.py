@@ -6,16 +6,18 @@ import pytest
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 
-SIZES = {"num_heads": 2, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_decoder_layers": 2}
+SIZES = {"num_heads": 2, "d_kv": 8, "d_ff": 16, "num_layers": 1}
 BART = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
 BART |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "init_std": 0.5}
 FAMILIES = {
-    "t5": ("t5", SIZES),
+    "t5": ("t5", SIZES | {"num_decoder_layers": 1}),
     "bart": ("bart", BART),
     "bart, pages": ("bart", BART | {"page_length": 16, "page_decoding": True}),
     "locost, Hepos": (
         "locost",
-        SIZES | {"d_state": 4, "cross_attention": "hepos", "hepos_stride": 2},
+        SIZES
+        | {"num_decoder_layers": 2}
+        | {"d_state": 4, "cross_attention": "hepos", "hepos_stride": 2},
     ),
     "bart, memory": ("bart", BART | {"memory": "attentive", "memory_size": 4}),
 }

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,10 @@ KERNEL_BYTES = 2 * 16 * (128 + 1) * 8  # of 128 tokens: two layers of 16 channel
 
 
 @pytest.fixture(scope="module")
-def make(draw_params):
-    """A LOCOST of two layers with random weights and other options."""
+def compiled(draw_params):
+    """A LOCOST of two layers with random weights and other options, made once."""
 
+    @functools.cache
     def model(**options):
         sizes = {
             "d_model": 16,
@@ -37,11 +39,27 @@ def make(draw_params):
     return model
 
 
-def without(model):
-    """The same, keeping nothing."""
-    again = Model(model.family, model.config, model.params, None, model.generation_config)
-    again._kernels.limit = 0
-    return again
+@pytest.fixture
+def make(compiled, with_programs_of):
+    """Such a model that has kept nothing so far, with a tree of parameters of its own."""
+
+    def model(**options):
+        model = compiled(**options)
+        return with_programs_of(model, model.with_params(jax.tree.map(jnp.asarray, model.params)))
+
+    return model
+
+
+@pytest.fixture
+def without(with_programs_of):
+    """The same as a model, keeping nothing."""
+
+    def twin(model):
+        again = with_programs_of(model, model.with_params(model.params))
+        again._kernels.limit = 0
+        return again
+
+    return twin
 
 
 def kept(model):
@@ -50,7 +68,7 @@ def kept(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"encoder_attention": "window,s4d"}, {"page_length": 64}])
-def test_kept_kernels_change_no_states(make, options):
+def test_kept_kernels_change_no_states(make, without, options):
     model = make(**options)
     twin = without(model)
     exact = twin.encode(IDS)
@@ -62,7 +80,7 @@ def test_kept_kernels_change_no_states(make, options):
 
 
 @pytest.mark.slow
-def test_kept_kernels_change_no_outputs(make):
+def test_kept_kernels_change_no_outputs(make, without):
     model = make()
     twin = without(model)
     exact = twin.logits(IDS, None, IDS[:, :3])
@@ -74,7 +92,7 @@ def test_kept_kernels_change_no_outputs(make):
 
 
 @pytest.mark.slow
-def test_other_parameters_have_other_kernels(make):
+def test_other_parameters_have_other_kernels(make, without):
     model = make()
     before = model.encode(IDS)
     layers = model.params["encoder"]["layers"]

@@ -44,7 +44,8 @@ def make_model(tiny_tokenizer, draw_params):
 
 @pytest.fixture(scope="module")
 def model(make_model):
-    return make_model("bart", max_position_embeddings=POSITIONS)
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    return make_model("bart", max_position_embeddings=POSITIONS, **layers)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def test_what_is_read_of_the_beginning(model, texts, strategy):
 
 @pytest.mark.slow
 def test_shorter_inputs_by_wish(make_model, texts):
-    model = make_model("t5")
+    model = make_model("t5", num_layers=1, num_decoder_layers=1)
     [whole] = model.summaries(texts[1])
     assert whole.strategy == "direct"
     [cut] = model.summaries(texts[1], segment_length=POSITIONS)
@@ -171,7 +172,8 @@ def test_shorter_inputs_by_wish(make_model, texts):
 @pytest.mark.slow
 def test_documents_of_a_model_that_knows_their_token(make_model, tiny_tokenizer):
     """They are read as PRIMERA was trained: its token after each, with global attention."""
-    sizes = {"attention_window": [8, 8], "max_encoder_position_embeddings": POSITIONS}
+    sizes = {"attention_window": [8], "max_encoder_position_embeddings": POSITIONS}
+    sizes |= {"encoder_layers": 1, "decoder_layers": 1}
     model = make_model("led", WithDocumentToken(tiny_tokenizer), **sizes)
     parts = ["A first document.", "And another one.", "The end."]
     assert model.separator == DOCUMENT_TOKEN

@@ -1,0 +1,17 @@
+"""What tests of loaded models share."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def with_programs_of():
+    """with_programs_of(compiled, model): the model with what was compiled for another of the same
+    config, which would be compiled once more for it."""
+
+    def share(compiled, model):
+        assert model.config == compiled.config
+        model._own_programs = compiled._own_programs
+        model._kernels._make = compiled._kernels._make
+        return model
+
+    return share
