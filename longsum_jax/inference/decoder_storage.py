@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import jax
+
 from longsum_jax.errors import InputError
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
 from longsum_jax.typing import Array
@@ -14,6 +16,8 @@ _STORED_MAPS = {
     ("cross_attention", "q"): 1,
     **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
 }
+
+_store = jax.jit(store, static_argnums=(1, 2))  # one program for every shape
 
 
 class StoredDecoder(NamedTuple):
@@ -65,7 +69,7 @@ def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> S
         for (module, name), num_inputs in _STORED_MAPS.items():
             if name in stored[module]:
                 linear = stored[module][name]
-                kernel = store(linear["kernel"], storage, tuple(range(num_inputs)))
+                kernel = _store(linear["kernel"], storage, tuple(range(num_inputs)))
                 stored[module][name] = dict(linear, kernel=kernel)
         copies.append(stored)
-    return StoredDecoder(tuple(copies), store(table.T, storage, (0,)))
+    return StoredDecoder(tuple(copies), _store(table.T, storage, (0,)))

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -108,7 +109,6 @@ class TrainingCheckpoints:
     ) -> None:
         self.directory = Path(directory).absolute()
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
-        logging.getLogger("absl").addFilter(_not_an_orbax_traceback)
         self._hooks = _hide_threads_of_failures()
         _set_aside_damaged(self.directory)
         self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
@@ -374,9 +374,14 @@ def library_version() -> str:
 def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
     """Returns whether to log a record.
 
-    A failed save reaches the caller as InputError; the tracebacks of orbax's threads would bury it.
+    A failed read or write reaches the caller as InputError; the tracebacks of orbax's threads and
+    of its tasks that nobody waits for would bury it.
     """
-    return not (record.levelno >= logging.ERROR and "orbax" in record.pathname)
+    files = [record.pathname] if record.levelno >= logging.ERROR else []
+    if record.exc_info:
+        frames = traceback.walk_tb(record.exc_info[2])
+        files += [frame.f_code.co_filename for frame, _ in frames]
+    return not any("orbax" in file for file in files)
 
 
 class _Hooks(NamedTuple):
@@ -393,10 +398,12 @@ def _hide_threads_of_failures() -> _Hooks:
     stay where it has failed.
     """
     hooks = _Hooks(sys.excepthook, sys.unraisablehook)
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).addFilter(_not_an_orbax_traceback)
 
-    def uncaught(kind: Any, value: Any, traceback: Any) -> None:
+    def uncaught(kind: Any, value: Any, where: Any) -> None:
         if str(value) != _CLOSED:
-            hooks.uncaught(kind, value, traceback)
+            hooks.uncaught(kind, value, where)
 
     def unraisable(args: Any) -> None:
         if str(args.exc_value) != _CLOSED:

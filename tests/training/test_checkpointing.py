@@ -1,4 +1,5 @@
 import json
+import logging
 import os
 import re
 import shutil
@@ -185,6 +186,21 @@ def test_a_damaged_description_without_sums_is_one_sentence(tmp_path, content, m
     (tmp_path / META).write_text(content)
     with pytest.raises(InputError, match=message):
         restore_params(tmp_path)
+
+
+def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog):
+    """Those of orbax alone: nobody waits for them any more."""
+    save(tmp_path, {3: None})
+    shutil.rmtree(tmp_path / "3" / "params" / "d")
+    (tmp_path / "3" / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match="missing or damaged") as caught:
+        restore_params(tmp_path)
+    caplog.clear()
+    logger = logging.getLogger("asyncio")
+    logger.error("Task exception was never retrieved", exc_info=caught.value.__cause__)
+    assert not caplog.records
+    logger.error("Task exception was never retrieved", exc_info=ValueError("of another task"))
+    assert len(caplog.records) == 1
 
 
 def test_a_checkpoint_without_sums_is_read_as_it_is(tmp_path):
