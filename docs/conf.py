@@ -12,7 +12,6 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
 from docstrings import tidy  # noqa: E402
-from make_results import write_pages  # noqa: E402
 
 import longsum_jax  # noqa: E402
 
@@ -128,7 +127,6 @@ def skip_member(app, what, name, obj, skip, options):
 
 
 def setup(app):
-    write_pages()
     write_api_pages()
     copy_notebooks()
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon

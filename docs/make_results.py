@@ -1,14 +1,15 @@
-"""Writes docs/results/*.md: one page of tables for every file of benchmarks/results.
+"""Writes docs/results: one page of tables for every file of benchmarks/results, and their list.
 
-    python docs/make_results.py            # docs/conf.py runs it at every build
+    python docs/make_results.py
 
 Every number on these pages comes from a JSON file that a script of benchmarks/ wrote. Text of
-``result_pages`` says what a table shows and never repeats a number.
+``result_pages`` says what a table shows and never repeats a number. The pages are kept in the
+repository, so that they are read where its source is; a test compares them with the files.
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,42 @@ PAGES = ROOT / "docs" / "results"
 
 SETTINGS = ("size", "dtype", "batch", "new_tokens", "beams", "summary", "layers", "budget_gib")
 
-PAGES_BY_FILE: Mapping[str, Page] = {
-    name: page
-    for room in (attention, devices, faithful, quality, speed, trust)
-    for name, page in room.PAGES.items()
+SUBJECTS: Mapping[str, Mapping[str, Page]] = {
+    "Summaries": quality.PAGES,
+    "Metrics and sources": faithful.PAGES,
+    "Time": speed.PAGES,
+    "Memory and devices": devices.PAGES,
+    "Operations of encoders": attention.PAGES,
+    "Exactness and reliability": trust.PAGES,
 }
+PAGES_BY_FILE = {name: page for pages in SUBJECTS.values() for name, page in pages.items()}
+
+INDEX = """# Results
+
+These pages are made from `benchmarks/results/*.json` by `docs/make_results.py`; nothing on them is
+typed by hand. Each page names its machine, versions and command. What no script repeats is not
+here.
+
+How to read them:
+
+- A speed is a ratio of one run: what is compared takes turns in one process. Ratios differ from
+  processor to processor (AMD and Intel, with and without accelerators), so look at the machine of a
+  page before you quote it.
+- Memory of compiled programs is that of the machine that compiled them. CPU programs hold float32
+  copies of bfloat16 arrays.
+- Studies of quality are of small models. They compare variants with each other, not with published
+  numbers.
+
+```{toctree}
+:hidden:
+:glob:
+*
+```
+"""
 
 
 def write_pages(out: Path = PAGES) -> list[Path]:
-    """Writes one page per file of results and returns their paths.
+    """Writes one page per file of results and the list of them; returns the paths of the pages.
 
     Raises:
         SystemExit: a file of results that no page describes.
@@ -47,10 +75,19 @@ def write_pages(out: Path = PAGES) -> list[Path]:
         if page.picture is not None:
             figures.save(page.picture(result["rows"]), target.with_suffix(".png"), 200)
         text = render(page, result, path.name)
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            target.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
         written.append(target)
+    (out / "index.md").write_text(_index({path.stem for path in paths}), encoding="utf-8")
     return written
+
+
+def _index(names: Set[str]) -> str:
+    """Returns the list of the pages that there are, by subject."""
+    lines = []
+    for subject, pages in SUBJECTS.items():
+        lines += ["", f"## {subject}", ""]
+        lines += [f"- [{pages[name].title}]({name}.md)" for name in pages if name in names]
+    return INDEX + "\n".join(lines) + "\n"
 
 
 def render(page: Page, result: Mapping[str, Any], name: str) -> str:
@@ -104,7 +141,9 @@ def _machine(machine: Mapping[str, Any]) -> str:
     packages = machine["packages"]
     shown = ("jax", "torch", "transformers")
     versions = ", ".join(f"{name} {packages[name]}" for name in shown if name in packages)
-    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    wide = any(name.startswith("avx512") for name in machine.get("instruction_sets", ()))
+    cpu = f"{machine['cpu']} with AVX-512" if wide else machine["cpu"]
+    hardware = f"{cpu}, {machine['cores']} cores, {machine['memory_gib']} GiB"
     accelerators = sorted({device for device in machine["devices"] if device != "cpu"})
     if accelerators:
         hardware += ", " + ", ".join(accelerators)
