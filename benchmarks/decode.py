@@ -3,12 +3,12 @@
     python benchmarks/decode.py --out=decode.json [--models=locost,bart] [--lengths=1024,4096] \
         [--beams=1,4] [--batches=1,4,16] [--storages=bfloat16,int8]
 
-Both generate exactly --new_tokens of each document of a batch by their public `generate`, in turns,
-on the same weights where they are the same model; LOCOST's peer is LongT5, whose decoder has the
-same sizes. With --storages, peers are also ours with the decoder's weights and keys in other types
-(`decoder_storage`). `seconds` are of a whole call, the encoder included; `tokens_per_second` is of
-decoding alone, from the difference to a call that generates a quarter of the tokens, beams not
-counted.
+Both generate exactly --new_tokens of each document of a batch, in turns, on the same weights where
+they are the same model; LOCOST's peer is LongT5, whose decoder has the same sizes. With --storages,
+peers are also ours with the decoder's weights and keys in other types (`decoder_storage`).
+`seconds` are of a whole call of the public `generate`, the encoder included. `tokens_per_second` is
+of decoding alone: documents are encoded before, and what a quarter of the tokens takes is
+subtracted, keys of the first step included; beams are not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
 ids that are the same. The fastest of --repeats turns counts. Started again with the same --out, the
@@ -31,6 +31,7 @@ from common import Deadline, fastest, numbers, print_table, rows_before, write_r
 from models import MODELS, PUBLISHED, SIZES, make_config, make_ids, make_model
 from sweep import OURS
 
+from longsum_jax.decoding.search import trim
 from longsum_jax.inference.model import Model
 
 
@@ -43,27 +44,30 @@ class Case(NamedTuple):
     batch: int
 
 
-def generators(
-    case: Case, args: argparse.Namespace
-) -> dict[str, Callable[[int], Callable[[], np.ndarray]]]:
-    """By what their rows say: new tokens -> a call that gives ids."""
+class Timed(NamedTuple):
+    """Calls that are timed: each makes ids of so many new tokens.
+
+    Attributes:
+        whole: encodes and decodes.
+        decode: decodes documents that have been encoded.
+    """
+
+    whole: Callable[[int], np.ndarray]
+    decode: Callable[[int], np.ndarray]
+
+
+def timed_calls(case: Case, args: argparse.Namespace) -> dict[str, Timed]:
+    """The calls of ours and of its peers, by what their rows say."""
     name, length = case.model, case.length
     model = make_model(*make_config(name, args.size, length, dtype=args.dtype), args.dtype)
     ids = make_ids(model.config, case.batch, length)
-    options = {"num_beams": case.beams, "do_sample": False, "early_stopping": False}
-
-    def ours(storage: str, count: int) -> Callable[[], np.ndarray]:
-        stored = models[storage]
-        return lambda: stored.generate(ids, min_new_tokens=count, max_new_tokens=count, **options)
-
     names = {OURS: "float32"} | {
         f"{OURS}, {name}": name for name in args.storages.split(",") if name
     }
-    models = {
-        storage: Model(model.family, model.config, model.params, decoder_storage=storage)
-        for storage in names.values()
-    }
-    made = {by: functools.partial(ours, storage) for by, storage in names.items()}
+    made = {}
+    for by, storage in names.items():
+        stored = Model(model.family, model.config, model.params, decoder_storage=storage)
+        made[by] = _calls_of_ours(stored, ids, case.beams)
     if args.peers == "none":
         return made
     import torch_peers
@@ -72,33 +76,68 @@ def generators(
     same = peer_name == name
     other = model if same else Model(*make_config(peer_name, args.size, length), None)
     peer = torch_peers.make_peer(other, same_weights=same, dtype=args.dtype)
+    return made | {f"PyTorch {peer_name}": _calls_of_peer(peer, ids, case.beams)}
+
+
+def _calls_of_ours(model: Model, ids: np.ndarray, beams: int) -> Timed:
+    def options(count: int) -> dict[str, Any]:
+        return _search_options(beams) | {"min_new_tokens": count, "max_new_tokens": count}
+
+    # What `generate` does, with the encoded documents kept.
+    padded = model.padded(*model._inputs(ids, None), model._document_inputs(ids))
+    source = model._programs.read(model._variables(padded), *padded)
+
+    def decode(count: int) -> np.ndarray:
+        search, generation = model._programs.search, model.generation_options(**options(count))
+        return trim(search(model.params, source, None, batch_size=len(ids), options=generation))
+
+    return Timed(lambda count: model.generate(ids, **options(count)), decode)
+
+
+def _calls_of_peer(peer: Any, ids: np.ndarray, beams: int) -> Timed:
+    import torch_peers
+    from transformers.modeling_outputs import BaseModelOutput
+
     inputs = torch_peers.inputs_of(peer, ids)
+    states = torch_peers.encode(peer, inputs)
 
-    def theirs(count: int) -> Callable[[], np.ndarray]:
+    def generate(count: int, **given: Any) -> np.ndarray:
         limits = {"min_new_tokens": count, "max_new_tokens": count, "forced_eos_token_id": None}
-        return lambda: peer.generate(**inputs, **limits, **options).cpu().numpy()
+        return peer.generate(**given, **limits, **_search_options(beams)).cpu().numpy()
 
-    return made | {f"PyTorch {peer_name}": theirs}
+    def decode(count: int) -> np.ndarray:
+        # New for every call, which repeats its rows for the beams.
+        encoded = BaseModelOutput(last_hidden_state=states)
+        mask = inputs["attention_mask"]
+        return generate(count, encoder_outputs=encoded, attention_mask=mask)
+
+    return Timed(lambda count: generate(count, **inputs), decode)
+
+
+def _search_options(beams: int) -> dict[str, Any]:
+    return {"num_beams": beams, "do_sample": False, "early_stopping": False}
 
 
 def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of ours and of its peers."""
-    made = generators(case, args)
-    few = max(args.new_tokens // 4, 1)
-    calls = {
-        (by, count): make(count) for by, make in made.items() for count in (few, args.new_tokens)
-    }
+    made = timed_calls(case, args)
+    many, few = args.new_tokens, max(args.new_tokens // 4, 1)
+    calls: dict[tuple[str, str], Callable[[], np.ndarray]] = {}
+    for by, (whole, decode) in made.items():
+        calls[by, "whole"] = functools.partial(whole, many)
+        calls[by, "many"] = functools.partial(decode, many)
+        calls[by, "few"] = functools.partial(decode, few)
     results = {key: call() for key, call in calls.items()}  # the warm-up
     taken = fastest(calls, args.repeats, warm_ups=0)
     rows = []
     for by in made:
-        whole, part = taken[by, args.new_tokens], taken[by, few]
-        row = case._asdict() | {"by": by, "seconds": whole.wall}
-        row["cpu_seconds"] = whole.cpu
-        if whole.wall > part.wall:
-            row["tokens_per_second"] = (
-                case.batch * (args.new_tokens - few) / (whole.wall - part.wall)
-            )
+        if not np.array_equal(results[by, "whole"], results[by, "many"]):
+            raise SystemExit(f"{by}: other ids from documents that were encoded before")
+        whole = taken[by, "whole"]
+        seconds = taken[by, "many"].wall - taken[by, "few"].wall
+        row = case._asdict() | {"by": by, "seconds": whole.wall, "cpu_seconds": whole.cpu}
+        if seconds > 0:
+            row["tokens_per_second"] = case.batch * (many - few) / seconds
         rows.append(row)
     first, *peers = rows
     for peer in peers:
@@ -108,8 +147,7 @@ def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
         if "tokens_per_second" in first and "tokens_per_second" in peer:
             peer["decode_ratio"] = first["tokens_per_second"] / peer["tokens_per_second"]
         if peer["by"].startswith((f"PyTorch {case.model}", OURS)):
-            ids = (results[row["by"], args.new_tokens] for row in (first, peer))
-            peer["equal"] = _equal(*ids)
+            peer["equal"] = _equal(*(results[row["by"], "whole"] for row in (first, peer)))
     return rows
 
 

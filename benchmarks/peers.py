@@ -79,7 +79,7 @@ def _decoding(model: str, length: int, batch: int = 1) -> list[Case]:
     documents = f", {batch} documents at once" if batch > 1 else ""
     found = []
     for beams, what, claimed in ((1, "greedy search", 1.2), (4, "four beams", 2.0)):
-        flags = (f"--beams={beams}", f"--batches={batch}", "--new_tokens=32", "--repeats=2")
+        flags = (f"--beams={beams}", f"--batches={batch}", "--new_tokens=64", "--repeats=2")
         row = (f"tokens/s, {what}{documents}", "decode.py", flags, "decode_ratio", claimed)
         found.append(Case(*row, model, length))
     return found
