@@ -12,6 +12,10 @@ def with_programs_of():
         assert model.config == compiled.config
         model._own_programs = compiled._own_programs
         model._kernels._make = compiled._kernels._make
+        if model.config.has_memory:
+            for name in ("_start", "_read_segment", "_search", "_write_segment", "_keep"):
+                own = getattr(compiled.segment_summarizer, name)
+                setattr(model.segment_summarizer, name, own)
         return model
 
     return share

@@ -100,14 +100,6 @@ def likeliest(module, *arguments):
     return module.output_logits(written).argmax(-1), memory
 
 
-def with_programs_of(compiled, model):
-    """The model, with what was compiled for another of the same config."""
-    assert model.config == compiled.config
-    for name in ("_start", "_read_segment", "_search", "_write_segment", "_keep"):
-        setattr(model.segment_summarizer, name, getattr(compiled.segment_summarizer, name))
-    return model
-
-
 def slow_summary(model, text, query=None):
     """Greedy search that gives the decoder the whole target for every token, with memories for one
     document."""
@@ -284,7 +276,7 @@ def test_a_changed_prefix_counts_from_the_next_summary_on(model, texts, monkeypa
 
 
 @pytest.mark.slow
-def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path):
+def test_saved_and_loaded_it_reads_as_before(model, texts, tmp_path, with_programs_of):
     model = model("compressive")
     model.save(tmp_path / "model")
     described = json.loads((tmp_path / "model" / "config.json").read_text())
@@ -324,7 +316,7 @@ def extractor_directory(tiny_tokenizer, draw_params, tmp_path_factory):
 
 @pytest.mark.slow
 def test_extractor_and_sentence_encoder_travel_with_their_model(
-    model, texts, extractor_directory, tmp_path, monkeypatch
+    model, texts, extractor_directory, tmp_path, monkeypatch, with_programs_of
 ):
     plain = model("attentive")
     shutil.copytree(extractor_directory, tmp_path / "runs" / "extractor")
