@@ -11,9 +11,9 @@ blocks:
     block 2   [4 5]   [g0 g1]           [2 3 4 5 6 7]
     block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
 
-Every block has scores [block_size, 2 + 6]: those of all sets concatenated, with one mask and one
-softmax. The weights are then split by set, each to be multiplied with the values of its set.
-Padding (.) is masked.
+Every block has scores [block_size, 2] and [block_size, 6], under one softmax: the largest score of
+a query and the sum of its exponentials are those of all sets. The weights of each set are
+multiplied with its values, and the products added. Padding (.) is masked.
 
 Pieces. The scores of all blocks may take too much memory. Then a loop goes over pieces of a few
 blocks, and no scores outlive their piece:
@@ -528,8 +528,7 @@ def _fold_mask(key_set: KeySet) -> KeySet:
         feature, axis = feature[:, 0], 2
     shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
     k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
-    # A mask of ones, not None: the softmax then still checks for queries without a key.
-    return key_set._replace(k=k, mask=jnp.ones((1,) * 5, bool) if is_folded else mask)
+    return key_set._replace(k=k, mask=None if is_folded else mask)
 
 
 def _attend_one_block(

@@ -1,22 +1,25 @@
 """Sets of keys for blocks of queries, and partial softmaxes, each over some keys of a query."""
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from longsum_jax.ops.attention.dense import masked_exponentials
+from longsum_jax.ops.attention.dense import LEAST_SCORE
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
 # The log-sum-exp of a query without keys. Below every score, and finite, so that differences of two
 # such values are not NaN.
 MASK_VALUE = -1e30
-# A masked score where no mask is applied later. So far below MASK_VALUE that exp(FOLDED_MASK -
-# MASK_VALUE) is 0.
+# A masked score where no mask is applied, from a bias or a feature of keys. So far below MASK_VALUE
+# that exp(FOLDED_MASK - MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
@@ -113,26 +116,38 @@ def softmax_of_values(
         block_size]; with ``log_total``, the sum of the weights (1) in place of the latter, because
         its gradient is all that the backward pass needs.
     """
-    widths = [x.shape[-1] for x in scores]
-    scores = jnp.concatenate(scores, -1)
-    mask = _union_mask(key_sets, widths)
+    scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
     if log_total is None:
-        weights, total = masked_exponentials(scores, mask)
-        log_or_sum = _log_total(scores, mask, total)
+        rows = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
+        largest = lax.stop_gradient(functools.reduce(jnp.maximum, rows))
+        # Above every masked score, whose exponential is then 0, also in a row that is all masked.
+        bound = jnp.maximum(largest, LEAST_SCORE)
+        weights = [jnp.exp(x - bound) for x in scores]
+        total = _sum_of_rows(weights)
+        total = jnp.where(total > 0, total, 1.0)
+        log_or_sum = (largest + jnp.log(total))[..., 0]
     else:
         # Neither maximum nor sum is needed. Without a key, log_total is MASK_VALUE: far above the
         # masked scores, whose exponentials are 0.
-        scores = scores if mask is None else jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-        weights, total = jnp.exp(scores - log_total[..., None]), 1.0
-        log_or_sum = weights.sum(-1)
-    weights = weights.astype(key_sets[0].v[0].dtype)
+        weights, total = [jnp.exp(x - log_total[..., None]) for x in scores], 1.0
+        log_or_sum = _sum_of_rows(weights)[..., 0]
+    weights = [x.astype(key_sets[0].v[0].dtype) for x in weights]
     if dropout is not None:
-        weights = dropout(weights)
-    out, start = 0.0, 0
-    for width, key_set in zip(widths, key_sets, strict=True):
-        out += mix(weights[..., start : start + width], key_set.v)
-        start += width
-    return PartialSoftmax(out / total, log_or_sum)
+        ends = np.cumsum([x.shape[-1] for x in weights])
+        weights = jnp.split(dropout(jnp.concatenate(weights, -1)), ends[:-1], -1)
+    products = [mix(x, key_set.v) for x, key_set in zip(weights, key_sets, strict=True)]
+    return PartialSoftmax(functools.reduce(operator.add, products) / total, log_or_sum)
+
+
+def _masked(scores: AnyArray, key_set: KeySet) -> Array:
+    if key_set.mask is None:
+        return scores
+    return jnp.where(key_set.mask, scores, jnp.finfo(scores.dtype).min)
+
+
+def _sum_of_rows(weights: Sequence[AnyArray]) -> Array:
+    """Returns the sum of every row over all sets, [..., block_size, 1]."""
+    return functools.reduce(operator.add, [x.sum(-1, keepdims=True) for x in weights])
 
 
 def attend_jointly(
@@ -160,30 +175,6 @@ def attend_jointly(
         return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)
 
     return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
-
-
-def _log_total(scores: AnyArray, mask: AnyArray | None, total: AnyArray) -> Array:
-    """Returns the log-sum-exp of the scores, MASK_VALUE where all keys are masked.
-
-    Args:
-        scores, mask: [..., num_keys].
-        total: [..., 1], the sum of exp(scores - largest score).
-    """
-    if mask is not None:
-        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    largest = jnp.maximum(lax.stop_gradient(scores.max(-1)), MASK_VALUE)
-    log_total = largest + jnp.log(total[..., 0])
-    return log_total if mask is None else jnp.where(mask.any(-1), log_total, MASK_VALUE)
-
-
-def _union_mask(key_sets: Sequence[KeySet], widths: Sequence[int]) -> Array | None:
-    """Concatenates the masks of all sets, broadcast no further than they need to be."""
-    if all(key_set.mask is None for key_set in key_sets):
-        return None
-    masks = [jnp.ones((1,), bool) if key_set.mask is None else key_set.mask for key_set in key_sets]
-    shape = jnp.broadcast_shapes(*(mask.shape[:-1] for mask in masks))
-    masks = [jnp.broadcast_to(x, (*shape, w)) for x, w in zip(masks, widths, strict=True)]
-    return jnp.concatenate(masks, -1)
 
 
 def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array, "..."]:

@@ -13,7 +13,7 @@ from longsum_jax.ops.attention.blocks import from_blocks, neighbors, overlapping
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, sliced_bias
+from longsum_jax.ops.attention.key_sets import FOLDED_MASK, Dropout, KeySet, sliced_bias
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -98,11 +98,13 @@ def local_attention(
     def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
-    within_radius = jnp.abs(distances[:, window]) <= radius
+    # Keys beyond the radius are masked by a bias, the same for all blocks: masks that leave the
+    # choice of keys to padding alone are folded into the products (``blockwise``).
+    within_radius = abs(distances[:, window]) <= radius
+    bias = 0.0 if bias is None else bias[:, :, window]
+    bias = jnp.where(within_radius, bias, FOLDED_MASK)
     window_mask = windows(mask if key_mask is None else key_mask)[:, :, None, None]
-    if bias is not None:
-        bias = bias[None, None, :, :, window]
-    window_keys = KeySet(windows(k), windows(v), window_mask & within_radius, bias)
+    window_keys = KeySet(windows(k), windows(v), window_mask, bias)
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(blocks, [window_keys, *extra], scale=scale, dropout=dropout)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
