@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_HALF_PRECISION_ERROR = 1e-2  # largest rounding of a table of sinusoids in a half-precision file
+_SINUSOID_ERROR = 1e-6  # by which float32 sinusoids of two libraries differ at most
 
 
 class WeightRow(NamedTuple):
@@ -73,10 +73,12 @@ class WeightMap(NamedTuple):
 
 
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
-    """Returns True if a stored table is the computed one, rounded to half precision at most."""
+    """Returns True if a stored table is the computed one, rounded to the type of the table."""
     if stored.shape != computed.shape:
         return False
-    return np.allclose(np.asarray(stored, np.float32), computed, atol=_HALF_PRECISION_ERROR)
+    table = np.asarray(stored)
+    rounding = max(_SINUSOID_ERROR, float(jnp.finfo(table.dtype).eps) / 2)
+    return np.allclose(table.astype(np.float32), computed, rtol=0, atol=rounding)
 
 
 def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[WeightRow]:

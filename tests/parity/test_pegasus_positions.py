@@ -72,6 +72,13 @@ def test_rounded_sinusoids_are_computed(rewrite, dtype):
     assert longsum_jax.load(rewrite(halve)).config.stored_positions == ()
 
 
+def test_a_table_that_differs_by_little_is_kept(rewrite):
+    def change(state):
+        state[KEYS["encoder"]] += 5e-3
+
+    assert longsum_jax.load(rewrite(change)).config.stored_positions == ("encoder",)
+
+
 def test_absent_tables_are_computed(rewrite, loaded):
     def drop(state):
         for key in KEYS.values():
