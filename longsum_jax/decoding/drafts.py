@@ -46,7 +46,8 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     within = steps <= options.max_new_tokens
     over = state.finished | state.done[:, None]
     is_kept = jnp.pad(is_right & is_open, ((0, 0), (1, 0)), constant_values=True) & within & ~over
-    step = state.step + is_kept.sum(1)
+    num_kept = is_kept.sum(1, dtype=jnp.int32)
+    step = state.step + num_kept
     finished = state.finished | (is_kept & is_eos(tokens, options)).any(1, keepdims=True)
     return Samples(
         step=step,
@@ -55,7 +56,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
         finished=finished,
         scores=state.scores + jnp.sum(gained * is_kept, axis=1, keepdims=True),
         done=state.done | finished[:, 0] | (step == options.max_new_tokens),
-        cache=decoder.keep(cache, is_kept.sum(1)),
+        cache=decoder.keep(cache, num_kept),
     )
 
 
