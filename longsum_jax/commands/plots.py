@@ -137,8 +137,8 @@ def _curves(args: argparse.Namespace) -> Any:
 
 
 def _kernels(args: argparse.Namespace) -> Any:
-    from longsum_jax import load
     from longsum_jax.analysis import figures
+    from longsum_jax.inference.loading import load
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
     if not 2 <= args.length <= MAX_LENGTH:

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-import longsum_jax
-from longsum_jax import atomic, checksums
+from longsum_jax import __version__, atomic, checksums
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
@@ -301,7 +300,7 @@ def _metadata(
 ) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
-        "longsum_jax": getattr(longsum_jax, "__version__", "unknown"),
+        "longsum_jax": __version__,
         "task": dataclasses.asdict(task),
         "split": split,
         "seed": seed,
