@@ -14,6 +14,7 @@ import argparse
 import importlib
 import json
 import pkgutil
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ FSDP = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsd
 BASE = "BASE"  # stands for a directory with the config of the published base model
 TRAINING = ("--programs=train", "--config.data.batch_size=8", "--config.training.accumulation=1")
 TRAINING += ("--config.task.max_target_length=1024",)
-# One document, cut over all chips.
+# One document, sharded over all chips.
 LONG = ("--programs=train", "--config.data.batch_size=1", "--config.training.accumulation=1")
 LONG += ("--config.task.max_target_length=1024", "--config.model.remat=True", "--tries=0")
 LONG += ("--config.mesh.preset=fsdp+sequence", "--config.mesh.batch=1", "--config.mesh.sequence=-1")
@@ -178,7 +179,15 @@ def main() -> None:
         found = plan_rows(case, cases[case])
         print_table(found)
         rows += found
-        write_report(out, rows)
+        write_report(out, rows, command=_command_of(rows, out, args.configs))
+
+
+def _command_of(rows: list[Row], out: Path, device: str | None) -> str:
+    """Returns the command that makes all rows, those of earlier starts too."""
+    cases = ",".join(dict.fromkeys(row["case"] for row in rows))
+    chosen = [] if device is None else [f"--configs={device}"]
+    flags = [f"--out={out.name}", *chosen, f"--cases={cases}"]
+    return shlex.join(["python", "benchmarks/plans.py", *flags])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,8 @@ SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mes
 
 def pages():
     """Returns all texts that users read, generated pages left out."""
-    names = ["README.md", "BUILD_NOTES.md", "benchmarks/README.md", "launch/README.md"]
+    names = ["README.md", "BUILD_NOTES.md", "CHANGELOG.md", "SECURITY.md"]
+    names += ["benchmarks/README.md", "launch/README.md"]
     docs = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/**/*.md"))]
     written = [name for name in docs if not name.startswith(GENERATED) and not is_generated(name)]
     return names + written
@@ -214,6 +216,14 @@ def test_every_file_of_results_has_a_page_in_the_repository(tmp_path, monkeypatc
         tables = [line for line in lines if line.startswith("|")]
         assert len(tables) > 2, path.name
         assert any(line.startswith("- Machine:") for line in lines), path.name
+
+
+def test_every_file_of_results_is_in_the_list_of_benchmarks():
+    rows = [x for x in text_of("benchmarks/README.md").splitlines() if x.startswith("| ")]
+    listed = [name for row in rows for name in re.findall(r"`([\w*]+\.json)`", row.split("|")[-2])]
+    kept = {path.name for path in (ROOT / "benchmarks/results").glob("*.json")}
+    assert {name for name in kept if not any(fnmatch(name, x) for x in listed)} == set()
+    assert [x for x in listed if not any(fnmatch(name, x) for name in kept)] == []
 
 
 def test_tidy_docstrings():
