@@ -273,7 +273,7 @@ def main(argv: Sequence[str]) -> None:
         "--cells", help="such as lsh/hepos,lsh/full; default: all of the paper's table"
     )
     parser.add_argument(
-        "--seeds", default="0", help="of initialisation, order and dropout; default: 0"
+        "--seeds", default="0", help="of initialization, order and dropout; default: 0"
     )
     parser.add_argument("--config", default=CONFIG, help=f"default: {CONFIG}")
     parser.add_argument("--out", help="JSON report to write")

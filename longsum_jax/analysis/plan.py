@@ -31,7 +31,7 @@ BOUNDS = {"compute": "compute", "memory": "HBM", "links": "links"}
 
 @dataclass(frozen=True)
 class ProgramPlan:
-    """What one device takes and does in a program.
+    """Memory and work of one device in a program.
 
     Attributes:
         name: of the program.

@@ -26,7 +26,7 @@ _CONTROL_FLOW = re.compile(
 
 
 class Part(NamedTuple):
-    """What one device does for a module in one pass.
+    """Work of one device for a module in one pass.
 
     Attributes:
         module: its path, "encoder/layers/feed_forward"; the method of a model, "score_targets",

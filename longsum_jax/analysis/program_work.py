@@ -59,7 +59,7 @@ class Traffic(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one device does in a program.
+    """Work of one device in a program.
 
     Attributes:
         products: operations by the type of the factors: "bfloat16", "float32", and "float32,

@@ -129,7 +129,7 @@ def _processor() -> str:
 
 # What to do where a device has too little memory.
 TRAINING_ADVICE = (
-    "raise training.accumulation, set model.remat, cut parameters with mesh.preset=fsdp or texts "
+    "raise training.accumulation, set model.remat, shard parameters with mesh.preset=fsdp or texts "
     "with fsdp+sequence, or lower data.batch_size"
 )
 SUMMARY_ADVICE = (

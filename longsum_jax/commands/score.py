@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 class _Suite(NamedTuple):
-    """What --scrolls or --zero_scrolls asks for.
+    """The suite that --scrolls or --zero_scrolls names.
 
     Attributes:
         name: of the flag.
@@ -94,7 +94,7 @@ class _Suite(NamedTuple):
 
     @property
     def scoring(self) -> "ScrollsTask":
-        """How the task is scored."""
+        """Returns the scoring of the task."""
         return self.tasks[self.task]
 
 

@@ -269,7 +269,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
 
 
 class _Summarizer(NamedTuple):
-    """What makes the summaries.
+    """The source of the summaries.
 
     Attributes:
         stream: documents -> their places with summaries, or with what is wrong with them.

@@ -192,7 +192,7 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
         )
     if run.mesh.sequence != 1:
         lengths = ", ".join(map(str, experiment.objective.source_lengths))
-        _say(f"documents are padded to {lengths} tokens, cut over mesh.sequence")
+        _say(f"documents are padded to {lengths} tokens, sharded over mesh.sequence")
     if experiment.start is not None and experiment.start.fresh:
         _say(f"not in {run.init_from}, so new: {', '.join(experiment.start.fresh)}")
     vocab_size = experiment.setup.tokenizer.vocab_size

@@ -34,7 +34,7 @@ class Batches(Iterator[NumpyBatch]):
         labels          [batch, target_length] int32, padded with ``label_pad_id``; or see
                         ``ClassLabels``; absent if ``target_length`` is 0
     Examples with segments make [batch, segments, length], and their number of segments chooses the
-    bucket; see ``padding.SegmentShape``. Each host has as many neighbouring rows of the global
+    bucket; see ``padding.SegmentShape``. Each host has as many neighboring rows of the global
     batch. From a stored set it reads these alone; from a stream every host has to make all the
     examples.
 
@@ -202,7 +202,7 @@ class Batches(Iterator[NumpyBatch]):
         indices = waiting[: self._batch_size]
         self._buckets[bucket] = waiting[self._batch_size :]
         rows = self._batch_size // self._host_count
-        # Neighbouring rows: the hosts' rows joined are the batch of one host, row by row, and so
+        # Neighboring rows: the hosts' rows joined are the batch of one host, row by row, and so
         # dropout, which goes by rows, does not depend on the number of hosts.
         start = self._host_index * rows
         host_indices = indices[start : start + rows]

@@ -1,4 +1,4 @@
-"""What the sentences of summaries rest on, by words or by vectors of a model of the user's."""
+"""Sources of the sentences of summaries, found by words or by vectors of a user's model."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -104,7 +104,7 @@ def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
 
 
 class _Lengths(NamedTuple):
-    """How pairs of rows are ordered: padded lengths of the first row and of the second."""
+    """Sort key of pairs of rows: padded lengths of the first row and of the second."""
 
     given: int
     scored: int

@@ -32,7 +32,7 @@ class LongDocFactScore(ModelMetric):
 
     For every sentence of the summary, the sentences of the document that are most similar to it
     are found by the cosine of sentence vectors. The sentence's score is the best BARTScore given
-    one of them with its neighbours; the mean over sentences is that of the summary. An empty
+    one of them with its neighbors; the mean over sentences is that of the summary. An empty
     summary is scored as one empty sentence.
 
     Args:
@@ -161,6 +161,6 @@ class Trial(NamedTuple):
 
 
 def surroundings(sentences: Sequence[str], place: int, neighbors: Literal["before", "both"]) -> str:
-    """Returns a sentence with its neighbours, see ``LongDocFactScore.Options``."""
+    """Returns a sentence with its neighbors, see ``LongDocFactScore.Options``."""
     stop = place + 2 if neighbors == "both" or place == 0 else place + 1
     return " ".join(sentences[max(place - 1, 0) : stop])

@@ -29,7 +29,7 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
     rows = run.data.batch_size
     cut_already = run.mesh.preset != "replicated"
     if num_devices > 1 and not cut_already and rows % num_devices == 0:
-        says = "parameters and optimizer state are cut over the devices"
+        says = "parameters and optimizer state are sharded over the devices"
         yield _mesh("fsdp", sequence=1), says
     row_devices = 1 if rows % num_devices else num_devices
     accumulation = 2 * run.training.accumulation
@@ -39,7 +39,7 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
         accumulation *= 2
     shards = 2 * max(run.mesh.sequence, 1)
     while devices_per_host % shards == 0 and run.model.d_model % shards == 0:
-        says = f"every document is cut over {shards} devices"
+        says = f"every document is sharded over {shards} devices"
         yield _mesh("fsdp+sequence", sequence=shards), says
         shards *= 2
     yield from _hepos(run)

@@ -20,7 +20,7 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.padding import input_length
 from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
-from longsum_jax.training.loop import initialisation_key
+from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
@@ -55,7 +55,7 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     schedule = run.optimizer.for_run(run.training.steps)
     optimizer = make_optimizer(schedule, run.family.parameter_axes(config))
     init = run.family.init_params(config)
-    rng = initialisation_key(run.training.seed)
+    rng = initialization_key(run.training.seed)
     state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)
     loss_fn = steps.make_loss(steps.Experiment(objective.setup, objective, None, AuxiliaryModels()))
     accumulation = run.training.accumulation

@@ -554,7 +554,7 @@ class Model:
 
     @property
     def separator(self) -> str:
-        """What stands between documents that are read as one, see ``text.joining``."""
+        """Returns the text between documents that are read as one, see ``text.joining``."""
         return BLANK_LINE if self._document_id is None else DOCUMENT_TOKEN
 
     @cached_property
@@ -783,7 +783,7 @@ class Model:
 
     @cached_property
     def segment_summarizer(self) -> SegmentSummarizer:
-        """What reads documents segment by segment, as the model was trained to."""
+        """Returns what summarizes documents segment by segment, as the model was trained to."""
         options = self._segment_options
         self.auxiliary.check(options)
         return SegmentSummarizer(
@@ -796,7 +796,7 @@ class Model:
 
     @property
     def document_summarizer(self) -> DocumentSummarizer:
-        """What reads documents in one piece."""
+        """Returns what summarizes documents in one piece."""
         return DocumentSummarizer(
             self.config,
             self.tokenizer,
@@ -813,7 +813,7 @@ class Model:
 
     @property
     def segment_decoder(self) -> DocumentSummarizer:
-        """What decodes segments that carry no memory."""
+        """Returns what summarizes segments that carry no memory."""
         pad = partial(self.padded, inputs={})
         return DocumentSummarizer(
             self.config,

@@ -115,7 +115,7 @@ class SegmentSummarizer:
 
     @property
     def carries_memory(self) -> bool:
-        """Whether a segment depends on how others were read."""
+        """Tells whether a segment depends on earlier ones."""
         return self._config.has_memory
 
     @property

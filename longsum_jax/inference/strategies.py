@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """What a strategy has written.
+    """The output of a strategy.
 
     Attributes:
         text: the summary.
@@ -108,7 +108,7 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """What strategies know of a model and of a call.
+    """The properties of a model and of a call that strategies use.
 
     Attributes:
         tokenizer: of the model.
@@ -157,7 +157,7 @@ class Source:
 
     @property
     def fits(self) -> bool:
-        """Whether "auto" reads the document whole."""
+        """Tells whether "auto" reads the document whole."""
         longest = self.reader.longest_whole
         return longest is None or len(self.document.ids) <= longest
 

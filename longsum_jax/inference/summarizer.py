@@ -35,7 +35,7 @@ from longsum_jax.typing import Params
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
-    """How documents are read; see ``Model.summaries``.
+    """Options for reading documents; see ``Model.summaries``.
 
     Raises:
         InputError: a value out of range, or options that exclude each other.

@@ -66,7 +66,7 @@ def text_windows(length: int, size: int | None) -> list[Window]:
         tokens   0 1 2 3 4 5 6 7 8       windows of 4
                 [0 1 2]3
                      2[3 4]5             in brackets the tokens whose states are kept: every
-                         4[5]6 7         one where it has as many neighbours as can be
+                         4[5]6 7         one where it has as many neighbors as can be
                            5[6 7 8]
 
     Args:

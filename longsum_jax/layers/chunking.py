@@ -25,7 +25,7 @@ def map_over_length(
 ) -> Any:
     """Computes ``fn(module, *arrays)`` chunk by chunk, for a ``fn`` that treats positions alike.
 
-    Where a mesh cuts the sequence, every device goes through its own shard:
+    Where a mesh shards the sequence, every device goes through its own shard:
 
         positions         0 1 2 3 | 4 5 6 7        two shards, chunk = 2
         1st call of fn    0 1       4 5
@@ -49,8 +49,8 @@ def map_over_length(
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
-    is_cut = sharding is not None and length % sharding.num_shards == 0
-    num_shards = sharding.num_shards if is_cut else 1
+    is_sharded = sharding is not None and length % sharding.num_shards == 0
+    num_shards = sharding.num_shards if is_sharded else 1
     shard_length = length // num_shards
     options = {"is_trained": is_trained, "recompute": recompute}
     chunk = _chunk_length(chunk, batch, shard_length, **options)
@@ -86,7 +86,7 @@ def _chunk_length(
 
 
 def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
-    """[batch, length, ...] -> [chunks, batch, shards * chunk, ...], padded with zeros."""
+    """Splits [batch, length, ...] into [chunks, batch, shards * chunk, ...], zeros at the end."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     x = jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3))
     x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])
@@ -95,7 +95,7 @@ def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
 
 
 def _join_chunks(x: AnyArray, chunk: int, num_shards: int, shard_length: int) -> Array:
-    """[chunks, batch, shards * chunk, ...] -> [batch, length, ...], without the padding."""
+    """Joins [chunks, batch, shards * chunk, ...] to [batch, length, ...], without the padding."""
     x = x.reshape(*x.shape[:2], num_shards, chunk, *x.shape[3:])
     x = jnp.moveaxis(x, 0, 2)
     x = x.reshape(*x.shape[:2], -1, *x.shape[4:])

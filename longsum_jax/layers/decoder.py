@@ -209,7 +209,7 @@ class DecoderLayer(Layer):
         bias: AnyArray | None,
         memory: MemorySource,
     ) -> Array:
-        """Self-attention of every beam to its own tokens, and of all beams to a memory."""
+        """Attends from every beam to its own tokens and to the memory."""
         attention = self.self_attention
         k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
         if not memory:

@@ -182,7 +182,7 @@ class Encoder(nn.Module):
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            # Without it the layer is traced once, not twice; shared parameters are made with it.
+            # The check traces the layer a second time; only shared parameters are made with it.
             check_constancy_invariants=is_shared and self.is_initializing(),
         )
         return scanned(stack_of(self.stack, group.spec), **module)
@@ -199,8 +199,8 @@ class Encoder(nn.Module):
     ) -> tuple[Any, Any]:
         """Applies the first ``group.size`` layers of a group; arguments as for the whole group.
 
-        The length of a Flax scan is fixed, so that this is another module, applied to the first
-        rows of the group's variables, without random numbers.
+        The length of a Flax scan is fixed, so this applies another module to the variables of the
+        first layers, without random numbers.
         """
         variables = {}
         for name, tree in self.variables.items():
@@ -270,8 +270,8 @@ class Encoder(nn.Module):
             salient: vectors that all layers read as extra keys, for encoders with
                 ``salient_vectors``.
             embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
-            layer: number of layers to apply, None for all; fewer only outside of training, and
-                the returned memories are then invalid.
+            layer: number of the layer whose states are returned, from 1; None for the last. Only
+                outside of training, and the returned memories are then invalid.
             **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
 
         Returns:

@@ -91,22 +91,21 @@ class Layer(nn.Module):
     def advance_memory(
         self,
         x: Float[AnyArray, "batch length d_model"],
-        u: Float[AnyArray, "batch length d_model"],
-        y: Float[AnyArray, "batch length d_model"],
+        attention_input: Float[AnyArray, "batch length d_model"],
+        attended: Float[AnyArray, "batch length d_model"],
         state: MemoryState | tuple[()],
         memories: list[Slots],
-        valid: Bool[AnyArray, "batch text_length"],
+        mask: Bool[AnyArray, "batch text_length"],
         deterministic: bool,
     ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
         """Reads an attentive memory, and hands this segment to either memory.
 
         Args:
             x: states after self-attention and its residual.
-            u: input of self-attention.
-            y: output of self-attention.
+            attention_input, attended: input and output of self-attention.
             state: the memory's state before the segment, () for layers without a memory.
             memories: the result of ``replay_memory``.
-            valid: tokens that the memory may store. Shorter than ``x`` where an attention puts
+            mask: tokens that the memory may store. Shorter than ``x`` where an attention puts
                 global tokens in front.
             deterministic: False in training.
 
@@ -115,15 +114,15 @@ class Layer(nn.Module):
         """
         if not state:
             return x, state
-        hidden = u  # a compressive memory stores what self-attention read
+        hidden = attention_input  # a compressive memory stores what self-attention read
         if self.stack.memory.memory == "attentive":
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
             x = self.add_residual(self.memory_norm, x, read, deterministic)
-            hidden = y if self.stack.memory.memory_hidden == "raw" else query
-        num_globals = hidden.shape[1] - valid.shape[1]
+            hidden = attended if self.stack.memory.memory_hidden == "raw" else query
+        num_globals = hidden.shape[1] - mask.shape[1]
         hidden = hidden[:, num_globals:]
-        return x, self.memory.advance(state, memories, hidden, valid)
+        return x, self.memory.advance(state, memories, hidden, mask)
 
 
 def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:

@@ -106,12 +106,12 @@ class MemoryState(NamedTuple):
     Attributes:
         slots: the memory before the pending segments.
         hidden: states of the pending segments, oldest first.
-        valid: real tokens of the pending segments.
+        hidden_mask: their real tokens.
     """
 
     slots: Slots
     hidden: Float[Array, "batch pending length d_model"]
-    valid: Bool[AnyArray, "batch pending length"]
+    hidden_mask: Bool[AnyArray, "batch pending length"]
 
 
 class Memory(nn.Module):
@@ -129,14 +129,14 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> Slots:
         """Returns the memory after a segment.
 
         Args:
             slots: the memory before it.
             hidden: states of the segment.
-            valid: its real tokens.
+            mask: its real tokens.
         """
         raise NotImplementedError
 
@@ -144,9 +144,9 @@ class Memory(nn.Module):
         self,
         slots: Slots,
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> None:
-        """May ``sow`` a loss in LOSSES; called once per segment with the arguments of ``write``."""
+        """Adds a loss to LOSSES, if the memory has one; takes the arguments of ``write``."""
 
     def replay(self, state: MemoryState) -> list[Slots]:
         """Writes the pending segments again.
@@ -157,7 +157,7 @@ class Memory(nn.Module):
         """
         memories = [state.slots]
         for i in range(state.hidden.shape[1]):
-            segment = state.hidden[:, i], state.valid[:, i]
+            segment = state.hidden[:, i], state.hidden_mask[:, i]
             memories.append(self.write(memories[-1], *segment))
         if len(memories) > 1:
             self.add_loss(memories[-2], *segment)
@@ -168,7 +168,7 @@ class Memory(nn.Module):
         state: MemoryState,
         memories: Sequence[Slots],
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> MemoryState:
         """Returns the state after this segment.
 
@@ -176,16 +176,17 @@ class Memory(nn.Module):
             state: the state before it.
             memories: the result of ``replay``.
             hidden: states of this segment.
-            valid: its real tokens.
+            mask: its real tokens.
         """
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
         num_pending = state.hidden.shape[1]
         if num_pending == 0:
-            self.add_loss(memories[-1], hidden, valid)
-            return state._replace(slots=self.write(memories[-1], hidden, valid))
+            self.add_loss(memories[-1], hidden, mask)
+            return state._replace(slots=self.write(memories[-1], hidden, mask))
         oldest = memories[1]
         slots = Slots(jax.lax.stop_gradient(oldest.values), oldest.valid)
-        return MemoryState(slots, _queue(state.hidden, hidden), _queue(state.valid, valid))
+        pending = _queue(state.hidden, hidden), _queue(state.hidden_mask, mask)
+        return MemoryState(slots, *pending)
 
 
 def _queue(pending: AnyArray, segment: AnyArray) -> Array:
@@ -208,10 +209,10 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> Slots:
         values, valid = compressive_update(
-            *slots, hidden, valid, self.kernel, self.bias, overflow=self._overflow
+            *slots, hidden, mask, self.kernel, self.bias, overflow=self._overflow
         )
         return Slots(values, valid)
 
@@ -219,7 +220,7 @@ class CompressiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> None:
         """Sows the reconstruction loss of the compression.
 
@@ -229,7 +230,7 @@ class CompressiveMemory(Memory):
         if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
             return
         length = hidden.shape[1]
-        newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, valid))
+        newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, mask))
         old, old_valid = newest[:, :length], newest_valid[:, :length]
         new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
@@ -241,7 +242,7 @@ class CompressiveMemory(Memory):
             )
 
         error = reconstruction_error(
-            attend(new, new_valid), attend(old, old_valid), valid, old_valid
+            attend(new, new_valid), attend(old, old_valid), mask, old_valid
         )
         self.sow(
             LOSSES,
@@ -282,7 +283,7 @@ class AttentiveMemory(Memory):
         self,
         slots: Slots,
         hidden: Float[AnyArray, "batch length d_model"],
-        valid: Bool[AnyArray, "batch length"],
+        mask: Bool[AnyArray, "batch length"],
     ) -> Slots:
         memory = self.values_of(slots)
         x = memory.astype(self.stack.dtype)
@@ -291,12 +292,12 @@ class AttentiveMemory(Memory):
             self.q(x),
             self.k(hidden),
             self.v(hidden),
-            mask=valid[:, None, None],
+            mask=mask[:, None, None],
             scale=self.stack.attention_scale,
         )
         update = self.update_memory(x) + self.update_segment(summary)
         gate = self.gate_memory(x) + self.gate_segment(summary)
-        has_tokens = valid.any(1)
+        has_tokens = mask.any(1)
         values = gated_update(memory, update, gate, has_tokens)
         return Slots(values, slots.valid | has_tokens[:, None])
 
@@ -323,7 +324,7 @@ class AttentiveMemory(Memory):
     def _head_map(self, init: str = "projection_init") -> Linear:
         """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim].
 
-        It has no bias: so the paper's parameter count implies.
+        It has no bias, as the paper's number of parameters implies.
         """
         stack = self.stack
         shape = (stack.d_model, stack.num_heads, stack.d_kv)
@@ -340,7 +341,7 @@ class AttentiveMemory(Memory):
     def _segment_map(self) -> Linear:
         """Makes a projection [batch, slots, heads, head_dim] -> [batch, slots, d_model].
 
-        It has the bias of its sum with a ``_slot_map``, which has none.
+        It has the bias of the sum of both: a ``_slot_map`` has none.
         """
         stack = self.stack
         return Linear(

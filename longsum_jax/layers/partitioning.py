@@ -49,7 +49,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
 
 
 def active_sequence_sharding(batch: int) -> SequenceSharding | None:
-    """Returns how the active mesh cuts sequences, None if each is on one device.
+    """Returns how the active mesh shards sequences, None if each is on one device.
 
     Args:
         batch: number of rows; if the devices do not divide it, rows are not sharded.

@@ -139,7 +139,7 @@ class S4D(nn.Module):
         return self.output_linear(y * self.q_proj(u) if self.gating else y)
 
     def _convolve(self, k: AnyArray) -> Array:
-        """[batch, length, channels] -> the same, convolved along the length."""
+        """Convolves [batch, length, channels] along the length."""
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))
         options = {

@@ -10,7 +10,7 @@ from longsum_jax.typing import IGNORED_LABEL, AnyArray
 
 
 class TokenScores(NamedTuple):
-    """What logits say of the tokens that should follow.
+    """Losses and hits of the labels under the logits.
 
     Attributes:
         losses: cross-entropies, float32; 0 where the label is IGNORED_LABEL.

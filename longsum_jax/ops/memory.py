@@ -36,7 +36,7 @@ def compressive_update(
     memory: Float[AnyArray, "batch slots d_model"],
     valid: Bool[AnyArray, "batch slots"],
     hidden: Float[AnyArray, "batch length d_model"],
-    hidden_valid: Bool[AnyArray, "batch length"],
+    hidden_mask: Bool[AnyArray, "batch length"],
     kernel: Float[AnyArray, "stride d_model d_model"],
     bias: Float[AnyArray, " d_model"],
     *,
@@ -54,7 +54,7 @@ def compressive_update(
         memory: values of the slots.
         valid: True on slots that hold a state.
         hidden: states of the segment.
-        hidden_valid: True on its real tokens.
+        hidden_mask: True on its real tokens.
         kernel, bias: parameters of a convolution with a stride of its width.
         overflow: treatment of the states that leave the newest half when their number is no
             multiple of the stride. "left_pad" puts zeros before the oldest; "floor" drops the
@@ -64,7 +64,7 @@ def compressive_update(
         The new memory and its mask.
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
-    states, states_valid = newest_states(memory, valid, hidden, hidden_valid)
+    states, states_valid = newest_states(memory, valid, hidden, hidden_mask)
     old, old_valid = states[:, :length], states_valid[:, :length]
     new, new_valid = compress(old, old_valid, kernel, bias, overflow=overflow)
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
@@ -80,19 +80,19 @@ def newest_states(
     memory: Float[AnyArray, "batch slots d_model"],
     valid: Bool[AnyArray, "batch slots"],
     hidden: Float[AnyArray, "batch length d_model"],
-    hidden_valid: Bool[AnyArray, "batch length"],
+    hidden_mask: Bool[AnyArray, "batch length"],
 ) -> tuple[Float[Array, "batch num_states d_model"], Bool[Array, "batch num_states"]]:
     """Joins the uncompressed states of a memory and those of a segment, right-aligned.
 
     Args:
-        memory, valid, hidden, hidden_valid: see ``compressive_update``.
+        memory, valid, hidden, hidden_mask: see ``compressive_update``.
 
     Returns:
         slots / 2 + length states and their mask; the first ``length`` leave the newest half.
     """
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
-    states_valid = jnp.concatenate([valid[:, half:], hidden_valid], 1)
+    states_valid = jnp.concatenate([valid[:, half:], hidden_mask], 1)
     return right_aligned(states, states_valid)
 
 

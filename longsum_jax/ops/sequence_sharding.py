@@ -3,7 +3,7 @@ heads.
 
 Functions of ``ops`` with an argument ``axes`` work on a whole sequence where it is empty. Where it
 names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the
-sequence; all shards are equally long. Three things move between devices: blocks of neighbouring
+sequence; all shards are equally long. Three things move between devices: blocks of neighboring
 shards by a halo exchange (a window needs those next door alone, where Liu et al. 2023 pass all keys
 around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
 (``ops.attention.key_sets.merge_shards``).
@@ -16,7 +16,7 @@ A halo exchange. Four devices share a sequence of eight blocks:
     blocks     0 1     2 3     4 5     6 7
 
 ``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks between those of its
-neighbours; zeros (.) stand beyond both ends of the sequence:
+neighbors; zeros (.) stand beyond both ends of the sequence:
 
     device 0      . | 0 1 | 2 3
     device 1      1 | 2 3 | 4 5
@@ -79,7 +79,7 @@ def sum_over(x: Shaped[AnyArray, "..."], axes: Axes) -> Shaped[Array, "..."]:
 def halo_exchange(
     x: Shaped[AnyArray, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
 ) -> Shaped[Array, "batch num_blocks_and_halo ..."]:
-    """Puts neighbouring blocks before and after those of this shard.
+    """Puts neighboring blocks before and after those of this shard.
 
     Args:
         x: blocks (or tokens) of this shard.

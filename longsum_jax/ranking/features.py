@@ -220,8 +220,8 @@ def _centrality(document: ParsedDocument) -> Features:
         "like_headings": like(document.headings),
         "like_first": like(index == 0),
         "like_block": _like_block(document),
-        "like_previous": _like_neighbour(document, -1),
-        "like_next": _like_neighbour(document, 1),
+        "like_previous": _like_neighbor(document, -1),
+        "like_next": _like_neighbor(document, 1),
         "lexrank": np.log(lexrank(document) * n + 1e-3),
     }
 
@@ -235,8 +235,8 @@ def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     n = len(document.sentences)
     rank = np.full(n, 1 / n)
     for _ in range(steps):
-        centre = words.by_word(weights * rank[words.row])
-        rank = words.by_sentence(weights * centre[words.word])
+        center = words.by_word(weights * rank[words.row])
+        rank = words.by_sentence(weights * center[words.word])
         rank /= max(rank.sum(), 1e-12)
     return rank
 
@@ -248,7 +248,7 @@ def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
 
 
 def _like_block(document: ParsedDocument) -> np.ndarray:
-    """Returns the cosine with the sum of a block of about 2 sqrt(n) neighbouring sentences."""
+    """Returns the cosine with the sum of a block of about 2 sqrt(n) neighboring sentences."""
     words, n = document.words, len(document.sentences)
     block = np.arange(n) // max(10, int(2 * np.sqrt(n)))
     keys, number = np.unique(block[words.row] * words.size + words.word, return_inverse=True)
@@ -258,7 +258,7 @@ def _like_block(document: ParsedDocument) -> np.ndarray:
     return products / np.maximum(norms, 1e-12)[block]
 
 
-def _like_neighbour(document: ParsedDocument, offset: int) -> np.ndarray:
+def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
     """Returns the cosine with the sentence ``offset`` further on."""
     words, weights = document.words, document.weights
     keys = words.row * words.size + words.word  # ascending

@@ -51,7 +51,7 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
     found, notes = _without_control_characters(blocks)
     if keep_all:
         return found, notes
-    for rule in (_without_licence, _without_references):
+    for rule in (_without_license, _without_references):
         found, note = rule(found)
         if note:
             notes.append(note)
@@ -73,7 +73,7 @@ def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], l
     return found, [f"{counted(count, 'control character')} left out"] if count else []
 
 
-def _without_licence(blocks: list[Block]) -> tuple[list[Block], str | None]:
+def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Leaves out what Project Gutenberg puts around its books."""
     starts = [i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)]
     ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]

@@ -128,7 +128,7 @@ def _ngrams_of(counts: NgramCounts, text: int) -> np.ndarray:
 
 
 def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Support:
-    """Greedily chooses the sentences of the document that support one of the summary.
+    """Chooses greedily the sentences of the document that support one of the summary.
 
     Args:
         shared: its n-grams, by size.

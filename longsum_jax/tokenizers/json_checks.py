@@ -170,7 +170,7 @@ def check_regex(pattern: str) -> None:
 
 
 class _Group:
-    """What stands in a group so far.
+    """The state of a group while its pattern is read.
 
     Attributes:
         is_simple: neither repetitions nor alternatives in it.

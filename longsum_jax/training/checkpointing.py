@@ -385,7 +385,7 @@ def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
 
 
 class _Hooks(NamedTuple):
-    """What Python calls for exceptions that nobody catches."""
+    """Python's hooks for uncaught exceptions."""
 
     uncaught: Callable[..., Any]
     unraisable: Callable[[Any], Any]

@@ -184,7 +184,7 @@ def join(
             shutdown_timeout_seconds=heartbeat,
         )
     except ValueError as error:
-        if cluster.found_by != "the TPU":  # which may have no neighbours
+        if cluster.found_by != "the TPU":  # which may have no neighbors
             raise InputError(
                 f"{cluster.found_by} tells too little of the other processes: {error}"
             ) from error

@@ -1,6 +1,6 @@
 """The training loop.
 
-It knows no data set and no model family: it takes a loss function, an initialisation (or
+It knows no data set and no model family: it takes a loss function, an initialization (or
 parameters) and an iterator of numpy batches. Killed at any moment and started again with the same
 arguments it continues from its last checkpoint, data position included, as if it had never stopped.
 
@@ -36,7 +36,7 @@ from longsum_jax.training.step import (
 from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
 from longsum_jax.typing import Array, BatchIterator
 
-_INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialisation; no step reaches it
+_INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no step reaches it
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LoopOptions:
         keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
         best_metric: the score of the evaluation that ranks checkpoints, higher is better.
         max_bad_steps: non-finite steps in a row after which the run gives up.
-        seed: of initialisation and dropout.
+        seed: of initialization and dropout.
         accumulation: micro-batches per step.
         tensorboard: whether to write TensorBoard files, too.
         progress: whether to show the progress line and the sharding table on standard error.
@@ -154,9 +154,9 @@ def fit(
     if eval_every == "epoch":
         _epoch(batches.state())  # raises unless the batches count epochs
     with contextlib.ExitStack() as stack:
-        # The mesh, and the place of every array on it
+        # The mesh, and the sharding of every array
         mesh = make_mesh(mesh_options)
-        rng = initialisation_key(options.seed)
+        rng = initialization_key(options.seed)
         abstract, layout = plan_state(init, optimizer, mesh, mesh_options.rules, rng)
         if options.progress and jax.process_index() == 0:
             table = sharding_table(layout)
@@ -244,8 +244,8 @@ def fit(
         return FitResult(state, step, stopped_by, watch.compilations)
 
 
-def initialisation_key(seed: int) -> Array:
-    """Returns the PRNG key of a run's initialisation."""
+def initialization_key(seed: int) -> Array:
+    """Returns the PRNG key of a run's initialization."""
     return jax.random.fold_in(jax.random.key(seed), _INIT_FOLD)
 
 
@@ -302,7 +302,11 @@ class _Milestones:
 def _restore_position(
     batches: BatchIterator, position: dict[str, Any], workdir: Path, step: int
 ) -> None:
-    """Moves batches to the position of a checkpoint; one that is none is an InputError."""
+    """Restores the position of a checkpoint in the data.
+
+    Raises:
+        InputError: the position is damaged, or of other data.
+    """
     try:
         batches.restore(position)
     except InputError:
@@ -315,7 +319,7 @@ def _restore_position(
 
 
 def _is_due(step: int, every: int | Literal["epoch"]) -> bool:
-    """Returns whether ``step`` is a multiple of ``every``; ends of epochs are found otherwise."""
+    """Returns whether ``step`` is a multiple of ``every``; ``fit`` finds the ends of epochs."""
     return every != "epoch" and every > 0 and step % every == 0
 
 

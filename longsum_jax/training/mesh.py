@@ -52,9 +52,9 @@ class MeshOptions:
 
     Attributes:
         preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer
-            state cut along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and channels
-            cut as well) or "fsdp+sequence" (the encoder's positions cut, for documents that fit no
-            single device; ``ops.sequence_sharding``).
+            state sharded along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and
+            channels sharded as well) or "fsdp+sequence" (the encoder's positions sharded, for
+            documents that fit no single device; ``ops.sequence_sharding``).
         batch, fsdp, tensor, sequence: devices along each mesh axis; one of them may be -1, the rest
             of the devices.
     """
@@ -183,7 +183,7 @@ def place(
 ) -> Placement:
     """Places an array on the mesh by the logical names of its dimensions, from the left.
 
-    A dimension stays whole when its mesh axes do not divide it or already cut an earlier dimension.
+    A dimension stays whole when its mesh axes do not divide it or already shard an earlier one.
     """
     spec, notes, used = [], [], set()
     for name, size in zip(names, shape, strict=True):

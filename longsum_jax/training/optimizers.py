@@ -272,7 +272,9 @@ def without_spikes(
 
 
 def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    """Adam with eps outside the bias correction: sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
+    """Returns Adam with eps outside the bias correction.
+
+    Its update is sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
 
     This is transformers' `AdamW` (4.x), which the published code falls back to; at the first steps
     its eps weighs 1 / sqrt(1 - b2^t) times more than in `optax.scale_by_adam`.

@@ -87,7 +87,7 @@ def plan_state(
         optimizer: the optimizer.
         mesh: from `mesh.make_mesh`.
         rules: `MeshOptions.rules`.
-        rng: key of the initialisation.
+        rng: key of the initialization.
 
     Returns:
         A state of jax.ShapeDtypeStruct, nothing is computed; and the layout.
@@ -123,7 +123,7 @@ def create_state(
         abstract: from `plan_state`, called with the same arguments.
         init: PRNG key to parameter tree, boxed with logical names or not.
         optimizer: the optimizer.
-        rng: key of the initialisation; the values do not depend on the mesh.
+        rng: key of the initialization; the values do not depend on the mesh.
         initial_params: host arrays to start from instead of ``init``, the same on every host.
 
     Raises:

@@ -358,7 +358,7 @@ def _summed_gradient_fn(
 def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
     """Tells whether every device along "batch" adds up gradients of its own documents by itself.
 
-    Texts cut over a mesh axis have manual computations of their own, which do not go inside.
+    Texts sharded over a mesh axis have manual computations of their own, which do not go inside.
     """
     by_segments = isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
     return by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1

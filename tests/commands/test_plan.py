@@ -356,7 +356,7 @@ def in_a_process(*arguments):
 @pytest.mark.slow
 @pytest.mark.tpu_compiler
 def test_a_step_is_compiled_for_tpus(tiny_run, tmp_path):
-    """Four chips that are not there: AdamW's step with parameters cut over them."""
+    """Four chips that are not there: AdamW's step with parameters sharded over them."""
     out = tmp_path / "plan.json"
     sizes = f"{tiny_run},model.d_model=128,model.d_state=2"
     mesh = ("--config.mesh.preset=fsdp", "--config.mesh.batch=1", "--config.mesh.fsdp=4")

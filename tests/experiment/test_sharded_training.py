@@ -53,7 +53,7 @@ def problems():
 
 @pytest.fixture(scope="module")
 def config(tiny_run, draw_params, tmp_path_factory):
-    """A run that starts from a model: initialisation is a third of what its processes compile."""
+    """A run that starts from a model: initialization is a third of what its processes compile."""
     path, run = tmp_path_factory.mktemp("start"), run_config(read_config(tiny_run, {}))
     params = draw_params(run.family.init_params(run.model))
     tokenizer = load_tokenizer("bytes", vocab_size=run.model.vocab_size)

@@ -255,7 +255,7 @@ def check_attention(name, length=36, **options):
 
 
 def check_full_attention(length, num_extra=0, backend="auto"):
-    """Full attention, to extra keys too, of a text that a mesh cuts, against one device."""
+    """Full attention, to extra keys too, of a text that a mesh shards, against one device."""
     init = nn.initializers.normal(0.2)
     rng = np.random.default_rng(0)
     x, extra_states = (rng.normal(size=(2, n, 32)).astype(np.float32) for n in (length, num_extra))
@@ -311,7 +311,7 @@ def check_adafactor(options):
 
 
 def check_decoding(cross_attention, cache_bytes):
-    """A step of decoding over a source that a mesh cuts, from kept keys or from the states
+    """A step of decoding over a source that a mesh shards, from kept keys or from the states
     themselves."""
     decoder_module.MAX_CROSS_CACHE_BYTES = cache_bytes
     config = T5Config(

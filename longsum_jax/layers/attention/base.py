@@ -161,7 +161,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         block: int = 1,
         outputs: tuple[str, ...] | str = "text",
     ) -> Any:
-        """Calls ``attention``, on every device with its shard where a mesh cuts the sequence.
+        """Calls ``attention``, on every device with its shard where a mesh shards the sequence.
 
         Args:
             attention: function of ``ops.attention``, called with all arrays as keywords and with
@@ -197,7 +197,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         rows: Mapping[str, Any],
         heads: Mapping[str, ByHead],
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Calls ``attention``; where a mesh cuts the sequence, every device does for some heads.
+        """Calls ``attention``; where a mesh shards the sequence, every device does for some heads.
 
         Where devices do not divide the heads, the partitioner decides what they exchange.
 

@@ -103,7 +103,7 @@ MAX_QUERIES_AT_ONCE = 32
 
 
 class SourceAttention(CrossAttention):
-    """Full cross-attention, where a mesh may cut the source.
+    """Full cross-attention, where a mesh may shard the source.
 
     Every device attends to its shard of keys, values and states, which stay where they are; one
     softmax merges the results. Queries and outputs are on every device. Scores of a target and a
@@ -116,8 +116,8 @@ class SourceAttention(CrossAttention):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: AnyArray | None = None,
-        bias: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
         causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -135,7 +135,7 @@ class SourceAttention(CrossAttention):
             q: AnyArray,
             k: AnyArray,
             v: AnyArray,
-            mask: AnyArray | None,
+            mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
             rng: Array | None = None,
             **options: Any,
         ) -> Array:
@@ -161,7 +161,7 @@ class SourceAttention(CrossAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         if active_sequence_sharding(x.shape[0]) is None:
@@ -174,7 +174,7 @@ class SourceAttention(CrossAttention):
 def _attend_to_shards(
     attend: Callable[..., Array],
     q: AnyArray,
-    mask: AnyArray | None,
+    mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
     source: dict[str, AnyArray],
     rng: Array | None = None,
 ) -> Array:
@@ -257,7 +257,7 @@ class HeposAttention(SourceAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the one of ``prepare``."""
         stride = self.options.hepos_stride
@@ -314,7 +314,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; compresses the states at every call."""
         return super().attend_absorbed(x, self.compress(states), mask=mask)
@@ -332,8 +332,8 @@ class NearestAttention(CrossAttention):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: AnyArray | None = None,
-        bias: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``; without a bias."""
@@ -342,7 +342,7 @@ class NearestAttention(CrossAttention):
         nearest = largest_scores(scores * self.scale, mask, self.options.cross_nearest)
         dropout = None
         if not deterministic:
-            dropout = lambda weights: self.dropout(weights, deterministic=False)  # noqa: E731
+            dropout = functools.partial(self.dropout, deterministic=False)
         y = dot_product_attention(q, k, v, mask=nearest, scale=self.scale, dropout=dropout)
         return self.o(y)
 
@@ -351,7 +351,7 @@ class NearestAttention(CrossAttention):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         q = self.absorbed_queries(x)

@@ -82,8 +82,8 @@ class FullAttention(EncoderSelfAttention):
             num_keys += extra.valid.shape[1]
 
         score_bytes = 4 * batch * self.num_heads * length * num_keys
-        is_cut = active_sequence_sharding(batch) is not None
-        if is_cut or score_bytes > max_score_bytes():
+        is_sharded = active_sequence_sharding(batch) is not None
+        if is_sharded or score_bytes > max_score_bytes():
             y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)
             return self.o(y)
 

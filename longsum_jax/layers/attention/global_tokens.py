@@ -1,4 +1,4 @@
-"""Global tokens in front of a sequence, and their places where a mesh cuts the sequence.
+"""Global tokens in front of a sequence, and their places where a mesh shards the sequence.
 
 Without a mesh they simply stand in front. Where n devices hold a shard of the sequence each, every
 shard begins with its share of the global tokens, so that no device has to move its tokens to make
@@ -21,7 +21,7 @@ def pad_to_shards(
     """Appends zeros (False), so that every shard of the sequence has whole blocks.
 
     Args:
-        x: a sequence; returned as it is where no mesh cuts sequences.
+        x: a sequence; returned as it is where no mesh shards sequences.
         block: tokens of a block.
     """
     sharding = active_sequence_sharding(x.shape[0])
@@ -38,7 +38,7 @@ def join_tokens(
     """Puts global tokens in front of a sequence, or of each of its shards.
 
     Args:
-        tokens: the global tokens. Where a mesh cuts the sequence, each shard gets
+        tokens: the global tokens. Where a mesh shards the sequence, each shard gets
             ceil(num_globals / shards) of them; the last shards get zeros instead.
         text: the sequence, padded by ``pad_to_shards``.
     """
@@ -68,12 +68,12 @@ def _append_zeros(x: AnyArray, count: int) -> Array:
 
 
 def _split_shards(x: AnyArray, num_shards: int) -> Array:
-    """[batch, length, ...] -> [batch, shards, length / shards, ...]."""
+    """Reshapes [batch, length, ...] to [batch, shards, length / shards, ...]."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
 
 
 def _merge_shards(x: AnyArray) -> Array:
-    """[batch, shards, length / shards, ...] -> [batch, length, ...]."""
+    """Reshapes [batch, shards, length / shards, ...] to [batch, length, ...]."""
     x = x.reshape(x.shape[0], -1, *x.shape[3:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))

@@ -15,7 +15,7 @@ class FeatureAttention(EncoderSelfAttention):
     """The base of attentions by products of features.
 
     There are no weights of pairs, so neither T5's bias nor dropout of attention have a place. Where
-    a mesh cuts the length, sums of [features, head_dim] for each head move between devices.
+    a mesh shards the length, sums of [features, head_dim] for each head move between devices.
     """
 
     def __call__(

@@ -88,13 +88,13 @@ class TransientGlobalContext(LocalContext):
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         options = self.stack.options
-        block_ids, present = transient_blocks(mask, options.global_block_size)
+        block_ids, global_mask = transient_blocks(mask, options.global_block_size)
         side_bias = None
         if self.stack.relative_attention:
-            distances = jnp.asarray(side_distances(present.shape[1]))
+            distances = jnp.asarray(side_distances(global_mask.shape[1]))
             side_bias = self.global_relative_attention_bias.of_distances(distances)
         bias = window_bias(relative_bias, options.local_radius)
-        return x, (mask, block_ids, present, bias, side_bias), ()
+        return x, (mask, block_ids, global_mask, bias, side_bias), ()
 
 
 class TransientGlobalAttention(EncoderSelfAttention):
@@ -124,11 +124,11 @@ class TransientGlobalAttention(EncoderSelfAttention):
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         radius = self.options.local_radius
-        mask, block_ids, present, bias, side_bias = context
+        mask, block_ids, global_mask, bias, side_bias = context
         k, v = self.project_kv(x)
-        global_tokens = self.global_norm(self._block_sums(x, block_ids, present.shape[1]))
+        global_tokens = self.global_norm(self._block_sums(x, block_ids, global_mask.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
-        global_keys = KeySet(global_k, global_v, present[:, None, None, None])
+        global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(
             functools.partial(transient_global_attention, radius=radius, fused=fused),
@@ -141,7 +141,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         return self.o(y)
 
     def _block_sums(self, x: AnyArray, block_ids: AnyArray, num_blocks: int) -> Array:
-        """[batch, length, d_model] -> [batch, num_blocks, d_model]."""
+        """Sums [batch, length, d_model] over blocks to [batch, num_blocks, d_model]."""
         sharding = active_sequence_sharding(x.shape[0])
         if sharding is None:
             return block_sums(x, block_ids, num_blocks)

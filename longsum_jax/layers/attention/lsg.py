@@ -17,7 +17,7 @@ from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOpt
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
 from longsum_jax.typing import AnyArray
 
@@ -30,7 +30,7 @@ def selection_of(options: LsgOptions) -> Selection | None:
     Raises:
         InputError: options that do not fit together.
     """
-    return lsg_selection(
+    return make_selection(
         options.sparsity_type,
         block_size=options.block_size,
         sparse_block_size=options.sparse_block_size,

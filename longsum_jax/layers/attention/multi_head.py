@@ -126,8 +126,8 @@ class MultiHeadAttention(nn.Module):
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: AnyArray | None = None,
-        bias: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
         causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -153,7 +153,7 @@ class MultiHeadAttention(nn.Module):
             mask = earlier if mask is None else mask & earlier
         dropout = None
         if not deterministic:
-            dropout = lambda weights: self.dropout(weights, deterministic=False)  # noqa: E731
+            dropout = partial(self.dropout, deterministic=False)
         y = dot_product_attention(
             self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
         )
@@ -164,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[AnyArray, "batch query_length d_model"],
         k: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
-        mask: AnyArray | None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
         bias: AnyArray | None,
         causal: bool,
         deterministic: bool,
@@ -173,7 +173,7 @@ class MultiHeadAttention(nn.Module):
         """Returns the kernel for these arguments of ``attend``; None for none.
 
         Args:
-            by_heads: where a mesh cuts the sequence, devices compute some heads of whole sequences.
+            by_heads: devices compute some heads of whole sequences where a mesh shards these.
         """
         if mask is not None and mask.shape[2] > 1:
             return self.noted(Choice(None, "a mask that differs by query"))
@@ -231,15 +231,15 @@ class MultiHeadAttention(nn.Module):
         """Returns the result of ``choose_kernel`` where a kernel can compute the layer's scores."""
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
-        is_cut = sharding is not None
-        if is_cut and by_heads:
-            is_cut = self.num_heads % sharding.num_shards > 0
+        is_sharded = sharding is not None
+        if is_sharded and by_heads:
+            is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:
             choice = Choice(None, "position biases")
         elif drops_weights:
             choice = Choice(None, "dropout of attention weights")
-        elif is_cut:
-            choice = Choice(None, "a mesh cuts its sequences")
+        elif is_sharded:
+            choice = Choice(None, "a mesh shards its sequences")
         else:
             choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
         return self.noted(choice)
@@ -255,7 +255,7 @@ class MultiHeadAttention(nn.Module):
         k: Stored,
         v: Stored,
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` in float32 with keys and values in a storage type.
 
@@ -271,7 +271,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[AnyArray, "batch query_length d_model"],
         states: Float[AnyArray, "batch key_length d_model"],
         *,
-        mask: AnyArray | None = None,
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` with the keys and values of ``states``, without forming them.
 
@@ -295,7 +295,9 @@ class MultiHeadAttention(nn.Module):
         return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
 
     def project_mixed(
-        self, mixed: Float[AnyArray, "batch query_length heads d_model"], mask: AnyArray | None
+        self,
+        mixed: Float[AnyArray, "batch query_length heads d_model"],
+        mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Applies the value map and the output map to weighted means of states.
 

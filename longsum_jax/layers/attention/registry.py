@@ -2,10 +2,10 @@
 
 Any encoder attention goes into any encoder, any cross-attention into any decoder.
 
-Communication between devices where a mesh cuts the sequence (preset "fsdp+sequence";
+Communication between devices where a mesh shards the sequence (preset "fsdp+sequence";
 ``ops.sequence_sharding``, ``ops.ssm.convolution``):
 
-    local, transient_global, longformer, lsg, block_staggered,     neighbouring blocks, and sums
+    local, transient_global, longformer, lsg, block_staggered,     neighboring blocks, and sums
     window, adaptive_span, global, and these joined by "+"         over a few rows
     linear, efficient, performer                                   sums of [features, head_dim]
     s4d                                                            all-to-all of length and channels

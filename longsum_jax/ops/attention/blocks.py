@@ -1,4 +1,4 @@
-"""Sequences in blocks of equal size, blocks together with their neighbours, and longer pieces."""
+"""Sequences in blocks of equal size, blocks together with their neighbors, and longer pieces."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped

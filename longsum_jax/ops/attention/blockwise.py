@@ -23,10 +23,9 @@ blocks, and no scores outlive their piece:
 
 On CPUs a piece is one block of one head of one sequence.
 
-Gradients. The forward pass saves two things for each query: its output, and ``log_total``, the
-log-sum-exp of its scores. The backward pass recomputes the scores, piece by piece, and gets the
-weights without another softmax: exp(scores - log_total) (FlashAttention, Dao et al. 2022, appendix
-B).
+Gradients. The forward pass saves two things for each query: its output, and the log-sum-exp of its
+scores. The backward pass recomputes the scores, piece by piece, and gets the weights without
+another softmax: exp(scores - log_sum_exp) (FlashAttention, Dao et al. 2022, appendix B).
 
 Merging. Sets of keys that need the queries in different orders, such as windows and strides, or
 rounds of hashing, cannot share scores. ``attend_partially`` attends to each of them, and
@@ -210,10 +209,10 @@ def _attend(
     is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
 
     def compute(
-        q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_total: AnyArray | None = None
+        q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_sum_exp: AnyArray | None = None
     ) -> PartialSoftmax:
         sets = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
-        arguments = (q, sets, log_total, scale, None if rng is None else Dropout(rng, rate))
+        arguments = (q, sets, log_sum_exp, scale, None if rng is None else Dropout(rng, rate))
         if num_pieces == 1:
             return _attend_at_once(*arguments)
         return _attend_piece_by_piece(num_pieces, q.shape[1])(*arguments)
@@ -223,7 +222,7 @@ def _attend(
     ) -> tuple[PartialSoftmax, Any]:
         softmax = compute(*_widen_outside_jit(q, arrays, q), rng)
         out = save_for_backward(softmax.out.astype(dtype))
-        softmax = PartialSoftmax(out, save_for_backward(softmax.log_total))
+        softmax = PartialSoftmax(out, save_for_backward(softmax.log_sum_exp))
         return softmax, (q, arrays, rng, softmax)
 
     def backward(saved: Any, gradient: PartialSoftmax) -> tuple[Any, ...]:
@@ -233,15 +232,15 @@ def _attend(
         def recompute(q: AnyArray, floats: Sequence[Any]) -> PartialSoftmax:
             every = _replace(arrays, is_float, floats)
             inputs = _widen_outside_jit(q, every, softmax.out)
-            return compute(*inputs, rng, softmax.log_total)
+            return compute(*inputs, rng, softmax.log_sum_exp)
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         # The gradient of a score is weight * (out_gradient v - out_gradient out + log_gradient).
         # The first term comes from the product with the values, the other two from the sum of the
-        # weights, which ``recompute`` returns in place of ``log_total``.
+        # weights, which ``recompute`` returns in place of ``log_sum_exp``.
         out_gradient = gradient.out.astype(jnp.float32)
         inner = jnp.einsum("bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32))
-        cotangent = PartialSoftmax(out_gradient, gradient.log_total - inner)
+        cotangent = PartialSoftmax(out_gradient, gradient.log_sum_exp - inner)
         q_gradient, float_gradients = pull_back(cotangent)
         return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
 
@@ -303,7 +302,7 @@ def _with_five_axes(x: Any) -> Any:
 def _attend_at_once(
     q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: AnyArray | None,
+    log_sum_exp: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -311,10 +310,10 @@ def _attend_at_once(
 
     Args:
         q: [batch, num_blocks, block_size, heads, head_dim].
-        log_total: [batch, num_blocks, block_size, heads] of the forward pass, or None.
+        log_sum_exp: [batch, num_blocks, block_size, heads] of the forward pass, or None.
 
     Returns:
-        Arrays in the layouts of ``q`` and ``log_total``.
+        Arrays in the layouts of ``q`` and ``log_sum_exp``.
     """
 
     def mix(weights: AnyArray, v: AnyArray) -> Array:
@@ -322,8 +321,8 @@ def _attend_at_once(
         return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
 
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
-    log_total = None if log_total is None else log_total.swapaxes(2, 3)
-    softmax = softmax_of_values(scores, key_sets, log_total, dropout, mix)
+    log_sum_exp = None if log_sum_exp is None else log_sum_exp.swapaxes(2, 3)
+    softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
@@ -357,7 +356,7 @@ _BATCH = _Axis(0, 0, 0, 0, None)
 _BLOCKS = _Axis(1, None, 1, 1, None)
 _HEADS = _Axis(3, 1, 3, 2, 0)
 
-# Computes attention from queries, prepared key sets, log_total, scale and dropout.
+# Computes attention from queries, prepared key sets, log_sum_exp, scale and dropout.
 _Attend = Callable[..., PartialSoftmax]
 
 
@@ -381,20 +380,20 @@ def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = Fals
     def attend_in_pieces(
         q: AnyArray,
         key_sets: Sequence[KeySet],
-        log_total: AnyArray | None,
+        log_sum_exp: AnyArray | None,
         scale: float,
         dropout: Dropout | None,
     ) -> PartialSoftmax:
         length = q.shape[axis.queries]
         if length <= size:
-            return attend(q, key_sets, log_total, scale, dropout)
+            return attend(q, key_sets, log_sum_exp, scale, dropout)
 
         def attend_piece(piece: Any) -> PartialSoftmax:
-            number, q, log_total, arrays = piece
+            number, q, log_sum_exp, arrays = piece
             q = _from_front(q, axis.queries)
-            log_total = None if log_total is None else _from_front(log_total, axis.queries)
+            log_sum_exp = None if log_sum_exp is None else _from_front(log_sum_exp, axis.queries)
             sets = _with_looped_arrays(key_sets, axis, length, arrays)
-            softmax = attend(q, sets, log_total, scale, dropout and dropout.fold(number))
+            softmax = attend(q, sets, log_sum_exp, scale, dropout and dropout.fold(number))
             return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
 
         if recompute:
@@ -409,7 +408,7 @@ def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = Fals
             return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
 
         arrays = [split(*x) for x in _looped_arrays(key_sets, axis, length)]
-        totals = None if log_total is None else split(log_total, axis.queries)
+        totals = None if log_sum_exp is None else split(log_sum_exp, axis.queries)
         queries = split(q, axis.queries)
         pieces = (jnp.arange(len(queries)), queries, totals, arrays)
         return jax.tree.map(join, lax.map(attend_piece, pieces))
@@ -496,15 +495,15 @@ def _with_folded_masks(attend: _Attend) -> _Attend:
     def attend_folded(
         q: AnyArray,
         key_sets: Sequence[KeySet],
-        log_total: AnyArray | None,
+        log_sum_exp: AnyArray | None,
         scale: float,
         dropout: Dropout | None,
     ) -> PartialSoftmax:
         if q.dtype != jnp.float32 or not any(map(_is_mask_of_keys, key_sets)):
-            return attend(q, key_sets, log_total, scale, dropout)
+            return attend(q, key_sets, log_sum_exp, scale, dropout)
         q = jnp.concatenate([q * scale, jnp.ones_like(q[..., :1])], -1)
         key_sets = [_fold_mask(key_set) for key_set in key_sets]
-        return attend(q, key_sets, log_total, 1.0, dropout)
+        return attend(q, key_sets, log_sum_exp, 1.0, dropout)
 
     return attend_folded
 
@@ -534,7 +533,7 @@ def _fold_mask(key_set: KeySet) -> KeySet:
 def _attend_one_block(
     q: AnyArray,
     key_sets: Sequence[KeySet],
-    log_total: AnyArray | None,
+    log_sum_exp: AnyArray | None,
     scale: float,
     dropout: Dropout | None,
 ) -> PartialSoftmax:
@@ -547,8 +546,8 @@ def _attend_one_block(
     sets = [_of_one_block(key_set) for key_set in key_sets]
     products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
     scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
-    log_total = None if log_total is None else log_total[0, 0, :, 0]
-    softmax = softmax_of_values(scores, sets, log_total, dropout, dot)
+    log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
+    softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)
 
 

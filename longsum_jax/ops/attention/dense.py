@@ -11,7 +11,7 @@ from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import AnyArray
 
-# Scores below it are those of masked keys.
+# Scores below this belong to masked keys.
 LEAST_SCORE = -1e29
 
 
@@ -107,14 +107,17 @@ def prepend_keys(
     v: Float[AnyArray, "batch length heads head_dim"],
     mask: Bool[AnyArray, "#batch #heads #query_length length"],
     bias: Float[AnyArray, "1 heads query_length length"] | None,
-    extra: tuple[AnyArray, AnyArray, AnyArray],
+    extra: tuple[
+        Float[AnyArray, "batch num_extra heads head_dim"],
+        Float[AnyArray, "batch num_extra heads head_dim"],
+        Bool[AnyArray, "batch num_extra"],
+    ],
 ) -> tuple[Array, Array, Array, Array | None]:
     """Puts keys without a bias, which all queries attend to, before the others.
 
     Args:
         k, v, mask, bias: arguments of ``dot_product_attention``.
-        extra: keys and values [batch, num_extra, heads, head_dim], and their mask, bool [batch,
-            num_extra].
+        extra: such keys, their values, and their mask.
 
     Returns:
         k, v, mask and bias with ``num_extra + length`` keys.

@@ -47,7 +47,7 @@ FusedAttention = Callable[..., Array]
 
 
 class Choice(NamedTuple):
-    """How an attention is computed.
+    """The kernel chosen for an attention, or the reason for the reference.
 
     Attributes:
         kernel: None for the reference.
@@ -221,13 +221,13 @@ def _attend(
 
 
 def _heads_as_rows(x: AnyArray) -> Array:
-    """[batch, length, heads, head_dim] -> [batch * heads, length, 1, head_dim]."""
+    """Reshapes [batch, length, heads, head_dim] to [batch * heads, length, 1, head_dim]."""
     _, length, _, head_dim = x.shape
     return x.swapaxes(1, 2).reshape(-1, length, 1, head_dim)
 
 
 def _rows_as_heads(x: AnyArray, batch: int, heads: int) -> Array:
-    """[batch * heads, length, 1, head_dim] -> [batch, length, heads, head_dim]."""
+    """Reshapes [batch * heads, length, 1, head_dim] to [batch, length, heads, head_dim]."""
     _, length, _, head_dim = x.shape
     return x.reshape(batch, heads, length, head_dim).swapaxes(1, 2)
 

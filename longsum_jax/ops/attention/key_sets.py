@@ -18,8 +18,8 @@ from longsum_jax.typing import AnyArray
 # The log-sum-exp of a query without keys. Below every score, and finite, so that differences of two
 # such values are not NaN.
 MASK_VALUE = -1e30
-# A masked score where no mask is applied, from a bias or a feature of keys. So far below MASK_VALUE
-# that exp(FOLDED_MASK - MASK_VALUE) is 0.
+# The score of a key that is masked by a bias or by one more feature of the key, not by a boolean
+# mask. So far below MASK_VALUE that exp(FOLDED_MASK - MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
@@ -65,16 +65,16 @@ class PartialSoftmax(NamedTuple):
 
     Attributes:
         out: [..., heads, head_dim], mean of the values under the softmax over these keys.
-        log_total: float32 [..., heads], log-sum-exp of their scores; MASK_VALUE without a key.
+        log_sum_exp: float32 [..., heads], log-sum-exp of their scores; MASK_VALUE without a key.
     """
 
     out: Array
-    log_total: Array
+    log_sum_exp: Array
 
     def map(self, function: Callable[[AnyArray], AnyArray]) -> "PartialSoftmax":
         """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
         out = function(self.out)
-        return PartialSoftmax(out, function(self.log_total[..., None])[..., 0])
+        return PartialSoftmax(out, function(self.log_sum_exp[..., None])[..., 0])
 
 
 class Dropout(NamedTuple):
@@ -98,7 +98,7 @@ class Dropout(NamedTuple):
 def softmax_of_values(
     scores: Sequence[Float[AnyArray, "..."]],
     key_sets: Sequence[KeySet],
-    log_total: Float[AnyArray, "*rows block_size"] | None,
+    log_sum_exp: Float[AnyArray, "*rows block_size"] | None,
     dropout: Dropout | None,
     mix: Callable[[AnyArray, Array], AnyArray],
 ) -> PartialSoftmax:
@@ -107,19 +107,19 @@ def softmax_of_values(
     Args:
         scores: [..., block_size, num_keys] of each set.
         key_sets: give masks and values.
-        log_total: [..., block_size] of the forward pass, or None in the forward pass itself.
+        log_sum_exp: [..., block_size] of the forward pass, or None in the forward pass itself.
         dropout: applied to the weights.
         mix: product of weights and values of a set.
 
     Returns:
         The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp [...,
-        block_size]; with ``log_total``, the sum of the weights (1) in place of the latter, because
-        its gradient is all that the backward pass needs.
+        block_size]. Given ``log_sum_exp``, the sum of the weights (1) is in its place, because its
+        gradient is all that the backward pass needs.
     """
     scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
-    if log_total is None:
-        rows = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
-        largest = lax.stop_gradient(functools.reduce(jnp.maximum, rows))
+    if log_sum_exp is None:
+        maxima = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
+        largest = lax.stop_gradient(functools.reduce(jnp.maximum, maxima))
         # Above every masked score, whose exponential is then 0, also in a row that is all masked.
         bound = jnp.maximum(largest, LEAST_SCORE)
         weights = [jnp.exp(x - bound) for x in scores]
@@ -127,11 +127,11 @@ def softmax_of_values(
         total = jnp.where(total > 0, total, 1.0)
         log_or_sum = (largest + jnp.log(total))[..., 0]
     else:
-        # Neither maximum nor sum is needed. Without a key, log_total is MASK_VALUE: far above the
+        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE: far above the
         # masked scores, whose exponentials are 0.
-        weights, total = [jnp.exp(x - log_total[..., None]) for x in scores], 1.0
+        weights, total = [jnp.exp(x - log_sum_exp[..., None]) for x in scores], 1.0
         log_or_sum = _sum_of_rows(weights)[..., 0]
-    weights = [x.astype(key_sets[0].v[0].dtype) for x in weights]
+    weights = [x.astype(key_sets[0].v.dtype) for x in weights]
     if dropout is not None:
         ends = np.cumsum([x.shape[-1] for x in weights])
         weights = jnp.split(dropout(jnp.concatenate(weights, -1)), ends[:-1], -1)
@@ -185,7 +185,7 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
     Returns:
         float32 [..., heads, head_dim]; zeros where none has a key.
     """
-    shares = jax.nn.softmax(jnp.stack([softmax.log_total for softmax in softmaxes]), axis=0)
+    shares = jax.nn.softmax(jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0)
     return sum(x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True))
 
 
@@ -196,8 +196,8 @@ def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:
         softmax: that of this shard.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
-    largest = lax.pmax(lax.stop_gradient(softmax.log_total), axes)
-    share = jnp.exp(softmax.log_total - largest)
+    largest = lax.pmax(lax.stop_gradient(softmax.log_sum_exp), axes)
+    share = jnp.exp(softmax.log_sum_exp - largest)
     out, total = lax.psum((softmax.out * share[..., None], share), axes)
     return PartialSoftmax(out / total[..., None], largest + jnp.log(total))
 

@@ -98,8 +98,8 @@ def local_attention(
     def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
-    # Keys beyond the radius are masked by a bias, the same for all blocks: masks that leave the
-    # choice of keys to padding alone are folded into the products (``blockwise``).
+    # The radius is a bias, the same for all blocks. The boolean mask is then one of keys alone,
+    # which ``blockwise`` folds into the products on CPUs.
     within_radius = abs(distances[:, window]) <= radius
     bias = 0.0 if bias is None else bias[:, :, window]
     bias = jnp.where(within_radius, bias, FOLDED_MASK)
@@ -190,14 +190,14 @@ def transient_blocks(
 
     Returns:
         block_ids: int32 block of every token, -1 for padding and for tokens without a block.
-        present: True on the blocks that the row fills.
+        global_mask: True on the blocks that the row fills.
     """
     position = jnp.arange(mask.shape[1])
     is_block_end = position % size == size - 1
     num_full = (mask & is_block_end).sum(1)
     block_ids = jnp.where(mask, jnp.minimum(position // size, num_full[:, None] - 1), -1)
-    present = jnp.arange(mask.shape[1] // size) <= block_ids.max(1)[:, None]
-    return block_ids.astype(jnp.int32), present
+    global_mask = jnp.arange(mask.shape[1] // size) <= block_ids.max(1)[:, None]
+    return block_ids.astype(jnp.int32), global_mask
 
 
 def block_sums(
@@ -259,7 +259,7 @@ def transient_global_attention(
         mask, radius, block_size, bias, scale, dropout, axes, fused: see ``local_attention``.
         block_ids: blocks of the tokens, from ``transient_blocks``.
         global_keys: keys and values [batch, num_globals, heads, head_dim] of the (normalised)
-            ``block_sums``, with the mask ``present[:, None, None, None]`` of ``transient_blocks``.
+            ``block_sums``, masked by the ``global_mask`` of ``transient_blocks``.
         side_bias: added to the scores of global tokens, one float per head and entry of
             ``side_distances(num_globals)``.
 

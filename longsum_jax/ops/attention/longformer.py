@@ -101,13 +101,13 @@ def longformer_attention(
         The attended values in the type of ``tokens.v``; zeros for padding.
     """
     q, k, v = tokens
-    present = gather_positions(mask, global_indices, axes)
-    indices = jnp.where(present, global_indices, -1)
+    global_mask = gather_positions(mask, global_indices, axes)
+    indices = jnp.where(global_mask, global_indices, -1)
     # Global tokens are keys of every query, so that windows leave them out.
-    key_mask = scatter_positions(mask, jnp.zeros_like(present), indices, axes)
+    key_mask = scatter_positions(mask, jnp.zeros_like(global_mask), indices, axes)
     global_k = gather_positions(k, indices, axes)
     global_v = gather_positions(v, indices, axes)
-    global_keys = KeySet(global_k, global_v, present[:, None, None, None])
+    global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
     local_dropout, global_dropout = split_dropout(dropout)
     out = local_attention(
         q,

@@ -48,7 +48,7 @@ from longsum_jax.typing import AnyArray
 MIN_PIECE_BLOCKS = 8
 
 
-def lsg_selection(
+def make_selection(
     sparsity_type: SparsityType | str,
     *,
     block_size: int,
@@ -113,8 +113,8 @@ class LsgSpec(NamedTuple):
     reference_quirks: bool = False
 
     def selection(self) -> Selection | None:
-        """Returns the selection of sparse keys, see ``lsg_selection``."""
-        return lsg_selection(
+        """Returns the selection of sparse keys, see ``make_selection``."""
+        return make_selection(
             self.sparsity_type,
             block_size=self.block_size,
             sparse_block_size=self.sparse_block_size,
@@ -167,7 +167,7 @@ def lsg_attention(
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
 
     Raises:
-        InputError: see ``lsg_selection``.
+        InputError: see ``make_selection``.
     """
     q, k, v = tokens
     block_size, causal = spec.block_size, spec.causal
@@ -214,7 +214,7 @@ def lsg_attention(
 def _first_row(
     x: Float[AnyArray, "batch length heads head_dim"], axes: Axes
 ) -> Float[AnyArray, "batch heads head_dim"]:
-    """Returns the first row of the full sequence."""
+    """Returns the vectors of the first token of the whole sequence."""
     if not axes:
         return x[:, 0]
     return sum_over(jnp.where(lax.axis_index(axes) == 0, x[:, 0], 0), axes)

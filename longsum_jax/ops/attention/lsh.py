@@ -116,7 +116,7 @@ def lsh_attention(
         return jnp.moveaxis(jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3))
 
     softmax = softmax.map(unsort)
-    of_rounds = [PartialSoftmax(softmax.out[r], softmax.log_total[r]) for r in range(rounds)]
+    of_rounds = [PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)]
     out = merge_partial_softmaxes(of_rounds)
     return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
 

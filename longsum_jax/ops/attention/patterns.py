@@ -26,7 +26,7 @@ from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_partiall
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import (
-    MASK_VALUE,
+    FOLDED_MASK,
     Dropout,
     KeySet,
     LazyBias,
@@ -235,7 +235,7 @@ def _attend_to_union(
 
 
 def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
-    """Returns the keys of blocks of neighbouring queries: global tokens, window, random blocks."""
+    """Returns the keys of blocks of neighboring queries: global tokens, window, random blocks."""
     size, length = pattern.query_block_size, x.mask.shape[1]
     num_blocks = -(-length // size)
     positions = jnp.arange(num_blocks * size).reshape(1, num_blocks, size)
@@ -264,7 +264,7 @@ def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = N
 def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     """Returns the keys within the radius, global tokens left out."""
     size, length = pattern.query_block_size, x.mask.shape[1]
-    sides = -(-pattern.radius_bound // size)  # neighbouring blocks on either side
+    sides = -(-pattern.radius_bound // size)  # neighboring blocks on either side
 
     def window(array: AnyArray) -> Array:
         return neighbors(to_blocks(array, size), sides, sides, x.axes)
@@ -351,16 +351,16 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
     def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
-        """Returns MASK_VALUE inside the window, else the bias.
+        """Returns FOLDED_MASK inside the window, else the bias.
 
         Its shape is [1, num_blocks, heads or 1, block_size, num_keys].
         """
         distances = (jnp.arange(num_keys) - places[..., None]) * stride
         in_window = jnp.abs(distances) <= radius[0]
         if not table:
-            return jnp.where(in_window, MASK_VALUE, 0.0)
+            return jnp.where(in_window, FOLDED_MASK, 0.0)
         starts = jnp.maximum(num_keys - 1 - places[:, :, 0], 0)
-        return jnp.where(in_window, MASK_VALUE, sliced_bias(*table, starts, num_keys)())
+        return jnp.where(in_window, FOLDED_MASK, sliced_bias(*table, starts, num_keys)())
 
     bias = None
     if pattern.radius is not None or x.distance_bias is not None:

@@ -175,6 +175,6 @@ def _blocks(length: int) -> tuple[int, int]:
 
 
 def _padded_heads_first(x: AnyArray, length: int) -> Array:
-    """[rows, positions, heads, head_dim] -> [rows, heads, length, head_dim], zeros at the end."""
+    """Pads [rows, positions, heads, head_dim] with zeros to [rows, heads, length, head_dim]."""
     x = x.swapaxes(1, 2)
     return jnp.pad(x, ((0, 0), (0, 0), (0, length - x.shape[2]), (0, 0)))

@@ -187,8 +187,8 @@ def test_gradients_from_saved_sums_are_those_of_the_forward_pass(rate):
 
     def run(attend, q, *inputs):
         def loss(q, *inputs):
-            out, log_total = attend(q, two_sets(*inputs))
-            finite = jnp.where(log_total == MASK_VALUE, 0.0, log_total)
+            out, log_sum_exp = attend(q, two_sets(*inputs))
+            finite = jnp.where(log_sum_exp == MASK_VALUE, 0.0, log_sum_exp)
             weights = jnp.cos(jnp.arange(out.size)).reshape(out.shape)
             return (out * weights).sum() + jnp.sin(finite).sum()
 
@@ -359,19 +359,19 @@ def test_partial_softmaxes_in_pieces_and_at_once(maximum, monkeypatch):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), part, expected
     )
-    nothing = np.asarray(part.log_total) == MASK_VALUE
+    nothing = np.asarray(part.log_sum_exp) == MASK_VALUE
     assert nothing[0, 1, 2].all()
     assert nothing.sum() == H
     k, v = q[:, :, :2] * 0, q[:, :, :2]
     equal = compiled(attend_partially, q, [KeySet(k, v)])
-    np.testing.assert_allclose(equal.log_total, math.log(2), atol=1e-6)
+    np.testing.assert_allclose(equal.log_sum_exp, math.log(2), atol=1e-6)
 
 
 def test_softmaxes_without_keys_do_not_count():
     q, k, v, *_ = tensors()
     attend_masked = jax.jit(lambda mask: attend_partially(q, [KeySet(k, v, mask)]))
     nothing, part = map(attend_masked, (np.zeros((1,), bool), None))
-    assert (np.asarray(nothing.log_total) == MASK_VALUE).all()
+    assert (np.asarray(nothing.log_sum_exp) == MASK_VALUE).all()
     merge = jax.jit(merge_partial_softmaxes)
     np.testing.assert_array_equal(merge([nothing, nothing]), np.zeros(q.shape))
     np.testing.assert_allclose(merge([nothing, part]), part.out, atol=1e-6)

@@ -14,7 +14,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, lsg_selection
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lsg"
@@ -536,7 +536,7 @@ def test_lsh_puts_equal_keys_together():
     that key."""
     k = jnp.tile(jnp.array([[1.0, 0, 0], [0, 1.0, 0]]), (8, 1))[None, :, None]
     v = jnp.arange(16.0)[None, :, None, None] * jnp.ones((1, 1, 1, 3))
-    selection = lsg_selection("lsh", block_size=16, sparse_block_size=16, sparsity_factor=4)
+    selection = make_selection("lsh", block_size=16, sparse_block_size=16, sparsity_factor=4)
     projections = lsh_projections(jax.random.key(0), 1, 3, chunk=16, factor=4, pre_rounds=1)
     sparse = sparse_keys(
         k, v, jnp.ones((1, 16), bool), selection, first_query=k[:, 0], projections=projections
@@ -572,4 +572,4 @@ def test_lsh_puts_equal_keys_together():
 def test_options_that_do_not_fit(options, problem):
     sizes = {"sparsity_type": "norm", "block_size": 8, "sparse_block_size": 8, "sparsity_factor": 2}
     with pytest.raises(InputError, match=problem):
-        lsg_selection(**sizes | options)
+        make_selection(**sizes | options)
