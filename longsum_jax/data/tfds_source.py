@@ -1,8 +1,7 @@
 """Documents of TensorFlow Datasets. TFDS and TensorFlow are imported inside the functions.
 
-A data set that was prepared as array_record is read without TensorFlow (``tfds.data_source``), and
-one that is not prepared yet becomes such a one. One in another format, such as TFDS's default
-tfrecord, is read through ``as_dataset``, which needs TensorFlow.
+A data set that was prepared as array_record is read without TensorFlow (``tfds.data_source``); one
+in another format, such as TFDS's default tfrecord, through ``tfds.load``, which needs TensorFlow.
 """
 
 import contextlib
@@ -88,8 +87,6 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         builder = tfds.builder(tfds_name(task), data_dir=task.data_dir, try_gcs=True)
         check_fields(task, builder.info.features)
         source_split = task.source_split(split)
-        if not builder.is_prepared():
-            _prepare(task, builder)
         formats = {str(format.value) for format in builder.info.available_file_formats()}
         if RANDOM_ACCESS in formats:
             return builder.as_data_source(split=source_split)
@@ -100,40 +97,30 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
             ", ".join(sorted(formats)),
             RANDOM_ACCESS,
         )
-        return _load(builder, source_split)
+        return _load(task, builder, source_split)
     except InputError:
         raise
     except Exception as error:  # TFDS raises whatever its downloaders do
         raise cannot_open(task, split, error) from error
 
 
-def _prepare(task: Task, builder: Any) -> None:
-    """Downloads a data set and prepares it as array_record; one prepared elsewhere stays as it is.
-
-    Raises:
-        InputError: the data set is made of files that only the user can fetch.
-    """
-    by_hand = builder.MANUAL_DOWNLOAD_INSTRUCTIONS
-    if by_hand and not _holds_files(_manual_directory(builder)):
-        raise _fetch_by_hand(task, builder, "which holds none yet")
-    with contextlib.suppress(ImportError):  # only some data sets are made with TensorFlow
-        keep_tensorflow_off_accelerators()
-    try:
-        builder.download_and_prepare(file_format=RANDOM_ACCESS)
-    except Exception as error:  # TFDS raises whatever its downloaders do
-        if not by_hand:
-            raise
-        raise _fetch_by_hand(task, builder, f"where TFDS found {_reason(error)}") from error
-
-
-def _load(builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
-    """Returns the records of a data set that is prepared in any format."""
+def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
+    """Returns the records of a data set in any format; downloads and prepares it if need be."""
     import tensorflow_datasets as tfds
 
+    by_hand = builder.MANUAL_DOWNLOAD_INSTRUCTIONS and not builder.is_prepared()
+    if by_hand and not _holds_files(_manual_directory(builder)):
+        raise _fetch_by_hand(task, builder, "which holds none yet")
     try:
         keep_tensorflow_off_accelerators()
     except ImportError as error:
         raise not_installed(error.name) from error
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # TFDS raises whatever its downloaders do
+        if not by_hand:
+            raise
+        raise _fetch_by_hand(task, builder, f"where TFDS found {_reason(error)}") from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
 
 

@@ -35,10 +35,6 @@ def test_array_records_are_read_without_tensorflow(answers):
     assert answers["messages"] == 0
 
 
-def test_what_is_not_prepared_becomes_array_records(answers):
-    assert answers["prepared"] == ["array_record"]
-
-
 def test_documents_are_those_of_the_data_set_every_time(answers):
     first, second = answers["plain"]
     assert first == second

@@ -81,15 +81,6 @@ def by_hand(directory: Path) -> list[str]:
         return [without, refused(task)]
 
 
-def prepared(directory: Path) -> list[str]:
-    """Reads a data set that nobody has prepared; returns the formats that there are then."""
-    task = get_task("imdb_labels", source="tfds:reports", data_dir=str(directory))
-    with unittest.mock.patch.object(tfds_source, "keep_tensorflow_off_accelerators"):
-        assert len(list(documents(task, "train"))) == 5
-    formats = tfds.builder("reports", data_dir=directory).info.available_file_formats()
-    return [found.value for found in formats]
-
-
 def main() -> None:
     directory = Path(sys.argv[1])
     Reports(data_dir=directory, file_format="array_record").download_and_prepare()
@@ -117,7 +108,6 @@ def main() -> None:
     misspelt = get_task("billsum", **options, **fields | {"id_key": "numbr"})
     answers["no_field"] = refused(misspelt)
     answers["by_hand"] = by_hand(directory / "by_hand")
-    answers["prepared"] = prepared(directory / "not_prepared")
     answers["imported"] = sorted({"tensorflow", "seqio"} & sys.modules.keys())
     (directory / "answers.json").write_text(json.dumps(answers))
 
