@@ -7,8 +7,8 @@ Both generate exactly --new_tokens of each document of a batch, in turns, on the
 they are the same model; LOCOST's peer is LongT5, whose decoder has the same sizes. With --storages,
 peers are also ours with the decoder's weights and keys in other types (`decoder_storage`).
 `seconds` are of a whole call of the public `generate`, the encoder included. `tokens_per_second` is
-of decoding alone: documents are encoded before, and what a quarter of the tokens takes is
-subtracted, keys of the first step included; beams are not counted.
+of decoding alone: documents are encoded before, and the time of a quarter of the tokens, with what
+a first step does besides, is subtracted; beams are not counted.
 `ratio` and `decode_ratio` on the peer's row are how many times as fast ours is in the one and in
 the other, `cpu_ratio` is that of whole calls in processor seconds, `equal` the share of generated
 ids that are the same. The fastest of --repeats turns counts. Started again with the same --out, the

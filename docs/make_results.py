@@ -77,6 +77,8 @@ def write_pages(out: Path = PAGES) -> list[Path]:
         text = render(page, result, path.name)
         target.write_text(text, encoding="utf-8")
         written.append(target)
+    for stale in set(out.glob("*.md")) - {*written, out / "index.md"}:
+        stale.unlink()
     (out / "index.md").write_text(_index({path.stem for path in paths}), encoding="utf-8")
     return written
 

@@ -27,8 +27,8 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
     if not run.model.remat:
         yield {"model.remat": True}, "layers are computed again for their gradients"
     rows = run.data.batch_size
-    cut_already = run.mesh.preset != "replicated"
-    if num_devices > 1 and not cut_already and rows % num_devices == 0:
+    is_sharded = run.mesh.preset != "replicated"
+    if num_devices > 1 and not is_sharded and rows % num_devices == 0:
         says = "parameters and optimizer state are sharded over the devices"
         yield _mesh("fsdp", sequence=1), says
     row_devices = 1 if rows % num_devices else num_devices

@@ -270,8 +270,8 @@ class Encoder(nn.Module):
             salient: vectors that all layers read as extra keys, for encoders with
                 ``salient_vectors``.
             embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
-            layer: number of the layer whose states are returned, from 1; None for the last. Only
-                outside of training, and the returned memories are then invalid.
+            layer: number of layers whose states are returned, 0 for the embeddings; None for all.
+                Fewer only outside of training, and the returned memories are then invalid.
             **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
 
         Returns:

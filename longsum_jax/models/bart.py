@@ -203,7 +203,7 @@ def last_state(
 def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
     """Returns the config of a PEGASUS with the position tables that differ from computed ones.
 
-    A table that differs by no more than the rounding of a half-precision file is computed.
+    One that is the sinusoids, rounded to half precision at most, is computed.
     """
     if config.positions != "pegasus":
         return config

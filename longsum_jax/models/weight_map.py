@@ -73,12 +73,21 @@ class WeightMap(NamedTuple):
 
 
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
-    """Returns True if a stored table is the computed one, rounded to the type of the table."""
+    """Returns True if a stored table is the computed one, rounded to half precision at most.
+
+    Files of half precision may have been read as float32, or saved again in it.
+    """
     if stored.shape != computed.shape:
         return False
-    table = np.asarray(stored)
-    rounding = max(_SINUSOID_ERROR, float(jnp.finfo(table.dtype).eps) / 2)
-    return np.allclose(table.astype(np.float32), computed, rtol=0, atol=rounding)
+    table = np.asarray(stored).astype(np.float32)
+    halves = [kind for kind in (jnp.bfloat16, jnp.float16) if _is_of(table, kind)]
+    rounding = float(jnp.finfo(halves[0]).eps) / 2 if halves else 0.0
+    return np.allclose(table, computed, rtol=0, atol=rounding + _SINUSOID_ERROR)
+
+
+def _is_of(table: np.ndarray, kind: Any) -> bool:
+    """Tells whether a type holds all values of a float32 table."""
+    return np.array_equal(table.astype(kind).astype(np.float32), table)
 
 
 def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[WeightRow]:

@@ -233,7 +233,7 @@ def _ratio(
 
 
 def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[int]:
-    """Adds ``count`` times the sentence that gives the selection the highest score."""
+    """Adds ``count`` sentences, each the one that then gives the selection the highest score."""
     selected: list[int] = []
     chosen = np.zeros_like(words.total)
     for _ in range(count):

@@ -56,7 +56,7 @@ MASK = np.arange(L) < np.array([L, 42])[:, None]
 ARRAYS = {name: normal(B, L, H, K) for name in "qkv"}
 GLOBALS = {f"global_{name}": normal(B, G, H, K) for name in "qkv"}
 WIDE = normal(H, 2 * L - 1)
-IDS, PRESENT = map(np.asarray, jax.jit(transient_blocks, static_argnums=1)(MASK, C))
+IDS, GLOBAL_MASK = map(np.asarray, jax.jit(transient_blocks, static_argnums=1)(MASK, C))
 LSG = {"block_size": C, "sparse_block_size": C, "sparsity_factor": 2}
 
 
@@ -94,8 +94,8 @@ def cases():
     """Returns, by name, the function, then text, rows, shared, block and outputs for its call."""
     text = ARRAYS | {"mask": MASK}
     tokens = {"tokens": QKV(**ARRAYS), "mask": MASK}
-    present = PRESENT[:, None, None, None]
-    global_keys = KeySet(normal(B, L // C, H, K), normal(B, L // C, H, K), present)
+    global_mask = GLOBAL_MASK[:, None, None, None]
+    global_keys = KeySet(normal(B, L // C, H, K), normal(B, L // C, H, K), global_mask)
     local = functools.partial(local_attention, block_size=C, scale=0.5)
     keys = {name: ARRAYS[name] for name in "kv"}
     masked = lambda f: lambda mask, **arrays: f(**arrays, mask=mask[:, None, None])  # noqa: E731

@@ -63,11 +63,12 @@ def test_sinusoids_are_computed(loaded):
     assert "stored_positions" not in ours.family.config_json(ours.config)
 
 
+@pytest.mark.parametrize("held_as", [None, torch.float32], ids=["half", "read as float32"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rounded_sinusoids_are_computed(rewrite, dtype):
+def test_rounded_sinusoids_are_computed(rewrite, dtype, held_as):
     def halve(state):
         for key in KEYS.values():
-            state[key] = state[key].to(dtype)
+            state[key] = state[key].to(dtype).to(held_as or dtype)
 
     assert longsum_jax.load(rewrite(halve)).config.stored_positions == ()
 

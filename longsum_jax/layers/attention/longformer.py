@@ -102,7 +102,7 @@ class LongformerAttention(EncoderSelfAttention):
         return self.o(y)
 
     def _gather(self, x: AnyArray, indices: AnyArray) -> Array:
-        """Gathers [batch, num_globals, d_model] of [batch, length, d_model]."""
+        """Gathers [batch, num_globals, d_model] from [batch, length, d_model]."""
         sharding = active_sequence_sharding(x.shape[0])
         if sharding is None:
             return gather_positions(x, indices)

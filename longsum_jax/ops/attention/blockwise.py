@@ -331,7 +331,10 @@ def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
     keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
     products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
     scores = products * scale
-    bias = _evaluate_bias(key_set)
+    return _biased(scores, _evaluate_bias(key_set))
+
+
+def _biased(scores: AnyArray, bias: AnyArray | None) -> Array:
     return scores if bias is None else scores + bias.astype(jnp.float32)
 
 
@@ -408,9 +411,9 @@ def _loop(attend: _Attend, axis: _Axis, size: int = 1, *, recompute: bool = Fals
             return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
 
         arrays = [split(*x) for x in _looped_arrays(key_sets, axis, length)]
-        totals = None if log_sum_exp is None else split(log_sum_exp, axis.queries)
+        log_sums = None if log_sum_exp is None else split(log_sum_exp, axis.queries)
         queries = split(q, axis.queries)
-        pieces = (jnp.arange(len(queries)), queries, totals, arrays)
+        pieces = (jnp.arange(len(queries)), queries, log_sums, arrays)
         return jax.tree.map(join, lax.map(attend_piece, pieces))
 
     return attend_in_pieces
@@ -545,7 +548,7 @@ def _attend_one_block(
     dot = partial(jnp.dot, preferred_element_type=jnp.float32)
     sets = [_of_one_block(key_set) for key_set in key_sets]
     products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
-    scores = [x if s.bias is None else x + s.bias for x, s in zip(products, sets, strict=True)]
+    scores = [_biased(x, s.bias) for x, s in zip(products, sets, strict=True)]
     log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)

@@ -72,11 +72,11 @@ def test_local_attention_with_extra_keys_and_fewer_in_the_window():
     window = make_mask(
         length, length, lambda b, h, i, j: mask[b, i] and key_mask[b, j] and abs(i - j) <= radius
     )
-    present = jnp.asarray(np.array([[True, True], [False, True], [True, True]]))
-    everywhere = make_mask(length, G, lambda b, h, i, j: mask[b, i] and bool(present[b, j]))
+    global_mask = jnp.asarray(np.array([[True, True], [False, True], [True, True]]))
+    everywhere = make_mask(length, G, lambda b, h, i, j: mask[b, i] and bool(global_mask[b, j]))
 
     def sparse(q, k, v, global_k, global_v):
-        extra = [KeySet(global_k, global_v, present[:, None, None, None])]
+        extra = [KeySet(global_k, global_v, global_mask[:, None, None, None])]
         options = {"key_mask": jnp.asarray(key_mask), "extra": extra, "scale": SCALE}
         return local_attention(q, k, v, jnp.asarray(mask), radius=radius, **options)
 
@@ -139,12 +139,12 @@ def test_outputs_have_the_type_of_the_values():
 def test_blocks_of_transient_globals(length):
     size, lengths = 4, [length, max(1, length - 5), min(3, length), 0]
     mask = np.arange(length) < np.array(lengths)[:, None]
-    ids, present = transient_blocks(jnp.asarray(mask), size)
+    ids, global_mask = transient_blocks(jnp.asarray(mask), size)
     for b, num_tokens in enumerate(lengths):
         full = num_tokens // size
         expected = [min(i // size, full - 1) if i < num_tokens else -1 for i in range(length)]
         np.testing.assert_array_equal(ids[b], expected)
-        np.testing.assert_array_equal(present[b], [g < full for g in range(length // size)])
+        np.testing.assert_array_equal(global_mask[b], [g < full for g in range(length // size)])
 
 
 def test_block_sums_equal_loops():
@@ -160,12 +160,12 @@ def test_block_sums_equal_loops():
 @pytest.mark.parametrize("length", LENGTHS)
 def test_transient_global_attention(length):
     mask, size, radius = rows(length), 4, 3
-    ids, present = (np.asarray(x) for x in transient_blocks(jnp.asarray(mask), size))
+    ids, global_mask = (np.asarray(x) for x in transient_blocks(jnp.asarray(mask), size))
     count = length // size
     window = make_mask(
         length, length, lambda b, h, i, j: mask[b, i] and mask[b, j] and abs(i - j) <= radius
     )
-    everywhere = make_mask(length, count, lambda b, h, i, g: mask[b, i] and present[b, g])
+    everywhere = make_mask(length, count, lambda b, h, i, g: mask[b, i] and global_mask[b, g])
     sees = jnp.concatenate([window, everywhere], -1)
     entry = {distance: i for i, distance in enumerate(side_distances(count))}
     column = np.zeros((B, length, count), int)
@@ -173,7 +173,7 @@ def test_transient_global_attention(length):
         column[b, i, g] = entry[g - ids[b, i]]
 
     def sparse(q, k, v, global_k, global_v, side):
-        global_keys = KeySet(global_k, global_v, jnp.asarray(present)[:, None, None, None])
+        global_keys = KeySet(global_k, global_v, jnp.asarray(global_mask)[:, None, None, None])
         arrays = (QKV(q, k, v), jnp.asarray(mask), jnp.asarray(ids), global_keys)
         options = {"radius": radius, "side_bias": side, "scale": SCALE}
         return transient_global_attention(*arrays, **options)
@@ -203,12 +203,12 @@ def make_local(length):
 
 def make_transient_global(length):
     mask = jnp.ones((1, length), bool)
-    ids, present = transient_blocks(mask, 16)
+    ids, global_mask = transient_blocks(mask, 16)
     num_globals = length // 16
 
     def attend(q, k, v, **options):
         shape = (1, num_globals, *k.shape[2:])
-        global_keys = KeySet(jnp.ones(shape), jnp.ones(shape), present[:, None, None, None])
+        global_keys = KeySet(jnp.ones(shape), jnp.ones(shape), global_mask[:, None, None, None])
         side_bias = jnp.zeros((q.shape[2], 2 * num_globals))
         arrays = (QKV(q, k, v), mask, ids, global_keys)
         return transient_global_attention(*arrays, radius=63, side_bias=side_bias, **options)
