@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import longsum_jax
 from longsum_jax.analysis import figures
 from longsum_jax.commands import plots
 from longsum_jax.errors import InputError
@@ -193,7 +192,7 @@ def test_a_model_without_state_space_layers(tmp_path, monkeypatch):
     model = SimpleNamespace(
         config=SimpleNamespace(encoder_attention="full"), family=SimpleNamespace(name="lsg")
     )
-    monkeypatch.setattr(longsum_jax, "load", lambda path: model, raising=False)
+    monkeypatch.setattr("longsum_jax.inference.loading.load", lambda path: model)
     with pytest.raises(InputError, match='m: a model of family "lsg" has no state-space layers'):
         plots.main(["kernels", "m", f"--out={tmp_path / 'k.png'}"])
 
