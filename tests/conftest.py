@@ -71,6 +71,12 @@ MORE_MEMORY = 2**30  # that it takes before it forgets again: freed memory stays
 GARBAGE_THRESHOLDS = 20_000, 10, 10
 
 
+def pytest_collection_finish():
+    """What is imported by now stays: it is not looked through for garbage again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def memory_limit():
     return {"bytes": MOST_MEMORY}
