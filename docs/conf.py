@@ -31,7 +31,7 @@ exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "sphinx_book_theme"
 html_title = "longsum_jax"
 
-myst_enable_extensions = ["deflist", "dollarmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks train a model; tests/notebooks runs their cells
 
