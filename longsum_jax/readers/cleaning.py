@@ -3,12 +3,14 @@ ends, lists of references, licences around public-domain books, control characte
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from longsum_jax.readers.document import Block
 
 # C0 and C1 but tab and line feed, soft hyphens, byte order marks and noncharacters.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
+# Line breaks of other kinds: vertical tabs, which Word has inside of paragraphs, form feeds, NEL.
+_LINE_BREAK = re.compile("[\x0b\x0c\x85]")
 
 _REFERENCES = re.compile(
     r"(?:(?:\d+|[IVX]+|[A-Z])\.?\s+)?"
@@ -29,7 +31,7 @@ _PAGE_NUMBER = re.compile(
     re.IGNORECASE,
 )
 # Dots that lead from a title to its page.
-_LEADERS = re.compile(r"(?:\. ?){5,}\s*\d*$")
+_LEADERS = re.compile(r"(?:\. ?){5,}\s*\d+$")
 _END_OF_LINE = 200  # characters in which these are looked for
 _DIGITS = re.compile(r"\d+")
 _EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
@@ -38,8 +40,11 @@ _EDGE_LINES = 3  # at the top and at the bottom of a page, among which running l
 _NEAR_PAGES = 4
 _FEWEST_PAGES = 3
 
-# Words are taken whole (++), so that the time grows with the text and not with its square.
-_HYPHEN_AT_END = re.compile(r"(?<!\w)(\w++)[-\u2010]\n[ \t]*(\w++)")
+# The two parts of a word, what is set close to it, and whether its second line goes on. Words are
+# taken whole (++), so that the time grows with the text and not with its square.
+_HYPHEN_AT_END = re.compile(
+    r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*+)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
+)
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
@@ -62,13 +67,13 @@ def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], l
     found = []
     count = 0
     for block in blocks:
-        text = block.text
-        if _CONTROL.search(text):
-            text = _CONTROL.sub("", text)
-            count += len(block.text) - len(text)
-            removed = [_CONTROL.sub("", block.text[:offset]) for offset in block.breaks]
-            block = block._replace(text=text, breaks=tuple(map(len, removed)))
-        if text.strip():
+        text = _LINE_BREAK.sub("\n", block.text)
+        if text != block.text or _CONTROL.search(text):
+            cleaned = _CONTROL.sub("", text)
+            count += len(text) - len(cleaned)
+            before = [_CONTROL.sub("", text[:offset]) for offset in block.breaks]
+            block = block._replace(text=cleaned, breaks=tuple(map(len, before)))
+        if block.text.strip():
             found.append(block)
     return found, [f"{counted(count, 'control character')} left out"] if count else []
 
@@ -171,26 +176,40 @@ def _pattern(line: str) -> str:
     return " ".join(_DIGITS.sub("#", line).casefold().split())
 
 
-def join_hyphens(text: str) -> str:
-    """Joins words that a hyphen at the end of a line cuts in two.
+def join_hyphens(text: str, words: Set[str] | None = None) -> str:
+    """Joins words that a hyphen at the end of a line cuts in two; the line ends after the word.
 
-    The hyphen stays where the text writes the word with it elsewhere, or where it goes on with
-    something other than a small letter.
+    The hyphen stays where the word is written with it elsewhere, where its first part has hyphens
+    already, or where it goes on with something other than a small letter.
+
+    Args:
+        text: lines.
+        words: ``words_of`` the whole document; by default of ``text``.
     """
-    cuts = _HYPHEN_AT_END.search(text)
-    if cuts is None:
+    if _HYPHEN_AT_END.search(text) is None:
         return text
-    words = {word.casefold() for word in _WORD.findall(text)}
+    known = words_of(text) if words is None else words
 
     def joined(match: re.Match[str]) -> str:
-        first, second = match.groups()
-        if not second[0].islower() or not first[-1].isalpha():
-            return f"{first}-{second}"
-        whole, hyphenated = f"{first}{second}", f"{first}-{second}"
-        keeps = hyphenated.casefold() in words and whole.casefold() not in words
-        return hyphenated if keeps else whole
+        first, second, rest, goes_on = match.groups()
+        hyphen = "-" if _keeps_hyphen(first, second, known) else ""
+        return f"{first}{hyphen}{second}{rest}" + ("\n" if goes_on else "")
 
     return _HYPHEN_AT_END.sub(joined, text)
+
+
+def words_of(text: str) -> set[str]:
+    """Returns the words of a text, compounds with their hyphens, without regard to case."""
+    return {word.casefold() for word in _WORD.findall(text)}
+
+
+def _keeps_hyphen(first: str, second: str, words: Set[str]) -> bool:
+    """Tells whether the hyphen between the parts of a word belongs to it."""
+    if not second[0].islower() or not first[-1].isalpha():
+        return True
+    if f"{first}{second}".casefold() in words:
+        return False
+    return "-" in first or f"{first}-{second}".casefold() in words
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.rows import row_documents
 from longsum_jax.readers.source import Source
@@ -16,20 +17,24 @@ _LARGEST_CELL = 2**31 - 1  # that the module can count on every system
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a table; commas, semicolons, tabs or bars are between its columns.
+    """Reads the documents of a table.
+
+    Between the columns of a .tsv file are tabs, of other files commas, semicolons, tabs or bars.
 
     Raises:
         InputError: a file without rows.
     """
     text, _ = source.decoded()
+    has_tabs = source.file_name.casefold().endswith(".tsv")
+    delimiter = "\t" if has_tabs else _delimiter(text)
     largest_cell = min(source.options.max_bytes, _LARGEST_CELL)
-    return row_documents(source, _rows(text, source.name, largest_cell))
+    return row_documents(source, _rows(text, source.name, delimiter, largest_cell))
 
 
 def _rows(
-    text: str, name: str, largest_cell: int
+    text: str, name: str, delimiter: str, largest_cell: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     while True:
         try:
             with _cells_up_to(largest_cell):
@@ -39,11 +44,17 @@ def _rows(
             return
         if row is None:
             return
-        # Under None are cells beyond the named columns; absent ones have the value None.
-        yield (
-            reader.line_num,
-            {key: value for key, value in row.items() if key and value is not None},
-        )
+        yield reader.line_num, _fields(row, f"{name}:{reader.line_num}", delimiter)
+
+
+def _fields(row: dict[Any, Any], name: str, delimiter: str) -> Mapping[str, Any] | InputError:
+    """Returns the cells of a row by their columns, or the error that it has too many."""
+    beyond = row.pop(None, [])  # cells without a column, which the csv module puts there
+    if any(beyond):  # programs write empty ones
+        cells = f"{len(row) + len(beyond)} cells in {counted(len(row), 'column')}"
+        return InputError(f"{name}: {cells}; quote texts that hold {delimiter!r}")
+    # Absent cells have the value None.
+    return {key: value for key, value in row.items() if key and value is not None}
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ _STYLES = "word/styles.xml"
 _PROPERTIES = "docProps/core.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
+_BOX = "txbxContent"  # what a text box holds
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 # Deleted text, field codes, and the second version of a drawing.
 _SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr"})
@@ -94,7 +95,7 @@ def _style_levels(styles: Element) -> dict[str, int]:
 
 
 def _blocks(parent: Element, levels: dict[str, int], source: Source) -> Iterator[Block]:
-    """Yields paragraphs and rows of tables below an element."""
+    """Yields paragraphs and rows of tables below an element, after each the text boxes in it."""
     for child in parent:
         name = _name(child)
         if name == "p":
@@ -109,6 +110,18 @@ def _blocks(parent: Element, levels: dict[str, int], source: Source) -> Iterator
                 yield Block(row)
         elif name not in _SKIPPED:
             yield from _blocks(child, levels, source)
+            continue
+        for box in _boxes(child):
+            yield from _blocks(box, levels, source)
+
+
+def _boxes(element: Element) -> Iterator[Element]:
+    """Yields the text boxes below an element, without those inside of others."""
+    for child in element:
+        if _name(child) == _BOX:
+            yield child
+        elif _name(child) not in _SKIPPED:
+            yield from _boxes(child)
 
 
 def _level(paragraph: Element, levels: dict[str, int]) -> int:
@@ -128,7 +141,7 @@ def _level(paragraph: Element, levels: dict[str, int]) -> int:
 
 
 def _text(element: Element) -> str:
-    """Returns the text of an element; paragraphs inside of it are lines."""
+    """Returns the text of an element without text boxes; paragraphs inside of it are lines."""
     parts = []
     for child in element:
         name = _name(child)
@@ -136,7 +149,7 @@ def _text(element: Element) -> str:
             parts.append(child.text or "")
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
-        elif name not in _SKIPPED:
+        elif name not in _SKIPPED and name != _BOX:
             parts.append(_text(child))
             if name == "p":
                 parts.append("\n")

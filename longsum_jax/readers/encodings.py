@@ -23,6 +23,8 @@ _SAMPLE = 2**18  # bytes that a guess is made of
 # unless another one fits better by this much, and where there is too little to tell.
 _COMMON = "cp1252"
 _MARGIN = 0.03
+# So many characters in UTF-8 for each that is damaged do not come about in another encoding.
+_GOOD_PER_BAD = 10
 _FEW_BYTES = 4
 # Share of strange characters that a text may have, at the first and at the second attempt.
 _CHAOS = 0.2
@@ -33,10 +35,11 @@ _LATIN_SHARE = 0.5
 
 
 class Decoded(NamedTuple):
-    """A text, and its encoding where that was guessed."""
+    """A text, its encoding where that was guessed, and characters that are damaged in UTF-8."""
 
     text: str
     guess: str | None = None
+    num_damaged: int = 0
 
 
 def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
@@ -70,6 +73,9 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
     found = _fitting(content, "utf-8")
     if found is not None:
         return Decoded(found)
+    damaged = _damaged_utf8(content)
+    if damaged is not None:
+        return damaged
     guess = _guess(content, name)
     return Decoded(_strictly(content, guess, name), guess)
 
@@ -100,6 +106,15 @@ def _fitting(content: bytes, encoding: str) -> str | None:
     except (LookupError, ValueError):
         return None
     return None if "\0" in text else text
+
+
+def _damaged_utf8(content: bytes) -> Decoded | None:
+    """Returns the text in UTF-8 with a mark for each damaged character; None if these are many."""
+    text = content.decode("utf-8", errors="replace")
+    num_damaged = text.count("\ufffd")
+    num_others = len(text) - len(text.encode("ascii", errors="ignore"))
+    is_utf8 = num_others - num_damaged >= _GOOD_PER_BAD * num_damaged
+    return Decoded(text, num_damaged=num_damaged) if is_utf8 else None
 
 
 def _wide_encoding(content: bytes) -> str | None:

@@ -75,7 +75,10 @@ def _chapter(
     inner = source.inner(name, content)
     text, _ = inner.decoded(declared_encoding(content))
     # A book has no menus, and its class names mean what its publisher likes.
-    blocks = Page(text, inner).blocks()
+    page = Page(text, inner)
+    if not source.options.keep_all:
+        page.drop_note_marks()
+    blocks = page.blocks()
     has_heading = any(block.level for block in blocks[:3])
     if title and blocks and not has_heading:
         if _same(blocks[0].text, title):

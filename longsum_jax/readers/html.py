@@ -17,14 +17,22 @@ _BOILERPLATE = (
     "nav, footer, aside, dialog, form, button, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
     '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
-    '[style*="display:none"], [style*="display: none"], sup.reference, .mw-editsection, '
+    '[style*="display:none"], [style*="display: none"], .mw-editsection, '
     "a.headerlink, rp, rt"
 )
+_NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name what is no part of a text.
 _NAMED_BOILERPLATE = re.compile(
     r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
     r"share|sharing|social|related|promo|advert|advertisement|ads|newsletter|subscribe|popup|"
     r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
+)
+# Words that stand beside these in an id. Others come from a heading, as in "related-work".
+_BESIDE_NAMES = re.compile(
+    r"ad|area|articles|bar|block|bottom|box|buttons|column|container|content|desktop|form|global|"
+    r"header|icons|info|inner|items|law|left|links|list|main|mobile|mw|news|notice|onetrust|outer|"
+    r"pages?|panel|posts|primary|right|sdk|secondary|section|signup|site|stories|to|toggle|top|"
+    r"widgets?|wrap|wrapper"
 )
 _NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
 _BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
@@ -116,6 +124,7 @@ class Page:
         self._root = self._main(before)
         self._source.check_time()
         _remove(self._root, _BOILERPLATE)
+        self.drop_note_marks()
         for node in self._root.css("header"):
             if not node.css("h1, h2"):
                 node.decompose()
@@ -127,6 +136,15 @@ class Page:
         self._drop_link_lists()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+
+    def drop_note_marks(self) -> None:
+        """Removes numbers of footnotes, which would look like parts of the words before them."""
+        if self._root is None:
+            return
+        _remove(self._root, _NOTE_MARKS)
+        for node in _outermost(self._root.css("sup")):
+            if _is_note_mark(node):
+                node.decompose()
 
     def blocks(self) -> list[Block]:
         """Returns headings and paragraphs."""
@@ -193,12 +211,30 @@ def _outermost(nodes: list[Any]) -> list[Any]:
     return found
 
 
+def _is_note_mark(raised: Any) -> bool:
+    """Tells whether raised text is nothing but links to notes, inside of it or around it."""
+    around = raised.parent
+    is_alone = raised.prev is None and raised.next is None
+    if is_alone and around.tag == "a" and "#" in (around.attributes.get("href") or ""):
+        return True
+    links = raised.css('a[href*="#"]')
+    linked = "".join(link.text() for link in links)
+    return len(links) > 0 and _letters(linked) == _letters(raised.text())
+
+
+def _letters(text: str) -> str:
+    """Returns the letters and digits of a text, without the brackets and commas of notes."""
+    return "".join(filter(str.isalnum, text))
+
+
 def _is_named_boilerplate(node: Any) -> bool:
     if node.tag in _NEVER_BY_NAME:
         return False
-    attributes = node.attributes
-    name = f"{attributes.get('class') or ''} {attributes.get('id') or ''}".casefold()
-    return _NAMED_BOILERPLATE.search(name) is not None
+    if _NAMED_BOILERPLATE.search((node.attributes.get("class") or "").casefold()):
+        return True
+    words = re.findall("[a-z]+", (node.attributes.get("id") or "").casefold())
+    others = [word for word in words if not _NAMED_BOILERPLATE.fullmatch(word)]
+    return len(others) < len(words) and all(map(_BESIDE_NAMES.fullmatch, others))
 
 
 def _blocks(root: Any) -> Iterator[Block]:
@@ -213,7 +249,8 @@ def _blocks(root: Any) -> Iterator[Block]:
         if tag == "-text":
             parts.append(node.text_content or "")
         elif tag == "br":
-            parts.append("\n" if in_pre else "\v" if is_start else "")
+            if is_start:
+                parts.append("\n" if in_pre else "\v")
         elif tag in ("td", "th"):
             if is_start and "".join(parts).strip():
                 parts.append(" | ")

@@ -15,7 +15,8 @@ from longsum_jax.readers.source import Source
 
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
-_SIGNATURE = re.compile(r"^-- ?$", re.MULTILINE)
+# The space is often lost; without it the line may be a rule, but hardly so near to the end.
+_SIGNATURE = re.compile(r"^(?:-- |--(?=(?:\n.*+){0,10}+\s*\Z))$", re.MULTILINE)
 _SIGNATURES = (
     *("application/pgp-signature", "application/pkcs7-signature"),
     "application/x-pkcs7-signature",
@@ -40,18 +41,18 @@ def read(source: Source) -> Iterator[Document | Source]:
     """
     message = email.message_from_bytes(source.content, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
-    attachments, notes = _attachments(message, source)
-    body = message.get_body(preferencelist=("plain", "html"))
+    bodies, attached = _parts(message, source.name)
+    attachments, notes = _attachments(attached, source)
     blocks: list[Block] = []
-    if body is not None:
-        text = _text(body, source.name)
-        if body.get_content_type() == "text/html":
-            blocks = Page(text, source).blocks()
+    for part in bodies:
+        text = _text(part, source.name)
+        if part.get_content_type() == "text/html":
+            blocks += Page(text, source).blocks()
         else:
             if not source.options.keep_all:
                 text, dropped = _own_words(text)
                 notes += dropped
-            blocks = text_blocks(text)
+            blocks += text_blocks(text)
     subject = _header(message, "subject")
     if subject and blocks:
         blocks.insert(0, Block(subject, 1))
@@ -60,11 +61,43 @@ def read(source: Source) -> Iterator[Document | Source]:
     yield from attachments
 
 
-def _attachments(message: EmailMessage, source: Source) -> tuple[list[Source], list[str]]:
+def _parts(part: EmailMessage, name: str) -> tuple[list[EmailMessage], list[EmailMessage]]:
+    """Returns the parts that make the body, in reading order, and those attached to it."""
+    if part.get_content_maintype() != "multipart":
+        is_text = part.get_content_type() in ("text/plain", "text/html")
+        is_body = is_text and not part.is_attachment() and not part.get_filename()
+        return ([part], []) if is_body else ([], [part])
+    has_alternatives = part.get_content_type() == "multipart/alternative"
+    bodies, attached = [], []
+    for inner in part.iter_parts():
+        body, beside = _parts(inner, name)
+        bodies.append(body)
+        is_named = inner.is_attachment() or inner.get_filename()
+        # The body in another form, as a calendar, is no attachment.
+        if not (has_alternatives and beside == [inner] and not is_named):
+            attached += beside
+    if has_alternatives:
+        bodies = [_alternative(bodies, name)]
+    return [each for body in bodies for each in body], attached
+
+
+def _alternative(bodies: list[list[EmailMessage]], name: str) -> list[EmailMessage]:
+    """Returns the one of several forms of a body that is read: plain text, unless it is blank."""
+    for body in sorted(bodies, key=_has_html):
+        if any(_text(part, name).strip() for part in body):
+            return body
+    return []
+
+
+def _has_html(body: list[EmailMessage]) -> bool:
+    return any(part.get_content_type() == "text/html" for part in body)
+
+
+def _attachments(parts: list[EmailMessage], source: Source) -> tuple[list[Source], list[str]]:
     """Returns the attachments that may hold text, and a note about the others."""
     found, left_out = [], []
     names: set[str] = set()
-    for number, part in enumerate(message.iter_attachments(), 1):
+    for number, part in enumerate(parts, 1):
         name = part.get_filename() or f"attachment {number}"
         content = _content(part)
         if content is None:
@@ -111,7 +144,7 @@ def _text(part: EmailMessage, name: str) -> str:
     if not isinstance(content, bytes):
         return ""
     text = decode(content, name, part.get_content_charset()).text
-    return text.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _own_words(text: str) -> tuple[str, list[str]]:

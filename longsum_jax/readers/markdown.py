@@ -13,10 +13,15 @@ _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
 _QUOTE = re.compile(r"^(?: {0,3}>[ \t]?)+")
 _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
-_DEFINITION = re.compile(r" {0,3}\[(?!\^)[^\]]+\]:[ \t]*\S+(?:[ \t]+[\"'(].*)?[ \t]*")
+# A target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
+_DEFINITION = re.compile(
+    r" {0,3}\[(?!\^)[^\]]+\]:[ \t]*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S++)"
+    r"(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?[ \t]*"
+)
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
+_KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+:\s")  # after comments
 _TITLE = re.compile(r"^title:[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _ROW = re.compile(r"[ \t]*\|")
@@ -42,14 +47,14 @@ def read(source: Source) -> Iterator[Document]:
     text, notes = source.decoded()
     title = None
     front = _FRONT_MATTER.match(text)
-    if front is not None:
+    if front is not None and _KEY.match(front.group(1)):
         text = text[front.end() :]
         named = _TITLE.search(front.group(1))
         title = named.group(1) if named else None
         notes.append("front matter left out")
     blocks = []
     num_code = 0
-    for block, is_code in markdown_blocks(_COMMENT.sub("", text)):
+    for block, is_code in markdown_blocks(_without_comments(text)):
         if is_code and not source.options.keep_all:
             num_code += 1
         else:
@@ -59,6 +64,13 @@ def read(source: Source) -> Iterator[Document]:
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     yield source.document(blocks, title=title, notes=notes)
+
+
+def _without_comments(text: str) -> str:
+    """Returns a text without its comments; one that nothing closes is text."""
+    # Behind the last end of a comment, a search for each beginning would go to the end of the text.
+    before, end, after = text.rpartition("-->")
+    return _COMMENT.sub("", before + end) + after
 
 
 def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
@@ -111,12 +123,15 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
 
 def _unwrapped(lines: list[str]) -> str:
     """Joins the lines of a paragraph where Markdown ignores the line break."""
-    joined = ""
+    parts: list[str] = []
+    last = ""
     for line in lines:
-        starts_new = _ITEM.match(line) or _ROW.match(line) or _HARD_BREAK.search(joined)
-        separator = "\n" if starts_new else " "
-        joined += (separator if joined else "") + (line if starts_new else line.lstrip())
-    return joined
+        starts_new = _ITEM.match(line) or _ROW.match(line) or _HARD_BREAK.search(last)
+        if parts:
+            parts.append("\n" if starts_new else " ")
+        last = line if starts_new else line.lstrip()
+        parts.append(last)
+    return "".join(parts)
 
 
 def _plain(text: str) -> str:

@@ -12,6 +12,7 @@ from longsum_jax.readers.xml_tree import parse_xml
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
+_DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
@@ -26,6 +27,7 @@ _SKIPPED = frozenset(
     }
 )
 _NOTE = f"{_TEXT}note"
+_BOX = f"{_DRAW}text-box"
 _MAX_SPACES = 100
 
 
@@ -74,7 +76,7 @@ class _Reader:
         self.num_notes = 0
 
     def blocks(self, parent: Element) -> Iterator[Block]:
-        """Yields paragraphs, headings and rows of tables below an element."""
+        """Yields paragraphs, headings and rows below an element, after each the boxes in it."""
         for child in parent:
             if child.tag in (f"{_TEXT}p", f"{_TEXT}h"):
                 self._source.check_time()
@@ -90,6 +92,9 @@ class _Reader:
                     yield Block(row)
             elif child.tag not in _SKIPPED:
                 yield from self.blocks(child)
+                continue
+            for box in _boxes(child):
+                yield from self.blocks(box)
 
     def _text(self, element: Element) -> str:
         parts = [element.text or ""]
@@ -109,8 +114,17 @@ class _Reader:
         if child.tag == _NOTE and not self._source.options.keep_all:
             self.num_notes += 1
             return ""
-        if child.tag in _SKIPPED:
+        if child.tag in _SKIPPED or child.tag == _BOX:
             return ""
         text = self._text(child)
         # Paragraphs of a cell stand under each other.
         return f"{text}\n" if child.tag in (f"{_TEXT}p", f"{_TEXT}h") else text
+
+
+def _boxes(element: Element) -> Iterator[Element]:
+    """Yields the text boxes below an element, without those inside of others."""
+    for child in element:
+        if child.tag == _BOX:
+            yield child
+        elif child.tag not in _SKIPPED:
+            yield from _boxes(child)

@@ -7,7 +7,7 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.extra import import_extra
-from longsum_jax.readers.rows import row_documents
+from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source
 
 _ROWS_AT_ONCE = 64
@@ -31,15 +31,24 @@ def read(source: Source) -> Iterator[Document | Failure]:
         raise InputError(
             f"{source.name}: a damaged Parquet file ({error}); copy it again"
         ) from None
-    return row_documents(source, _rows(table, arrow, source.name))
+    columns = columns_read(table.schema_arrow.names, source.options)
+    return row_documents(source, _rows(table, columns, arrow, source.name))
 
 
-def _rows(table: Any, arrow: Any, name: str) -> Rows:
+def _rows(table: Any, columns: list[str], arrow: Any, name: str) -> Rows:
     number = 0
     try:
-        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE):
-            for row in batch.to_pylist():
+        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
+            for i in range(batch.num_rows):
                 number += 1
-                yield number, row
+                yield number, _row(batch.slice(i, 1), f"{name}:{number}")
     except (arrow.ArrowException, OSError) as error:
         yield number + 1, InputError(f"{name}: damaged after row {number} ({error}); copy it again")
+
+
+def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:
+    """Returns the only row of a batch, or the error that Python has no such value."""
+    try:
+        return batch.to_pylist()[0]
+    except ValueError as error:  # bytes that are no UTF-8, parts of a microsecond
+        return InputError(f"{name}: a damaged value ({error}); write the row anew")

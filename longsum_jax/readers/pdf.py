@@ -5,11 +5,11 @@ import itertools
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
+from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out, words_of
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
@@ -186,6 +186,7 @@ class _Assembler:
         self._pages = pages
         self._bookmarks = bookmarks
         self._keep_hyphens = keep_hyphens
+        self._words = words_of("\n".join(line.text for page in pages for line in page))
         self._style = _style_of(pages)
         self._sizes = self._heading_sizes()
         self._leading = _leading_of(pages, self._style.size)
@@ -275,21 +276,21 @@ class _Assembler:
             text += line.text
         text = text.replace("\x02\n", "-\n").translate(_LINE_HYPHENS)
         if not self._keep_hyphens and "-\n" in text:
-            text, breaks = _joined(text, breaks)
+            text, breaks = _joined(text, breaks, self._words)
         return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))
 
 
-def _joined(text: str, breaks: Sequence[int]) -> tuple[str, list[int]]:
+def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, list[int]]:
     """Joins hyphens of the pieces between pages; a word cut by a page's end goes to the next."""
-    joined = join_hyphens(text)
-    # Hyphens and line ends go, nothing else: counting the other characters finds every place.
-    kept = [len(re.sub(r"[-\n\s]", "", text[:place])) for place in breaks]
+    joined = join_hyphens(text, words)
+    # Hyphens go and line ends move, nothing else: counting the other characters finds every place.
+    kept = [len(re.sub(r"[-\u2010\s]", "", text[:place])) for place in breaks]
     found = []
     count = 0
     for place, char in enumerate(joined):
         while len(found) < len(kept) and count >= kept[len(found)]:
             found.append(place)
-        count += char != "-" and not char.isspace()
+        count += char not in "-\u2010" and not char.isspace()
     return joined, found + [len(joined)] * (len(kept) - len(found))
 
 

@@ -32,7 +32,7 @@ def read(source: Source) -> Iterator[Document]:
         if len(pages) > 1:
             pages, dropped = _without_running_lines(pages)
             notes += dropped
-        pages = [join_hyphens(page) for page in pages]
+        pages = join_hyphens("\f".join(pages)).split("\f")  # by the words of all pages
     numbered = len(pages) > 1
     blocks = [
         block
@@ -46,7 +46,7 @@ def text_blocks(text: str, page: int = 0) -> list[Block]:
     """Returns the paragraphs of a text, headings among them marked."""
     blocks = []
     for paragraph in _EMPTY_LINES.split(text):
-        paragraph = paragraph.strip("\n").rstrip()
+        paragraph = paragraph.strip("\n\x0b\x0c\x85").rstrip()
         if not paragraph.strip():
             continue
         first, newline, rest = paragraph.partition("\n")

@@ -79,9 +79,6 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GIF8", "a GIF image"),
     (0, b"II*\0", "a TIFF image"),
     (0, b"MM\0*", "a TIFF image"),
-    (8, b"WEBP", "a WebP image"),
-    (8, b"WAVE", "a WAV recording"),
-    (8, b"AVI ", "an AVI film"),
     (4, b"ftyp", "an MP4 film or recording, or a HEIF image"),
     (0, b"\x1aE\xdf\xa3", "a Matroska film"),
     (0, b"OggS", "an Ogg recording"),
@@ -106,6 +103,9 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
         "without a password",
     ),
 )
+# Files that begin with RIFF, by what stands at the place of their kind.
+_RIFF_PLACE = 8
+_RIFF = {b"WEBP": "a WebP image", b"WAVE": "a WAV recording", b"AVI ": "an AVI film"}
 _TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
 _BEYOND_JUNK = 1024  # bytes before a PDF that readers forgive
 _SNIFFED = 512
@@ -118,23 +118,30 @@ def kind_of(source: Source) -> Kind:
         InputError: an image, a program or another file of which no text can be read.
     """
     head = source.content[:_BEYOND_JUNK]
-    for offset, magic, what in _REFUSED:
-        if head[offset:].startswith(magic):
-            raise InputError(f"{source.name}: is {what}; documents with text can be read")
+    refused = _refused(head)
+    if refused is not None:
+        raise InputError(f"{source.name}: is {refused}; documents with text can be read")
     if head.startswith(_ZIP):
         return _kind_of_zip(source)
     for kind in KINDS.values():
         if head.startswith(kind.magic):
             return kind
-    if b"%PDF-" in head:
+    suffix = PurePath(source.file_name).suffix.casefold()
+    named = next((kind for kind in KINDS.values() if suffix in kind.suffixes), None)
+    # A text may be about PDF.
+    if b"%PDF-" in head and named in (None, KINDS["pdf"]):
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
-    suffix = PurePath(source.file_name).suffix.casefold()
-    for kind in KINDS.values():
-        if suffix in kind.suffixes:
-            return _named(kind, suffix, source)
-    return KINDS[_look(head)]
+    return KINDS[_look(head)] if named is None else _named(named, suffix, source)
+
+
+def _refused(head: bytes) -> str | None:
+    """Returns what a file is that no reader takes."""
+    for offset, magic, what in _REFUSED:
+        if head[offset:].startswith(magic):
+            return what
+    return _RIFF.get(head[_RIFF_PLACE:][:4]) if head.startswith(b"RIFF") else None
 
 
 def _named(kind: Kind, suffix: str, source: Source) -> Kind:

@@ -1,13 +1,13 @@
 """Rows of tables, each a document: which column holds the text, and what the row is called."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.plain_text import text_blocks
-from longsum_jax.readers.source import Source
+from longsum_jax.readers.source import ReadOptions, Source
 
 
 def row_documents(
@@ -31,6 +31,14 @@ def row_documents(
             yield Failure.of(name, error)
     if empty:
         raise InputError(f"{source.name}: the file is empty; give rows with documents")
+
+
+def columns_read(names: Sequence[str], options: ReadOptions) -> list[str]:
+    """Returns the columns of a table that ``row_documents`` reads; all if none has documents."""
+    keys = options.document_key.split("|")
+    if not any(key in names for key in keys):
+        return list(names)
+    return [name for name in names if name in (*keys, options.query_key, "title", "id")]
 
 
 def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:

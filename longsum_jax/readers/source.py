@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from longsum_jax.errors import InputError
 from longsum_jax.files import beyond
-from longsum_jax.readers.cleaning import clean
+from longsum_jax.readers.cleaning import clean, counted
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
 
@@ -98,7 +98,7 @@ class Source:
             raise InputError(beyond(self.name, self.options.max_bytes))
 
     def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
-        """Returns the content as text, and a note where its encoding is a guess.
+        """Returns the content as text, and a note where its encoding is a guess or damaged.
 
         Args:
             declared: encoding that the content names.
@@ -108,7 +108,13 @@ class Source:
         """
         found = decode(self.content, self.name, declared)
         text = found.text.replace("\r\n", "\n").replace("\r", "\n")
-        return text, [f"read as {found.guess}, which is a guess"] if found.guess else []
+        notes = []
+        if found.guess:
+            notes.append(f"read as {found.guess}, which is a guess")
+        if found.num_damaged:
+            damaged = counted(found.num_damaged, "damaged character")
+            notes.append(f"read as UTF-8 but for {damaged}")
+        return text, notes
 
     def document(
         self,

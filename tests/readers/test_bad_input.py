@@ -117,7 +117,7 @@ CASES = [
     Case("no ends of sentences", one("a.txt", "word " * 50_000), text=("word " * 50_000).strip()),
     Case("one long word", one("a.txt", "x" * 500_000), text="x" * 500_000),
     Case("a million lines", one("a.txt", "a\n" * 300_000), text=("a\n" * 300_000).strip()),
-    Case("control characters", one("a.txt", "a\x01b\x1b\x7f\x85c"), text="abc"),
+    Case("control characters", one("a.txt", "a\x01b\x1b\x7f\x86c"), text="abc"),
     Case("control characters alone", one("a.txt", "\x01\x02\x1b"), "3 control characters left out"),
     Case("right to left", one("a.txt", "שלום עולם. זה טקסט."), text="שלום עולם. זה טקסט."),
     Case("marks of direction", one("a.txt", "a \u202eb\u202c c"), text="a \u202eb\u202c c"),
@@ -138,6 +138,7 @@ CASES = [
     # Binaries
     Case("a picture", one("a.png", b"\x89PNG\r\n\x1a\n" + bytes(64)), "is a PNG image"),
     Case("a picture named text", one("a.txt", b"\xff\xd8\xff\xe0"), "is a JPEG image"),
+    Case("a recording", one("a.wav", b"RIFF\1\0\0\0WAVEfmt "), "is a WAV recording"),
     Case("a film", one("a.mp4", b"\0\0\0 ftypisom"), "is an MP4 film"),
     Case("a program", one("run", b"\x7fELF\2\1\1"), "is a program"),
     Case("an old Word file", one("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "save it as .docx"),
@@ -252,6 +253,12 @@ CASES = [
     Case("an empty table", one("a.csv", ""), "the file is empty"),
     Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
     Case("a row cut short", one("a.csv", "id,text\n1\n"), 'no field "document"'),
+    Case(
+        "a comma without quotes",
+        one("a.csv", "id,text\n1,One, two.\n2,Good.\n"),
+        "a.csv:2: 3 cells in 2 columns; quote texts that hold ','",
+        "Good.",
+    ),
     Case("no Parquet", one("a.parquet", b"PAR1" + bytes(40) + b"PAR1"), "damaged Parquet"),
     # Paths
     Case("a name with a line end", one("a\nb.txt", "Text."), text="Text."),

@@ -7,12 +7,14 @@ import json
 import lzma
 import sys
 import tarfile
+import time
 import zipfile
 from email.message import EmailMessage
 
 import pytest
 
 from longsum_jax.readers import KINDS, ReadOptions, read_documents
+from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE
 
 MANY_WORDS = "The quick brown fox jumps over the lazy dog and goes home again today"
 
@@ -84,8 +86,12 @@ def test_pages_of_text(read_one):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("an exam-\nple here", "an example here"),
-        ("a well-\nknown man, well-known indeed", "a well-known man, well-known indeed"),
+        ("an exam-\nple here", "an example\nhere"),
+        ("an exam-\nple, here", "an example,\nhere"),
+        ("an exam-\nple\nhere", "an example\nhere"),
+        ("a well-\nknown man, well-known indeed", "a well-known\nman, well-known indeed"),
+        ("the state-of-the-\nart", "the state-of-the-art"),
+        ("a well-estab-\nlished, well-established", "a well-established,\nwell-established"),
         ("the Anglo-\nSaxon", "the Anglo-Saxon"),
         ("from 1990-\n1995", "from 1990-1995"),
         ("a dash -\nhere", "a dash -\nhere"),
@@ -95,6 +101,43 @@ def test_pages_of_text(read_one):
 def test_hyphens_at_line_ends(read_one, text, expected):
     assert read_one("a.txt", text).text == expected
     assert read_one("b.txt", text, keep_all=True).text == text
+
+
+def test_hyphens_by_the_words_of_other_pages(read_one, make):
+    assert read_one("a.txt", "a well-\nknown man\fwell-known").text.startswith("a well-known")
+    lines = ["A man who is well-", "known.", "", "", "He is well-known."]
+    assert "is well-known." in read_one("a.pdf", make.pdf(lines)).text
+
+
+def test_joined_hyphens_leave_the_lines_short(read_one):
+    text = f"{MANY_WORDS} exam-\nple {MANY_WORDS}."
+    assert max(map(len, read_one("a.txt", text).text.split("\n"))) <= LONGEST_WRAPPED_LINE
+
+
+def test_a_break_of_pages_between_the_parts_of_a_word(read_one, make):
+    first = [*body("one"), "and it goes on with an exam-"]
+    document = read_one("a.pdf", make.pdf(first, ["ple of the next page.", *body("two")]))
+    assert "an example of the next" in document.text
+    assert pages(document)[1].startswith("ple of the next")
+
+
+@pytest.mark.parametrize("char", ["\x0b", "\x0c", "\x85"])
+def test_line_breaks_of_other_kinds_do_not_join_words(read_one, char):
+    content = json.dumps({"text": f"{char}one{char}two"})
+    document = read_one("a.jsonl", content)
+    assert (document.text, document.notes) == ("one\ntwo", ())
+
+
+def test_damaged_utf8_is_no_other_encoding(read_one):
+    content = "Größe und Maß. ".encode() * 4 + b"A b\xe4d byte."
+    document = read_one("a.txt", content)
+    assert document.text == "Größe und Maß. " * 4 + "A b\ufffdd byte."
+    assert document.notes == ("read as UTF-8 but for 1 damaged character",)
+
+
+def test_dots_without_a_page_are_text(read_one):
+    text = "And then.....\n\nIntroduction ..... 3\fThe end....."
+    assert read_one("a.txt", text).text == "And then.....\n\nThe end....."
 
 
 def test_references_are_left_out(read_one):
@@ -168,6 +211,29 @@ def test_code_and_notes_in_markdown(read_one):
     assert found == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
 
 
+def test_rules_around_prose_are_no_front_matter(read_one):
+    text = read_one("a.md", "---\n\nThis is: prose.\n\n---\n\nMore.").text
+    assert text == "This is: prose.\n\nMore."
+    assert read_one("b.md", "---\n# Comment\ntags: []\n---\nMore.").text == "More."
+
+
+def test_long_paragraphs_of_markdown_are_read_in_linear_time(read_one):
+    lines = ["A line of a paragraph."] * 20_000
+    before = time.process_time()
+    assert read_one("a.md", "\n".join(lines)).text == " ".join(lines)
+    assert time.process_time() - before < 10
+
+
+def test_a_comment_without_end_is_text(read_one):
+    assert read_one("a.md", "One <!-- gone --> two <!-- three").text == "One  two <!-- three"
+
+
+def test_times_and_names_of_speakers_are_no_definitions(read_one):
+    spoken = "[00:01]: Yes...\n\n[Ann]: No."
+    definitions = "[1]: http://b.c\n[a]: <b c>\n[b]: b.md 'Title'\n[c]: #part"
+    assert read_one("a.md", f"{spoken}\n\n{definitions}").text == spoken
+
+
 def test_html(read_one):
     content = PAGE.format(words=MANY_WORDS)
     document = read_one("a.html", content)
@@ -196,7 +262,8 @@ def test_quotes_of_windows_in_what_says_latin_1(read_one):
 
 
 def test_texts_that_begin_like_a_recording(read_one):
-    assert read_one("a.txt", "ID3 builds decision trees.").text == "ID3 builds decision trees."
+    for text in ("ID3 builds decision trees.", "The big WAVE is near."):
+        assert read_one("a.txt", text).text == text
 
 
 def test_encodings_of_html(read_one):
@@ -212,7 +279,51 @@ def test_a_class_name_does_not_take_the_text_away(read_one):
     assert read_one("a.html", page).text == MANY_WORDS
 
 
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        ('Word<sup><a href="#n1">1</a></sup>.', "Word."),
+        ('Word<sup>[<a href="#n1">1</a>, <a href="#n2">2</a>]</sup>.', "Word."),
+        ('Word<a href="notes.xhtml#n1"><sup>1</sup></a>.', "Word."),
+        ('Word<a role="doc-noteref" href="#n1">1</a>.', "Word."),
+        ('Word<a epub:type="noteref" href="#n1">1</a>.', "Word."),
+        ("10<sup>2</sup> and 2<sup>n</sup>", "102 and 2n"),
+        ('<a href="#day">the 1<sup>st</sup></a>', "the 1st"),
+    ],
+)
+def test_marks_of_footnotes_are_left_out(read_one, make, marked, text):
+    assert read_one("a.html", f"<p>{marked}</p>").text == text
+    assert read_one("a.epub", make.epub([f"<p>{marked}</p>"])).text == text
+
+
+def test_marks_of_footnotes_are_kept_with_all(read_one, make):
+    marked = '<p>Word<sup><a href="#n1">1</a></sup>.</p>'
+    assert read_one("a.html", marked, keep_all=True).text == "Word1."
+    assert read_one("a.epub", make.epub([marked]), keep_all=True).text == "Word1."
+
+
+@pytest.mark.parametrize("name", ["related-work", "social-costs", "share-of-votes"])
+def test_ids_that_come_from_headings_do_not_take_the_text_away(read_one, name):
+    page = f'<p>{MANY_WORDS}</p><section id="{name}"><p>Some text.</p></section>'
+    assert read_one("a.html", page).text == f"{MANY_WORDS}\n\nSome text."
+
+
+@pytest.mark.parametrize("name", ["related-posts", "social-share", "sidebar", "nav-menu-2"])
+def test_ids_of_boilerplate(read_one, name):
+    page = f'<p>{MANY_WORDS}</p><div id="{name}"><p>Some text.</p></div>'
+    assert read_one("a.html", page).text == MANY_WORDS
+
+
+def test_line_breaks_in_preformatted_text(read_one):
+    assert read_one("a.html", "<pre>a<br>b<br/>c</pre>").text == "a\nb\nc"
+
+
 # PDF
+
+
+def test_texts_about_pdf_are_text(read_one):
+    text = "Such files begin with %PDF-1.7 and a line end."
+    assert read_one("a.md", text).text == text
 
 
 def body(page):
@@ -307,6 +418,26 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+TEXT_BOX = (
+    "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent>"
+    "</w:pict></w:r>"
+)
+
+
+def test_text_boxes_of_docx_are_paragraphs(read_one, make):
+    paragraph = f"<w:p><w:r><w:t>One </w:t></w:r>{TEXT_BOX}<w:r><w:t>two.</w:t></w:r></w:p>"
+    assert read_one("a.docx", make.docx(paragraph)).text == "One two.\n\nIn a box."
+    table = f"<w:tbl><w:tr><w:tc>{paragraph}</w:tc></w:tr></w:tbl>"
+    assert read_one("b.docx", make.docx(table)).text == "One two.\n\nIn a box."
+
+
+def test_text_boxes_of_odt_are_paragraphs(read_one, make):
+    box = "<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame>"
+    drawing = 'xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"'
+    content = make.odt(f"<text:p {drawing}>One {box}two.</text:p>")
+    assert read_one("a.odt", content).text == "One two.\n\nIn a box."
+
+
 def test_odt(read_one, make):
     note = "<text:note><text:note-body><text:p>A note.</text:p></text:note-body></text:note>"
     content = make.odt(
@@ -385,6 +516,58 @@ def test_mail_of_several_parts(read_one):
     document = read_one("a.eml", parts)
     assert document.text == "S\n\nHello\n\nyou"
     assert document.notes == ("attachments not read: a.png",)
+
+
+def mail_of(kind, *parts):
+    """A message whose parts are (headers, text)."""
+    whole = "".join(f"--{kind}\n{head}\n\n{text}\n" for head, text in parts)
+    return f"Content-Type: multipart/{kind}; boundary={kind}\n\n{whole}--{kind}--\n"
+
+
+PLAIN, HTML = "Content-Type: text/plain", "Content-Type: text/html"
+NOTES_FILE = f"{PLAIN}\nContent-Disposition: attachment; filename=notes.txt"
+
+
+def inner(message):
+    """Headers and text of a message, as a part of another one."""
+    return tuple(message.split("\n\n", 1))
+
+
+def test_texts_around_a_picture_are_one_body(read_one):
+    picture = "Content-Type: image/png; name=a.png"
+    parts = (PLAIN, "One."), (picture, "xx"), (PLAIN, "Two.")
+    assert read_one("a.eml", mail_of("mixed", *parts)).text == "One.\n\nTwo."
+
+
+@pytest.mark.parametrize("kind", ["alternative", "signed"])
+def test_attachments_in_inner_parts_are_read(tmp_path, kind):
+    mixed = inner(mail_of("mixed", (PLAIN, "See the notes."), (NOTES_FILE, "The notes.")))
+    path = tmp_path / "a.eml"
+    path.write_text(mail_of(kind, mixed))
+    assert [document.text for document in read(path)] == ["See the notes.", "The notes."]
+
+
+def test_a_blank_form_of_a_body_is_not_read(read_one):
+    forms = (PLAIN, " "), (HTML, "<p>A page.</p>")
+    assert read_one("a.eml", mail_of("alternative", *forms)).text == "A page."
+
+
+def test_other_forms_of_a_body_are_not_attached(read_one):
+    forms = (PLAIN, "Come."), ("Content-Type: text/calendar", "BEGIN:VCALENDAR")
+    document = read_one("a.eml", mail_of("alternative", *forms))
+    assert (document.text, document.notes) == ("Come.", ())
+
+
+def test_two_dashes_far_from_the_end_are_a_rule(read_one):
+    body = "One.\n--\n" + "More.\n" * 20
+    assert "More." in read_one("a.eml", f"Subject: S\n\n{body}").text
+    assert read_one("b.eml", "Subject: S\n\nOne.\n--\nAnn\n").text == "S\n\nOne."
+
+
+def test_old_line_ends_in_mail(read_one):
+    assert (
+        read_one("a.eml", b"Subject: S\n\nOne\rtwo.\r\rThree.").text == "S\n\nOne\ntwo.\n\nThree."
+    )
 
 
 def test_attachments_are_documents(tmp_path):
@@ -468,6 +651,36 @@ def test_csv(tmp_path):
     tabs = tmp_path / "a.tsv"
     tabs.write_text("id\tbody\n1\tOne.\n")
     assert [each.text for each in read(tabs)] == ["One."]
+
+
+def test_columns_of_tsv_end_at_tabs(tmp_path):
+    table = tmp_path / "a.tsv"
+    table.write_text("text\nOne, and more.\n")
+    assert [each.text for each in read(table)] == ["One, and more."]
+
+
+def test_empty_cells_beyond_the_columns_of_csv(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("id,text\n1,One.,,\n")
+    assert [each.text for each in read(table)] == ["One."]
+
+
+def test_damaged_values_of_parquet(tmp_path, make):
+    """They fail their row in a column that is read, and do no harm in another one."""
+    import pyarrow
+    from pyarrow import parquet
+
+    damaged = pyarrow.array([b"\xff", b"Two."]).view(pyarrow.string())
+    times = pyarrow.array([1, 1], pyarrow.timestamp("ns"))
+    whole = ["One.", "Two."]
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": whole, "time": times, "other": damaged}), path)
+    assert [each.text for each in read(path)] == whole
+    parquet.write_table(pyarrow.table({"text": damaged}), path)
+    failures = []
+    [document] = read_documents(path, on_failure=failures.append)
+    assert document.text == "Two."
+    assert failures[0].problem.startswith(f"{path}:1: a damaged value")
 
 
 def test_parquet(tmp_path, make):
