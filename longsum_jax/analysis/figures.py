@@ -208,7 +208,7 @@ def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
             ax.grid(alpha=0.3, linewidth=0.5)
             ax.ticklabel_format(axis="y", scilimits=(-2, 4))
         if len(panels) == 3:
-            _draw_baseline(axes[0][2], runs[0])
+            _draw_baselines(axes[0][2], runs)
         if len(runs) > 1:
             handles = axes[0][0].get_legend_handles_labels()
             figure.legend(
@@ -232,16 +232,24 @@ def _color_and_style(number: int) -> tuple[str, str]:
     return COLORS[number % len(COLORS)], LINE_STYLES[style]
 
 
-def _draw_baseline(ax: "Axes", run: Run) -> None:
-    """Draws the score of the documents' first sentences, which does not change with the steps."""
+def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
+    """Draws the scores of the documents' first sentences, which do not change with the steps.
+
+    Runs that evaluate the same documents share one line; others have a line in their color.
+    """
     ax.set_ylim(bottom=0)
-    lead = run.evaluation.get("lead_mean_rouge")
-    if lead is None:
-        return
-    score = lead.values[-1]
-    ax.axhline(score, color="0.4", linestyle=":")
-    ax.set_ylim(top=1.15 * max(ax.get_ylim()[1], score))
-    ax.annotate("lead baseline", (0.02, score), (0, 3), ("axes fraction", "data"), "offset points")
+    scores: dict[float, int] = {}  # -> the first run that has it
+    for number, run in enumerate(runs):
+        lead = run.evaluation.get("lead_mean_rouge")
+        if lead is not None:
+            scores.setdefault(lead.values[-1], number)
+    is_shared = len(scores) == 1
+    for score, number in scores.items():
+        label = "lead baseline" if is_shared else f"lead baseline of {runs[number].name}"
+        color = "0.4" if is_shared else _color_and_style(number)[0]
+        ax.axhline(score, color=color, linestyle=":")
+        ax.set_ylim(top=max(ax.get_ylim()[1], 1.15 * score))
+        ax.annotate(label, (0.02, score), (0, 3), ("axes fraction", "data"), "offset points")
 
 
 def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":

@@ -629,6 +629,10 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
+# All flags of ``add_generation_flags``.
+GENERATION_FLAGS = (*_GENERATION_FLAGS, "do_sample", "generation_option", "seed")
+
+
 def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     """Adds options of generation under their generation_config names."""
     group = parser.add_argument_group(
@@ -692,6 +696,28 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
             raise InputError(f"--generation_option={text}: has a flag of its own, --{name}")
         options[name] = _parsed(value)
     return options
+
+
+def refuse_idle(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], mode: str
+) -> None:
+    """Raises InputError for a flag that has another value than its default, and no effect.
+
+    Args:
+        args: of the command line.
+        parser: that gave them.
+        names: of flags.
+        mode: in which they have no effect: "with --x", "without --x".
+    """
+    for name in flags_changed(args, parser, names):
+        raise InputError(f"--{name} has no effect {mode}; leave it out")
+
+
+def flags_changed(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]
+) -> list[str]:
+    """Returns those of the flags that have another value than their default."""
+    return [name for name in names if getattr(args, name) != parser.get_default(name)]
 
 
 def flags_set(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:

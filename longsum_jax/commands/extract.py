@@ -63,6 +63,8 @@ def main(argv: Sequence[str]) -> None:
         "--top_k", type=int, default=3, help="sentences taken where none is above it; default: 3"
     )
     args = parser.parse_args(argv)
+    if args.oracle:
+        console.refuse_idle(args, parser, ("threshold", "top_k"), "with --oracle")
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")

@@ -37,6 +37,7 @@ collectives are those of the compiled program. "at least" is a roofline: product
 at the vendor's peaks, the slowest of the three, so that no run can be faster.
 """
 PROGRAMS = ("train", "loss", "read", "search")
+_MODEL_FLAGS = ("input_length", "batch_size", "dtype", *console.GENERATION_FLAGS)
 TRIES = 8
 TOP = 5
 
@@ -146,6 +147,12 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     if (args.config is None) == (args.model is None):
         given = "both are" if args.config else "neither is"
         raise InputError(f"give --config=FILE or --model=DIR, one of the two; {given} given")
+    if args.config is not None:
+        console.refuse_idle(args, parser, _MODEL_FLAGS, "with --config")
+        return args, overrides
+    console.refuse_idle(args, parser, ("programs",), "with --model")
+    for key in overrides:
+        raise InputError(f"--config.{key} has no effect with --model; leave it out")
     return args, overrides
 
 

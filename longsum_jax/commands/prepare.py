@@ -81,6 +81,16 @@ SEGMENT_OPTIONS = {
     "extractor": (str, "directory of the model that finds important sentences"),
     "sentence_encoder": (str, "directory of the model that compares sentences"),
 }
+# Flags that have an effect with some objectives alone. Gap sentences stand for summaries, too.
+_OBJECTIVES = {
+    **dict.fromkeys(
+        GAP_SENTENCE_OPTIONS, ("gap_sentences", "summarize_segments", "extract", "cloze")
+    ),
+    **dict.fromkeys(SEGMENT_OPTIONS, ("summarize_segments",)),
+    "summary_key": ("summarize", "summarize_segments", "extract", "cloze"),
+    "max_target_length": ("gap_sentences", "summarize", "summarize_segments"),
+    "max_parts": ("summarize_segments", "extract", "choose"),
+}
 GROUPS = {
     "task": TASK_OPTIONS,
     "gap sentences": GAP_SENTENCE_OPTIONS,
@@ -130,19 +140,30 @@ def _task(args: argparse.Namespace) -> Task:
     """
     options = console.flags_set(args, TASK_OPTIONS)
     task = get_task(args.task, **options)
+    _check_flags(args, task)
     gap_options = console.flags_set(args, GAP_SENTENCE_OPTIONS)
     if gap_options:
         options["gap_sentences"] = dataclasses.asdict(task.gap_sentences) | gap_options
     segment_options = console.flags_set(args, SEGMENT_OPTIONS)
-    if segment_options and task.objective != "summarize_segments":
-        raise InputError(
-            f"--{next(iter(segment_options))} is for --objective=summarize_segments, not for "
-            f"{task.objective}; leave it out"
-        )
     if task.objective == "summarize_segments":
         segments = dataclasses.asdict(task.segments) | segment_options
         options["segments"] = segments | {"segment_length": task.max_source_length}
     return get_task(args.task, **options)
+
+
+def _check_flags(args: argparse.Namespace, task: Task) -> None:
+    """Refuses flags that have no effect with the objective or the source of the task."""
+    for name in console.flags_set(args, _OBJECTIVES):
+        if task.objective not in _OBJECTIVES[name]:
+            raise InputError(
+                f"--{name} is for --objective={' or '.join(_OBJECTIVES[name])}, not for "
+                f"{task.objective}; leave it out"
+            )
+    for name in ("data_dir", "cache_dir"):
+        if getattr(args, name) and not task.source.startswith("tfds:"):
+            raise InputError(
+                f"--{name} is for --source=tfds:NAME, not for {task.source}; leave it out"
+            )
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -59,13 +59,15 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: files or settings that do not fit.
     """
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
     suite = _suite(args)
     is_all = suite is not None and suite.task == "all"
     if args.submission is not None and not is_all:
         raise InputError(
             f"--submission={args.submission} needs --scrolls=all or --zero_scrolls=all"
         )
+    _refuse_idle(args, parser, suite)
     if not is_all:
         _score(args, suite)
     elif args.submission is not None:
@@ -200,8 +202,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
             systems.append(score_system(name, predictions, pairs, metrics, sampling))
     differences = compare(systems[0], systems[1:], metrics, sampling)
     result = _result(systems, differences, metrics, sampling)
-    if len(pairs) < len(references):
-        result["left_out"] = len(references) - len(pairs)
+    result |= _left_out(references, *files.values())
     if suite:
         result[suite.name] = {"task": suite.task, "column": suite.scoring.column}
     if args.out:
@@ -228,25 +229,29 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
 
     if args.references is None:
         raise InputError(f"{suite.flag} needs --references=DIR with TASK.zip of every task")
-    _refuse_with_all(args, suite)
     predictions = read_all_predictions(
         args.predictions, suite.tasks, prediction_key=args.prediction_key
     )
     releases = {task: release_of(args.references, task) for task in suite.tasks}
-    scores = {}
+    scores, left_out = {}, {}
     for task, release in releases.items():
         with console.spinner(f"scoring {task}"):
             pairs = read_scrolls(release, args.split)
             scores[task] = score_task(
                 task, predictions[task], pairs, args.on_missing, tasks=suite.tasks
             )
+            left_out[task] = _left_out(pairs, predictions[task])
     mean = sum(scores.values()) / len(scores)
     if args.out:
         columns = {task: suite.tasks[task].column for task in scores}
         values = {"tasks": scores, "columns": columns, "mean": mean, "split": args.split}
+        values |= {"left_out": {task: counts for task, counts in left_out.items() if counts}}
         _write_json(Path(args.out), values | {"longsum_jax": __version__})
     rows = {f"{task} ({suite.tasks[task].column})": [value] for task, value in scores.items()}
     print(score_table([args.split], rows | {"mean": [mean]}))
+    for task, counts in left_out.items():
+        if counts:
+            print(f"{task}{_left_out_text(counts)}")
 
 
 def _submit(args: argparse.Namespace, suite: _Suite) -> None:
@@ -258,7 +263,6 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
         write_submission,
     )
 
-    _refuse_with_all(args, suite)
     predictions = read_all_predictions(
         args.predictions, suite.tasks, prediction_key=args.prediction_key
     )
@@ -276,14 +280,32 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
     print(f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}")
 
 
-def _refuse_with_all(args: argparse.Namespace, suite: _Suite) -> None:
+def _refuse_idle(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, suite: _Suite | None
+) -> None:
     """Raises InputError for flags that would have no effect."""
+    keys = ("document_key", "summary_key")
+    if suite is None:
+        console.refuse_idle(args, parser, ("split",), "without --scrolls or --zero_scrolls")
+    else:
+        console.refuse_idle(args, parser, keys, f"with {suite.flag}")
+    if args.references is None:
+        console.refuse_idle(args, parser, keys, "without --references")
+    if suite is not None and suite.task == "all":
+        _refuse_with_all(args, parser, suite)
+    elif not args.against:
+        console.refuse_idle(args, parser, ("test",), "without --against")
+
+
+def _refuse_with_all(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, suite: _Suite
+) -> None:
     idle = ["against", "metrics", "metric_option", "stemmer", "report", "align_model"]
+    idle += ["test", "rounds", "level", "seed"]
     if args.submission is not None:
         idle += ["out"]
-    for name in idle:
-        if getattr(args, name):
-            raise InputError(f"--{name} does not go with {suite.flag}; score one task instead")
+    for name in console.flags_changed(args, parser, idle):
+        raise InputError(f"--{name} does not go with {suite.flag}; score one task instead")
     if args.submission is not None and args.on_missing == "skip":
         raise InputError("--on_missing=skip does not go with --submission, which needs all ids")
 
@@ -406,7 +428,7 @@ def _print(
     sampling = result["sampling"]
     print(
         f"{_documents(result['examples'])}, intervals of {100 * sampling['level']:g} %"
-        + (f", {_documents(result['left_out'])} left out" if "left_out" in result else "")
+        + _left_out_text(result)
     )
     if differences:
         print(
@@ -422,6 +444,27 @@ def _print(
     for described in result["metrics"].values():
         if "signature" in described:
             print(described["signature"])
+
+
+def _left_out(
+    references: Mapping[str, "Pair"], *files: Mapping[str, "Prediction"]
+) -> dict[str, int]:
+    """Returns how many documents are not scored, those without references by themselves."""
+    known = set(references)
+    counts = {
+        "left_out": len(known) - len(known.intersection(*files)),
+        "without_references": len(set().union(*files) - known),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _left_out_text(counts: Mapping[str, Any]) -> str:
+    text = ""
+    if "left_out" in counts:
+        text += f", {_documents(counts['left_out'])} left out"
+    if "without_references" in counts:
+        text += f", {_documents(counts['without_references'])} without references left out"
+    return text
 
 
 def _documents(count: int) -> str:

@@ -244,7 +244,7 @@ def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser
     """Refuses flags that have no effect with a model, or without one."""
     if args.model is not None:
         return
-    changed = [name for name in _MODEL_FLAGS if getattr(args, name) != parser.get_default(name)]
+    changed = console.flags_changed(args, parser, _MODEL_FLAGS)
     given = [*console.generation_options(args), *changed]
     if given:
         raise InputError(

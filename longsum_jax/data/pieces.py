@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from longsum_jax.text.documents import Document
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import split_sentences
 
 
@@ -31,8 +32,8 @@ def cut_text(text: str, piece_words: int) -> list[str]:
 
     Each piece is its sentences with blank lines between them, so that splitting it again joins no
     two of them. Its length differs from the mean by less than the sentences at its ends. A sentence
-    longer than a piece stays whole, and the pieces are fewer. Words are separated by white space.
-    The time is linear in the text.
+    longer than a piece stays whole, and the pieces are fewer. Words are those of ``num_words``. The
+    time is linear in the text.
 
     Args:
         text: any length.
@@ -42,10 +43,10 @@ def cut_text(text: str, piece_words: int) -> list[str]:
         The pieces in order, none empty; the text unchanged if it has no more words or is a single
         sentence.
     """
-    if len(text.split()) <= piece_words:
+    if num_words(text) <= piece_words:
         return [text]
     sentences = split_sentences(text)
-    words = [len(sentence.split()) for sentence in sentences]
+    words = [num_words(sentence) for sentence in sentences]
     ends = np.cumsum([0, *words])  # words before each sentence, and of all
     num_pieces = -(-ends[-1] // piece_words)
     goals = ends[-1] * np.arange(1, num_pieces) / num_pieces

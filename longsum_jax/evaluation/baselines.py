@@ -1,9 +1,8 @@
 """Extractive baselines: the beginning of a document, and random sentences of it.
 
 Both take sentences until the wanted length is reached: the last sentence is the one with which the
-number of words (separated by white space) reaches ``num_words``. So at least one sentence is taken,
-and all of a short document. Give the mean length of the reference summaries to compare like with
-like.
+number of words reaches ``num_words``. So at least one sentence is taken, and all of a short
+document. Give the mean length of the reference summaries to compare like with like.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.text import ngrams
 from longsum_jax.text.sentences import split_sentences
 
 
@@ -69,5 +69,5 @@ def _take(
         if length >= limit:
             break
         taken.append(index)
-        length += len(sentences[index].split()) if num_sentences is None else 1
+        length += ngrams.num_words(sentences[index]) if num_sentences is None else 1
     return taken

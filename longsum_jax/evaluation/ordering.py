@@ -14,8 +14,8 @@ class Ordering(Metric):
     """Concordance index of lists of numbers, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
     The percentage of all pairs of numbers that stand in the order of the reference: 50 of a random
-    permutation. All but digits, commas and white space is left out of an answer; one that is then
-    no permutation of the reference has 0.
+    permutation. All but digits, commas and white space is left out of an answer, and the latter two
+    separate its numbers; an answer that is no permutation of the reference has 0.
     """
 
     columns = ("concordance_index",)
@@ -45,6 +45,5 @@ def _concordance(prediction: str, reference: str) -> float:
 
 
 def _numbers(answer: str) -> list[int]:
-    """Returns the numbers between commas; none where something else stands there."""
-    parts = [part.strip() for part in _OTHERS.sub("", answer).split(",")]
-    return [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []
+    """Returns the numbers between commas and white space."""
+    return [int(number) for number in _OTHERS.sub("", answer).replace(",", " ").split()]

@@ -17,6 +17,7 @@ from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.files import parse_json
 from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.ngrams import num_words
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 Metrics = Mapping[str, Metric]  # by name
@@ -403,7 +404,7 @@ def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, l
 
     They have as many words as references have on average.
     """
-    lengths = [len(pair.reference.split()) for pair in pairs]
+    lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
     return {
         "lead": [lead(pair.source, num_words=words) for pair in pairs],

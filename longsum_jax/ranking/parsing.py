@@ -8,7 +8,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
-from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import sentence_spans, split_sentences
 from longsum_jax.text.word_table import WordTable, word_table
 
@@ -16,6 +16,8 @@ LONGEST_HEADING = 10  # words
 LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
 LONGEST_NAME = 4  # words of it
 RARE_BLANK_LINES = 0.02  # share of sentences after one, below which every line is a paragraph
+_STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
+_QUOTATION_MARKS = "\"'\u2019”»"
 _LAST_CODE = 0x3001  # characters above count as letters
 
 
@@ -40,7 +42,7 @@ class ParsedDocument(NamedTuple):
         paragraphs: int [n], the number of the paragraph (a line where blank lines are rare).
         headings: bool [n], a short line of its own without a stop.
         turns: bool [n], a line that begins with a speaker's name and a colon.
-        lengths: int [n], words between white space.
+        lengths: int [n], words as ``num_words`` counts them.
         words: stemmed words in the sentences.
         content: bool [words.size], words that are no stop words.
         inverse: float64 [words.size], inverse sentence frequencies.
@@ -79,7 +81,7 @@ def parse_document(text: str) -> ParsedDocument:
     content = np.ones(words.size, bool)
     content[: len(words.names)] = [name not in STOP_WORDS for name in words.names]
     inverse = words.inverse_frequencies()
-    lengths = np.array([len(sentence.split()) for sentence in sentences], np.int64)
+    lengths = np.array([num_words(sentence) for sentence in sentences], np.int64)
     turns = np.array([_is_turn(sentence) for sentence in sentences], bool) & (breaks > 0)
     return ParsedDocument(
         sentences=sentences,
@@ -157,8 +159,12 @@ def _paragraphs(breaks: np.ndarray) -> np.ndarray:
 
 def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
-    stopped = np.array([sentence[-1] in ".!?,;" for sentence in sentences], bool)
+    stopped = np.array([_is_stopped(sentence) for sentence in sentences], bool)
     return alone & ~stopped & (lengths <= LONGEST_HEADING)
+
+
+def _is_stopped(sentence: str) -> bool:
+    return sentence.rstrip(_QUOTATION_MARKS).endswith(_STOPS)
 
 
 def _has_words(words: WordTable) -> np.ndarray:

@@ -13,6 +13,7 @@ from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import join_wrapped_lines
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Statement
 from longsum_jax.text.support import PlacedSentences
@@ -104,7 +105,7 @@ class Ranker:
             statements=statements,
             document_words=int(document.lengths.sum()),
             document_sentences=len(document.sentences),
-            summary_words=sum(len(statement.text.split()) for statement in statements),
+            summary_words=sum(num_words(statement.text) for statement in statements),
         )
 
 

@@ -33,8 +33,13 @@ ADJECTIVES = _words("""
 one two three four five six seven eight nine ten other same own new old young good bad great small
 large big long short high low first second last next quick whole
 """)
+ABBREVIATIONS = frozenset(("IT", "US", "WHO"))  # names that are spelled as function words
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-_DATE = rf"(?:\d{{1,2}}\s+)?(?:{_MONTHS})\s+\d{{1,2}}(?:,\s*\d{{4}})?\b|(?:{_MONTHS})\s+\d{{4}}"
+_DATE = (
+    rf"\d{{1,2}}\s+(?:{_MONTHS})(?:,?\s+\d{{4}})?\b"
+    rf"|(?:{_MONTHS})\s+\d{{1,2}}(?:,\s*\d{{4}})?\b"
+    rf"|(?:{_MONTHS})\s+\d{{4}}"
+)
 _NUMBER = r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
 _CAPITALIZED = r"\b[A-Z][\w&]*(?:[-.]\w+|['\u2019][A-Z]\w+)*"
 _NAME = rf"{_CAPITALIZED}(?:\s+{_CAPITALIZED})*"
@@ -72,12 +77,24 @@ def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
         found = match[0]
         uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in found
         certain = not uncertain or found in names_inside or sum(map(str.isupper, found)) > 1
-        if certain and found.lower() not in FUNCTION_WORDS:  # as I is not
+        if certain and not _is_function_word(found, sentence):  # as I is
             yield Entity(match.lastgroup, found, match.start())
 
 
 def _without_first_capital(sentence: str) -> str:
     """Returns a sentence with a small letter in front if its first word is a function word."""
-    first = sentence.partition(" ")[0].lower()
-    small = first.strip(",") in FUNCTION_WORDS | ADJECTIVES
-    return first + sentence[len(first) :] if small else sentence
+    first = sentence.partition(" ")[0]
+    word = first.strip(",")
+    small = _is_function_word(word, sentence) or word.lower() in ADJECTIVES
+    return first.lower() + sentence[len(first) :] if small else sentence
+
+
+def _is_function_word(word: str, sentence: str) -> bool:
+    """Tells whether a word is one; in a sentence with small letters, US is a name.
+
+    The first word does not count there, since its letters may have been made small.
+    """
+    others = sentence.partition(" ")[2]
+    if word in ABBREVIATIONS and any(map(str.islower, others)):
+        return False
+    return word.lower() in FUNCTION_WORDS

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import split_sentences
 
 DOCUMENT_TOKEN = "<doc-sep>"  # of PRIMERA (Xiao et al. 2022, section 2.1), after every document
@@ -42,11 +42,6 @@ def split_documents(text: str, borders: Sequence[int], separator: str = BLANK_LI
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
     return [part.removesuffix(separator) for part in parts] if borders else parts
-
-
-def num_words(text: str) -> int:
-    """Returns the number of words between white space."""
-    return len(text.split())
 
 
 class Joiner:

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import re
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,17 +18,18 @@ _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
 )
 
-# Prefixes of Unicode names of characters in scripts without spaces between words.
-_UNSPACED_SCRIPTS = (
-    "CJK",
-    "IDEOGRAPHIC",
-    "HIRAGANA",
-    "KATAKANA",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
+# Letters of scripts without spaces between words.
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\ua9e0-\ua9fe\uaa60-\uaa7f"  # Burmese
+    "\u1780-\u17ff"  # Khmer
+    "\u3041-\u3096\u309d-\u309f"  # Hiragana
+    "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Katakana
+    "\U0001aff0-\U0001b167"  # rare ones of both
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
 )
+_UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
+_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # with vowel signs, punctuation
 
 
 def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
@@ -52,6 +54,18 @@ def unicode_words(text: str) -> list[str]:
     return unicodedata.normalize("NFKC", folded).translate(_SPACED).split()
 
 
+def num_words(text: str) -> int:
+    """Returns the number of words between white space, for lengths in words.
+
+    In scripts that put no spaces between words every letter is a word, as in ``unicode_words``, and
+    as word processors count Chinese and Japanese. Marks beside a letter belong to it.
+    """
+    if text.isascii():
+        return len(text.split())
+    rest, letters = _MARKED_LETTER.subn(" ", text)
+    return letters + len(rest.split())
+
+
 class _Spaced(dict[int, str]):
     """A table for str.translate, filled lazily.
 
@@ -63,7 +77,7 @@ class _Spaced(dict[int, str]):
         char = chr(code)
         if unicodedata.category(char)[0] not in "LMN":
             kept = " "
-        elif unicodedata.name(char, "").startswith(_UNSPACED_SCRIPTS):
+        elif _UNSPACED_LETTER.match(char):
             kept = f" {char} "
         else:
             kept = char

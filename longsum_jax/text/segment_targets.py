@@ -1,14 +1,14 @@
 """Assigns the sentences of a summary to the segments of its document (AWESOME, appendix A.2)."""
 
-import functools
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.ngrams import count_ngrams, words_of
+from longsum_jax.text.ngrams import count_ngrams, unicode_words
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.stemming import stem
 
 TargetMetric = Literal["precision", "f1"]
 
@@ -47,7 +47,7 @@ def assign_sentences(
 ) -> np.ndarray:
     """Returns int [R]: for each sentence the segment of the largest ROUGE-1 + ROUGE-2.
 
-    The earliest of equal segments wins.
+    The earliest of equal segments wins. Words are those of ``unicode_words``, of any script.
 
     Args:
         segments: S texts, the references.
@@ -76,7 +76,7 @@ def _rouge_n(
     segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric, stemmer: bool
 ) -> np.ndarray:
     """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
-    tokenize = functools.partial(words_of, stemmer=stemmer)
+    tokenize = _stemmed_words if stemmer else unicode_words
     segment_counts, sentence_counts = count_ngrams(segments, sentences, n, tokenize=tokenize)
     # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
     # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
@@ -87,3 +87,8 @@ def _rouge_n(
     if metric == "precision":
         return overlap / np.maximum(sentence_counts.total, 1)
     return 2 * overlap / np.maximum(segment_counts.total[:, None] + sentence_counts.total, 1)
+
+
+def _stemmed_words(text: str) -> list[str]:
+    """Returns words, those of more than three letters stemmed, as rouge-score does."""
+    return [stem(word) if len(word) > 3 else word for word in unicode_words(text)]

@@ -113,6 +113,23 @@ def test_curves_draws_every_run(tmp_path, workdir):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [workdir, other]
 
 
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (30.0, {"lead baseline": 30.0}),
+        (20.0, {"lead baseline of {}": 30.0, "lead baseline of {}-2": 20.0}),
+    ],
+)
+def test_runs_on_other_documents_have_their_own_baselines(tmp_path, score, expected):
+    lines = [{"step": 20, "eval": {"mean_rouge": 12.5, "lead_mean_rouge": score}}]
+    paths = write_run(tmp_path / "run"), write_run(tmp_path / "run-2", [LINES[0], *lines])
+    figure = figures.curves_figure([figures.read_run(path) for path in paths], (7, 2.4))
+    ax = figure.axes[2]
+    drawn = {text.get_text(): text.xy[1] for text in ax.texts}
+    assert drawn == {label.format(paths[0]): value for label, value in expected.items()}
+    assert ax.get_ylim()[1] >= 1.15 * max(expected.values())
+
+
 def test_kernels_figure_has_labelled_axes():
     params = ssm_params(True)
     found = figures.kernels({layer: layer_of(params, layer) for layer in (0, 1)}, 16)

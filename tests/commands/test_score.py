@@ -221,7 +221,16 @@ def test_all_of_scrolls_refuses(scrolls, flags, problem):
 def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
     write("some.jsonl", predictions({"a": "x", "z": "y"}))
     score.main(["some.jsonl", "--references=test.jsonl", "--on_missing=skip"])
-    assert "one document, intervals of 95 %, 7 documents left out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "one document, intervals of 95 %, 7 documents left out" in out
+    assert ", one document without references left out\n" in out
+
+
+def test_tasks_say_what_they_leave_out(scrolls, write, capsys):
+    write("predictions/qmsum.jsonl", predictions({"qmsum1": "red cat", "z": "x"}))
+    score.main(["predictions", "--scrolls=all", "--references=releases", "--on_missing=skip"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "qmsum, one document without references left out"
 
 
 def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, capsys):

@@ -15,6 +15,10 @@ def test_lead_reaches_the_length_in_words(num_words, expected):
     assert lead(DOCUMENT, num_words=num_words) == "\n".join(SENTENCES[:expected])
 
 
+def test_letters_of_scripts_without_spaces_are_words():
+    assert lead("桥很老。猫睡觉。", num_words=3) == "桥很老。"
+
+
 @pytest.mark.parametrize("num_sentences", [1, 3, 5, 9])
 def test_lead_by_sentences(num_sentences):
     assert lead(DOCUMENT, num_sentences=num_sentences) == "\n".join(SENTENCES[:num_sentences])

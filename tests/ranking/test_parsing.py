@@ -47,6 +47,20 @@ def test_lines_without_words_are_no_headings():
     assert document.headings.tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["“Where is he?”", '"I will not go."', "他说。", "「行くよ」", "走吧\uff01", "ไปตลาด" * 5],
+)
+def test_speech_and_other_scripts_are_no_headings(line):
+    document = parse_document(f"Title\n\n{line}\n\nA sentence stands here.")
+    assert document.headings.tolist() == [True, False, False]
+
+
+def test_lengths_count_letters_of_scripts_without_spaces():
+    document = parse_document("The bridge is old.\n\n桥很老。")
+    assert document.lengths.tolist() == [4, 3]
+
+
 def test_vectors_have_content_words_alone(text):
     document = parse_document(text)
     words = document.words

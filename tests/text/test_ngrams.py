@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from longsum_jax.text.ngrams import count_ngrams, unicode_words, words_of
+from longsum_jax.text.ngrams import count_ngrams, num_words, unicode_words, words_of
 
 TEXTS = ["the cat and the cat", "", "x", "and the dog", "the"]
 OTHERS = ["the cat and", "dog", "the cat"]
@@ -58,3 +58,22 @@ def test_unicode_words_are_words_of_where_the_text_is_ascii():
 )
 def test_unicode_words(text, expected):
     assert unicode_words(text) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't stop - a naïve “word-2” … here.", 8),
+        ("「你好。」他说 OK", 5),
+        ("ガラス、です", 5),
+        ("ที่นี่", 2),  # vowel signs and tones belong to their letters
+        ("", 0),
+    ],
+)
+def test_words_of_lengths(text, expected):
+    assert num_words(text) == expected
+
+
+def test_english_is_counted_by_white_space():
+    text = "The naïve — 中 — costs\u00a0“5 €” …\x1f - don't\n\nstop!"
+    assert num_words(text) == len(text.split())

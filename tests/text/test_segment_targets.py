@@ -55,6 +55,17 @@ def test_words_count_by_their_stems():
     assert assign_sentences(segments, ["The landing planes."], stemmer=False).tolist() == [0]
 
 
+@pytest.mark.parametrize(
+    ("segments", "sentence"),
+    [
+        (["Мосты построены из дуба.", "Кошки спят днём."], "Кошки спят."),
+        (["桥是用木头造的。", "猫白天睡觉。"], "猫睡觉。"),
+    ],
+)
+def test_sentences_of_any_script_are_assigned(segments, sentence):
+    assert assign_sentences(segments, [sentence]).tolist() == [1]
+
+
 def test_targets_keep_the_order_of_the_summary():
     segments = ["Cats purr and sleep.", "Nothing of interest.", "Dogs bark at night."]
     summary = "Dogs bark. Cats sleep. Cats purr. Nobody knows."
