@@ -17,6 +17,7 @@ Both take turns over parts of --part documents. `seconds` are of all parts, with
 which `compile_seconds` has alone; `ratio` on the peer's row is how many times as many documents per
 second ours summarizes, `warm_ratio` the same without compilation, `equal` the share of equal
 summaries. Started again with the same flags, the script goes on after the last part in --out.
+Models may be measured one after another, with other flags each.
 """
 
 import argparse
@@ -265,28 +266,22 @@ def main() -> None:
     Deadline.add_flag(parser)
     args = parser.parse_args()
     deadline = Deadline(args.minutes)
-    others = ("out", "models", "documents", "minutes")
+    others = ("out", "models", "minutes")
     settings = {key: value for key, value in vars(args).items() if key not in others}
-    parts: list[dict[str, Any]] = []
+    before = {"settings": {}, "parts": []}
     if args.out and Path(args.out).exists():
-        report = json.loads(Path(args.out).read_text())
-        if report["settings"] != settings or report["documents"] != args.documents:
-            sys.exit(f"{args.out} has other settings; give another --out")
-        parts = report["parts"]
+        before = json.loads(Path(args.out).read_text())
+    of_models, parts = before["settings"], before["parts"]
     for name in args.models.split(","):
+        if of_models.setdefault(name, settings) != settings:
+            sys.exit(f"{args.out} has {name} with other settings; give another --out")
         if deadline.is_over:
             break
         for part in measure(name, parts, args):
             print(json.dumps(part), file=sys.stderr, flush=True)
             parts.append(part)
             if args.out:
-                write_report(
-                    args.out,
-                    totals(parts),
-                    documents=args.documents,
-                    settings=settings,
-                    parts=parts,
-                )
+                write_report(args.out, totals(parts), settings=of_models, parts=parts)
             if deadline.is_over:
                 break
     print_table(totals(parts))
