@@ -87,7 +87,6 @@ def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jso
     config = base("bart", "large", task_of(mode, data, reading), dtype="bfloat16", **memory)
     train_as_published(config, mode)
     config.data.source_lengths = (8, 16, 32, 64, 128)
-    config.evaluation.max_new_tokens = 512
     return config
 
 
@@ -107,7 +106,8 @@ def task_of(data_set, data, values):
 def train_as_published(config, data_set, learning_rate=5e-5):
     """Sets a run that AWESOME and its baselines have in common.
 
-    Its number of steps comes from the documents at hand, 8 of them a step.
+    Its number of steps comes from the documents at hand, 8 of them a step. Summaries
+    may be as long as targets, which ``checkpoint`` lowers to what the model has positions for.
     """
     _, epochs, warmup = data_set_named(data_set)
     config.data.update(batch_size=8, epochs=epochs)
@@ -128,7 +128,7 @@ def train_as_published(config, data_set, learning_rate=5e-5):
     config.evaluation.update(
         examples=100,
         batch_size=8,
-        max_new_tokens=1024,
+        max_new_tokens=config.task.max_target_length,
         num_beams=4,
         length_penalty=2.0,
         no_repeat_ngram_size=3,

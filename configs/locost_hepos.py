@@ -8,8 +8,8 @@ NAACL 2021, section 3.1) and needs no new parameters, so any LOCOST checkpoint i
 are those of configs/locost_finetune.py. A decoder's keys and values of a document take a quarter of
 the memory: 9 GB instead of 37 GB for the base model at a million tokens in bfloat16
 (benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every state.
-`json` reads files of your own, `small` is a 19.8M-parameter model for one GPU and 4,096 tokens,
-`tiny` runs in seconds on a CPU.
+`json` reads files of your own, up to 4,096 tokens of a document as in that file;
+`small` is a 19.8M-parameter model for one GPU that reads as many; `tiny` runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section
@@ -35,7 +35,7 @@ def get_config(mode, stride="4"):
     if mode in ("json", "small"):
         config.task.source = "json:data/{split}.jsonl"
     config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=60)
-    set_source_length(config, 4096 if mode == "small" else LENGTHS[task])
+    set_source_length(config, LENGTHS["json" if mode == "small" else mode])
     config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
     config.training.update(steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500)
     config.evaluation.update(

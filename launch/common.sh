@@ -26,6 +26,33 @@ need() {
     ((DRY_RUN)) || command -v "$1" >/dev/null || die "$1 is not installed here; $2"
 }
 
+# Tells whether .venv is there and complete.
+has_venv() {
+    [[ -x .venv/bin/python && ! -e .venv/incomplete ]]
+}
+
+# Installs the package and the arguments into .venv, which is made if need be and marked by a file until that is done.
+install_venv() {
+    has_venv || new_venv || return
+    run .venv/bin/pip install --quiet -e ".[all]" "$@" && run rm -f .venv/incomplete
+}
+
+# Takes a Python that the package runs on: one that is installed, or one that uv downloads.
+new_venv() {
+    run rm -rf .venv
+    run mkdir .venv
+    run touch .venv/incomplete
+    local python
+    for python in python3 python3.13 python3.12 python3.11; do
+        if "$python" -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then
+            run "$python" -m venv .venv
+            return
+        fi
+    done
+    command -v uv >/dev/null || die "$HOSTNAME has no Python 3.11 or newer; install one there, or uv, which downloads one"
+    run uv venv --quiet --seed --allow-existing --python=3.11 .venv
+}
+
 usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
     exit "${1:-0}"

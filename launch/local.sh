@@ -22,8 +22,8 @@ done
 ((${#train[@]})) || usage 2
 
 cd "$(dirname "$0")/.."
-[[ -x .venv/bin/python ]] || run python3 -m venv .venv
-.venv/bin/python -c "import longsum_jax" 2>/dev/null || run .venv/bin/pip install --quiet -e ".[all]"
+# -I: the package in this directory alone is not installed.
+{ has_venv && .venv/bin/python -I -c "import longsum_jax" 2>/dev/null; } || install_venv
 if ((processes == 1)); then
     run .venv/bin/python -m longsum_jax.train "${train[@]}"
     exit

@@ -66,8 +66,10 @@ case $action in
         shown=$tree
         ((DRY_RUN)) && shown=TREE
         run gcloud compute tpus tpu-vm scp "$shown/longsum_jax.tar.gz" "$name:" "${where[@]}" --worker=all
+        # The images have Python 3.10, which is too old; uv downloads another.
         on_all_workers 'mkdir -p longsum_jax && tar -xzf longsum_jax.tar.gz -C longsum_jax && cd longsum_jax &&
-            { [ -d .venv ] || python3 -m venv .venv; } && .venv/bin/pip install --quiet -e ".[all]" "jax[tpu]"'
+            PATH=$PATH:$HOME/.local/bin && { command -v uv >/dev/null || python3 -m pip install --quiet --user uv; } &&
+            source launch/common.sh && install_venv "jax[tpu]"'
         on_all_workers "$(mount_bucket)"
         ;;
     run)

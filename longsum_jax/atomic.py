@@ -2,6 +2,8 @@
 
 Everything is written beside its target under a hidden temporary name and renamed at the end, which
 is one step within a file system. What fails on the way leaves no trace, and the target as it was.
+Replacing a directory takes two renames, though: killed between them, a process leaves the old one
+beside the target, as ".NAME.old-...".
 """
 
 import contextlib
@@ -105,5 +107,9 @@ def _swap(work: Path, target: Path) -> None:
     """Renames ``work`` to ``target``; what it replaces goes away last."""
     old = tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent)
     os.replace(target, old)
-    os.replace(work, target)
+    try:
+        os.replace(work, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
     shutil.rmtree(old)

@@ -2,6 +2,7 @@ import errno
 import gzip
 import lzma
 import os
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,27 @@ def test_a_directory_with_content_is_replaced_when_asked_alone(tmp_path):
     with atomic.new_directory(target, overwrite=True) as work:
         (work / "new").write_text("new")
     assert names(target) == ["new"]
+    assert names(tmp_path) == ["target"]
+
+
+def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("old")
+    replace = os.replace
+
+    def fail_for_the_new_one(source, destination):
+        if (Path(source) / "new").exists():
+            raise OSError(errno.EIO, "Input/output error")
+        replace(source, destination)
+
+    monkeypatch.setattr(atomic.os, "replace", fail_for_the_new_one)
+    with (
+        pytest.raises(OSError, match="Input/output error"),
+        atomic.new_directory(target, overwrite=True) as work,
+    ):
+        (work / "new").write_text("new")
+    assert names(target) == ["old"]
     assert names(tmp_path) == ["target"]
 
 

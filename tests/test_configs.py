@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 from pydoc_data.topics import topics
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -323,23 +324,22 @@ def run_of(spec, **overrides):
 
 
 @pytest.mark.parametrize(
-    ("mode", "documents", "epochs", "rate"),
+    ("mode", "epochs", "rate"),
     [
-        ("imdb", 25_000, 3, 2e-5),
-        ("arxiv", 28_388, 3, 5e-5),
-        ("patent", 25_000, 3, 2e-5),
-        ("scotus", 5_000, 7, 1e-4),
-        ("ecthr_a", 9_000, 5, 1e-4),
-        ("ecthr_b", 9_000, 5, 1e-4),
+        ("imdb", 3, 2e-5),
+        ("arxiv", 3, 5e-5),
+        ("patent", 3, 2e-5),
+        ("scotus", 7, 1e-4),
+        ("ecthr_a", 5, 1e-4),
+        ("ecthr_b", 5, 1e-4),
     ],
 )
-def test_lsg_classification_is_table_9(mode, documents, epochs, rate):
+def test_lsg_classification_is_table_9(mode, epochs, rate):
     run = run_of(f"lsg_classify:{mode}")
     optimizer = run.optimizer
     assert (run.data.batch_size, run.data.epochs) == (32, epochs)
     assert (optimizer.learning_rate, optimizer.schedule) == (rate, "linear")
     assert (optimizer.warmup_steps, optimizer.weight_decay) == (0, 0.0)
-    assert run.training.steps == optimizer.total_steps == epochs * documents // 32
     assert run.model.hidden_dropout_prob == 0.1
     assert run.task.max_source_length == max(run.data.source_lengths) == 4096
     assert run.task.source.startswith("tfds:imdb_reviews" if mode == "imdb" else "parquet:")
@@ -373,8 +373,7 @@ def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, small_ba
         steps, optimizer = passes * documents // 32, found.optimizer
         assert (found.data.batch_size, found.data.epochs) == (32, passes)
         assert (optimizer.learning_rate, optimizer.schedule) == (8e-5, "linear")
-        assert (optimizer.warmup_steps, optimizer.total_steps) == (steps // 10, steps)
-        assert found.training.steps == steps
+        assert optimizer.warmup_steps == steps // 10
         assert found.model.dropout == 0.1
         wanted = {"num_beams": 5, "length_penalty": 2.0, "max_new_tokens": longest}
         assert found.evaluation.generation() == wanted | {"no_repeat_ngram_size": 0}
@@ -383,15 +382,28 @@ def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, small_ba
     assert long_run.task.max_source_length == 16384
 
 
+@pytest.mark.parametrize(
+    "spec",
+    ["lsg_classify:json", "lsg_classify:scotus,data=cases.jsonl", "lsg_summarize:json"],
+)
+def test_lsg_runs_are_as_long_as_the_passes_over_the_documents(spec):
+    run = with_run_length(run_of(spec), SimpleNamespace(batches_per_epoch=1000))
+    assert run.training.steps == run.optimizer.total_steps == 1000 * run.data.epochs
+
+
 @pytest.fixture(scope="module")
 def small_bart(tmp_path_factory):
     """A training workdir of a small BART with positions for 16,384 tokens."""
-    values = {"family": "bart", "vocab_size": 300, "max_position_embeddings": 16384, "dropout": 0.0}
-    family, config = model_config(values | SMALL_MODELS["bart"])
-    directory = tmp_path_factory.mktemp("bart") / "model"
-    directory.mkdir()
-    (directory / "config.json").write_text(json.dumps(family.config_json(config)))
-    return directory.parent
+    return write_small_bart(tmp_path_factory.mktemp("bart"), 16384)
+
+
+def write_small_bart(workdir, positions):
+    values = {"family": "bart", "vocab_size": 300, "dropout": 0.0}
+    values |= {"max_position_embeddings": positions} | SMALL_MODELS["bart"]
+    family, config = model_config(values)
+    (workdir / "model").mkdir()
+    (workdir / "model" / "config.json").write_text(json.dumps(family.config_json(config)))
+    return workdir
 
 
 @pytest.mark.parametrize("config", ["finetune", "classify", "hepos"])
@@ -404,6 +416,11 @@ def test_lsg_replaces_the_attention_of_a_checkpoint(small_bart):
     overrides = {"model.encoder_attention": "lsg"}
     lsg = run_of(f"finetune:model={small_bart}", **overrides).model
     assert (lsg.block_size, lsg.num_global_tokens) == (128, 1)
+
+
+def test_an_abstractor_writes_no_more_than_it_has_positions_for(tmp_path):
+    run = run_of(f"extract_abstract:default,model={write_small_bart(tmp_path, 256)}")
+    assert run.evaluation.max_new_tokens == run.task.max_target_length == 256
 
 
 @pytest.mark.parametrize(
@@ -444,6 +461,13 @@ def test_locost_pre_training_is_the_paper():
     assert (optimizer.warmup_steps, optimizer.weight_decay, optimizer.clip_norm) == (10_000, 0, 1)
     assert (run.model.dropout_rate, run.loss.label_smoothing) == (0, 0)
     assert (run.model.d_state, run.model.num_layers, run.model.d_model) == (512, 12, 768)
+
+
+@pytest.mark.parametrize("mode", ["govreport", "arxiv", "json"])
+def test_locost_with_hepos_reads_what_locost_reads(mode):
+    hepos, locost = run_of(f"locost_hepos:{mode}"), run_of(f"locost_finetune:{mode}")
+    assert hepos.task.max_source_length == locost.task.max_source_length
+    assert hepos.data.source_lengths == locost.data.source_lengths
 
 
 def test_a_length_for_locost_that_is_none():

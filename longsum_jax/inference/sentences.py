@@ -10,6 +10,7 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import check_counts
 from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
+from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
@@ -180,6 +181,6 @@ def _sentence_vectors(
     for batch in batches_by_length(lengths, batch_size):
         padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
         states = model.encode(padded, mask)
-        states = states[:, states.shape[1] - padded.shape[1] :]  # without global tokens in front
+        states = without_globals(states, padded.shape[1])
         vectors[batch] = mean_state(states, mask)[: len(batch)]
     return vectors

@@ -12,6 +12,7 @@ from longsum_jax.inference.padding import (
     bucket_length,
     pad_rows,
 )
+from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.typing import Array
 
 
@@ -118,7 +119,7 @@ def token_states(
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         found = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
-        found = found[:, found.shape[1] - ids.shape[1] :]  # without global tokens in front
+        found = without_globals(found, ids.shape[1])
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]
             kept = _kept(window, len(texts[text]), special)

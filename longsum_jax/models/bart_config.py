@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.options import check_num_windows
 from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.layer import check_memory
@@ -21,7 +22,6 @@ from longsum_jax.models.config import (
     EncoderDecoderConfig,
     check_divisible,
     check_known,
-    check_num_windows,
     check_pages,
     check_token_ids,
     read_bigbird_attention,
@@ -297,7 +297,7 @@ class LedConfig(BartConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_num_windows(self, self.encoder_layers)
+        check_num_windows(self.attention_window, self.encoder_layers)
 
     @property
     def source_rows(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.options import check_num_windows
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.layer_groups import is_hybrid
@@ -18,7 +19,6 @@ from longsum_jax.models.config import (
     ModelConfig,
     check_divisible,
     check_known,
-    check_num_windows,
     check_token_ids,
     read_bigbird_attention,
     read_fields,
@@ -409,7 +409,7 @@ class LongformerConfig(RobertaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_num_windows(self, self.num_hidden_layers)
+        check_num_windows(self.attention_window, self.num_hidden_layers)
 
     @property
     def global_tokens(self) -> GlobalTokens:

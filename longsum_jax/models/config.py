@@ -196,15 +196,6 @@ def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
         raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, known)}')
 
 
-def check_num_windows(config: ModelConfig, num_layers: int) -> None:
-    """Raises an InputError unless there is one window, or one for each layer."""
-    windows = config.attention_window
-    if len(windows) not in (1, num_layers):
-        raise InputError(
-            f"attention_window has {len(windows)} numbers for {num_layers} layers; give one each"
-        )
-
-
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
     """Returns ``attention_window`` of a config.json, one number if all layers have the same."""
     windows = (value,) if isinstance(value, int) else tuple(value)

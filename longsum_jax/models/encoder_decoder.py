@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
@@ -152,7 +153,7 @@ class EncoderDecoder(nn.Module):
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
         states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer)
-        return states[:, states.shape[1] - ids.shape[1] :]
+        return without_globals(states, ids.shape[1])
 
     def make_page_scores(self) -> None:
         """Makes the weights of pages if the decoder reads them one by one; for ``setup``."""

@@ -28,7 +28,6 @@ class LocostConfig(t5.T5Config):
     d_model: int = 768
     d_ff: int = 2048
     num_layers: int = 12
-    num_decoder_layers: int = 12
     num_heads: int = 12
     dropout_rate: float = 0.0
     feed_forward_proj: str = "gated-gelu"
@@ -43,9 +42,7 @@ class LocostConfig(t5.T5Config):
 PRESETS: dict[str, LocostConfig] = {
     "base": LocostConfig(),
     "base_hepos": LocostConfig(cross_attention="hepos", hepos_stride=4),
-    "small": LocostConfig(
-        d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_decoder_layers=6, num_heads=4
-    ),
+    "small": LocostConfig(d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_heads=4),
     "tiny": LocostConfig(
         vocab_size=512,
         d_model=64,
@@ -53,7 +50,6 @@ PRESETS: dict[str, LocostConfig] = {
         d_kv=16,
         d_ff=128,
         num_layers=2,
-        num_decoder_layers=2,
         num_heads=4,
     ),
 }

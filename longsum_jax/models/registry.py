@@ -106,7 +106,8 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     """Returns a "model" section for run configs: a preset with some keys replaced.
 
     LSG attention that ``overrides`` choose has the options of the published code, as in
-    ``model_config``, unless they say otherwise.
+    ``model_config``, unless they say otherwise. ``num_decoder_layers`` is None where the preset has
+    as many as ``num_layers``, which it then follows.
 
     Raises:
         InputError: an unknown family or preset.
@@ -114,5 +115,8 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     known = get_family(family).presets
     if name not in known:
         raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, known)}')
+    values = dataclasses.asdict(known[name])
+    if "num_decoder_layers" in values and values["num_decoder_layers"] == values["num_layers"]:
+        values["num_decoder_layers"] = None
     options = lsg_layout.DEFAULTS if overrides.get("encoder_attention") == "lsg" else {}
-    return {"family": family, **dataclasses.asdict(known[name]), **options, **overrides}
+    return {"family": family, **values, **options, **overrides}

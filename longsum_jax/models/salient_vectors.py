@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.typing import AnyArray
@@ -31,8 +32,7 @@ def store_vectors(
         slots: the slot of each token's state, -1 for tokens that are not stored.
     """
     states = module.encode(input_ids, attention_mask)
-    # States of global tokens stand in front of the tokens'.
-    states = states[:, states.shape[1] - slots.shape[1] :]
+    states = without_globals(states, slots.shape[1])
     rows = jnp.arange(len(slots))[:, None]
     columns = jnp.where(slots < 0, vectors.shape[1], slots)
     return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")

@@ -46,6 +46,7 @@ class T5Config(EncoderDecoderConfig):
     """The config of T5; keys as in config.json, defaults of T5 small.
 
     Attributes:
+        num_decoder_layers: None becomes ``num_layers``.
         tie_word_embeddings: the output weights are the embeddings. When a checkpoint is read, its
             tensors decide.
         scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5
@@ -60,7 +61,7 @@ class T5Config(EncoderDecoderConfig):
     d_kv: Size = 64
     d_ff: Size = 2048
     num_layers: Layers = 6
-    num_decoder_layers: Layers = 6
+    num_decoder_layers: Layers | None = None
     num_heads: Size = 8
     relative_attention_num_buckets: Size = 32
     relative_attention_max_distance: Length = 128
@@ -74,6 +75,8 @@ class T5Config(EncoderDecoderConfig):
     attention_init: Literal["torch", "t5"] = "t5"
 
     def __post_init__(self) -> None:
+        if self.num_decoder_layers is None:
+            object.__setattr__(self, "num_decoder_layers", self.num_layers)
         super().__post_init__()
         check_token_ids(self)
         check_known(self, "feed_forward_proj", FEED_FORWARD_KINDS)
@@ -201,7 +204,6 @@ class T5(EncoderDecoder):
 _BASE: dict[str, Any] = {
     "d_model": 768,
     "num_layers": 12,
-    "num_decoder_layers": 12,
     "num_heads": 12,
 }
 _TINY: dict[str, Any] = {
@@ -210,7 +212,6 @@ _TINY: dict[str, Any] = {
     "d_kv": 16,
     "d_ff": 128,
     "num_layers": 2,
-    "num_decoder_layers": 2,
     "num_heads": 4,
     "dropout_rate": 0.0,
 }
@@ -236,7 +237,6 @@ _LONGT5_ATTENTIONS = {
 def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config) -> dict[str, Any]:
     """Returns the fields of ``config_class`` that a config.json holds."""
     values = read_fields(raw, config_class, RUNTIME_FIELDS)
-    values.setdefault("num_decoder_layers", values.get("num_layers", config_class.num_layers))
     # In files of before transformers 5 the flag of tied weights says whether states are scaled, and
     # nothing else.
     values.setdefault("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)

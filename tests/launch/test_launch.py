@@ -4,8 +4,12 @@ refuse."""
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
+import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,10 +17,9 @@ import yaml
 
 from longsum_jax.training.distributed import find_cluster
 
+BASH = shutil.which("bash")
 LAUNCH = Path(__file__).parents[2] / "launch"
 POD = {"IMAGE": "example/image", "BUCKET": "bucket"}
-# What training processes do in the end: wait for a signal, or nothing.
-END = {True: "while :; do sleep 0.1; done", False: ":"}
 TRAIN = ["--config=configs/locost_c4.py:base,data.batch_size=8", "--workdir=/runs/a b"]
 
 
@@ -37,6 +40,15 @@ def words(line):
     return found.stdout.split("\0")[:-1]
 
 
+def write_programs(directory, **programs):
+    """Writes shell scripts, which lie before others on the PATH."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, body in programs.items():
+        path = directory / name
+        path.write_text(f"#!{BASH}\n{body}\n")
+        path.chmod(0o755)
+
+
 def test_local_starts_every_process_of_a_run():
     *_, second, first = dry_run("local.sh", "--dry_run", "--processes=2", *TRAIN)
     start = [
@@ -51,6 +63,14 @@ def test_local_starts_every_process_of_a_run():
     assert second == [*start, "--process_id=1"]
 
 
+def test_local_installs_a_package_that_only_lies_there(tmp_path):
+    """Python finds the package in the directory in which it starts, installed or not."""
+    for name in ("launch", "longsum_jax"):
+        (tmp_path / name).symlink_to(LAUNCH.parent / name)
+    write_programs(tmp_path / ".venv/bin", python=f'exec {sys.executable} -S "$@"')
+    assert dry_run(tmp_path / "launch/local.sh", "--dry_run", *TRAIN)[0][0] == ".venv/bin/pip"
+
+
 def test_local_alone_is_one_command():
     assert dry_run("local.sh", "--dry_run", *TRAIN)[-1] == [
         ".venv/bin/python",
@@ -63,9 +83,61 @@ def test_local_alone_is_one_command():
 def test_slurm_runs_one_task_per_node():
     assert dry_run("slurm.sbatch", "--dry_run", *TRAIN)[-1] == [
         *("srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
-        *(".venv/bin/python", "-m", "longsum_jax.train"),
+        *(".venv/bin/python", "-m", "longsum_jax.train", "--stopped_exit_code=75"),
         *TRAIN,
     ]
+
+
+def install(directory, path, is_dry=1):
+    """Makes the environment of a directory with the programs on a path."""
+    script = f"source {LAUNCH}/common.sh; DRY_RUN={is_dry}; install_venv 'jax[tpu]'"
+    command = [BASH, "-c", script]
+    environment = {"PATH": str(path)}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+
+
+OLD = {name: "exit 1" for name in ("python3", "python3.13", "python3.12", "python3.11")}
+
+
+@pytest.mark.parametrize(
+    ("programs", "made"),
+    [
+        ({"python3": ""}, "python3 -m venv .venv"),
+        ({"python3.12": ""}, "python3.12 -m venv .venv"),
+        ({"uv": ""}, "uv venv --quiet --seed --allow-existing --python=3.11 .venv"),
+    ],
+)
+def test_the_environment_has_a_python_that_the_package_runs_on(tmp_path, programs, made):
+    write_programs(tmp_path / "bin", **OLD | programs)
+    commands = install(tmp_path, tmp_path / "bin").stdout.splitlines()
+    assert commands[3].strip() == made
+    assert words(commands[4]) == [".venv/bin/pip", "install", "--quiet", "-e", ".[all]", "jax[tpu]"]
+
+
+def test_no_python_that_the_package_runs_on(tmp_path):
+    write_programs(tmp_path / "bin", **OLD)
+    found = install(tmp_path, tmp_path / "bin")
+    assert found.returncode == 2
+    assert "has no Python 3.11 or newer; install one there, or uv" in found.stderr
+
+
+def test_scripts_ask_for_the_python_that_the_package_asks_for():
+    project = tomllib.loads((LAUNCH.parent / "pyproject.toml").read_text())["project"]
+    version = project["requires-python"].removeprefix(">=")
+    common = (LAUNCH / "common.sh").read_text()
+    assert f"sys.version_info < ({version.replace('.', ', ')})" in common
+    assert f"--python={version} " in common
+
+
+def test_an_environment_is_made_anew_until_it_is_complete(tmp_path):
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    write_programs(tmp_path / "bin", python3="[[ $1 == -c ]] || cp -r made .venv/bin")
+    write_programs(tmp_path / "made", python="", pip="exit 1")
+    assert install(tmp_path, path, is_dry=0).returncode == 1
+    write_programs(tmp_path / "made", pip="")
+    assert install(tmp_path, path, is_dry=0).returncode == 0
+    write_programs(tmp_path / "made", pip="exit 1")
+    assert install(tmp_path, path, is_dry=0).returncode == 0  # with the pip that is there
 
 
 def test_tpu_vm_actions():
@@ -85,6 +157,7 @@ def test_tpu_vm_actions():
     copy, install, mount = act("install", "pod")
     assert copy == [*tpu, "scp", "TREE/longsum_jax.tar.gz", "pod:", *where, "--worker=all"]
     assert install[:7] == mount[:7] == [*tpu, "ssh", "pod", "--zone=z"]
+    assert install[-1].endswith('source launch/common.sh && install_venv "jax[tpu]"')
     assert "gcsfuse --implicit-dirs bucket /runs" in mount[-1]
     [run] = act("run", "pod", *TRAIN)
     assert run[:-1] == [*tpu, "ssh", "pod", *where, "--worker=all"]
@@ -132,6 +205,8 @@ def test_kubernetes_pods_find_each_other(kind, resource, devices):
 
 def test_skypilot_nodes_find_each_other():
     task = yaml.safe_load((LAUNCH / "skypilot.yaml").read_text())
+    assert "--stopped_exit_code=75 $TRAIN" in task["run"]  # starts again elsewhere
+    assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [75]}
     exports = (
         task["run"].split(".venv")[0]
         + 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"'
@@ -180,22 +255,29 @@ def test_what_the_scripts_refuse(script, arguments, variables, said):
     assert len(message.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(("signaled", "status"), [(True, 0), (False, 0), (False, 137), (False, 2)])
-def test_a_job_at_its_time_limit_is_requeued_once_its_processes_have_saved(
-    tmp_path, signaled, status
-):
-    """Slurm signals the script alone; its processes end with 0 when they have saved."""
+@pytest.mark.parametrize(
+    ("number", "status", "goes_on"),
+    [
+        (None, 0, False),
+        (None, 2, False),
+        (None, 137, True),
+        (None, 75, True),  # preempted: its processes alone were told
+        (signal.SIGUSR1, 75, True),
+        (signal.SIGINT, 75, False),
+        (signal.SIGTERM, 75, False),
+    ],
+)
+def test_a_job_is_requeued_once_its_processes_have_saved(tmp_path, number, status, goes_on):
+    """USR1 comes before the time limit, INT from who wants it to stop, TERM from scancel."""
     (tmp_path / "launch").symlink_to(LAUNCH)
-    commands = {
-        ".venv/bin/python": "",
-        "bin/srun": f"trap 'echo saved; exit 0' TERM; touch begun; {END[signaled]}; exit {status}",
-        "bin/scontrol": 'echo "$@"',
-    }
-    for name, body in commands.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
-        path.chmod(0o755)
+    end = "while :; do sleep 0.1; done" if number else f"exit {status}"
+    write_programs(tmp_path / ".venv/bin", python="")
+    write_programs(
+        tmp_path / "bin",
+        srun=f"trap 'echo saved; exit 75' TERM; echo $$ >started; mv started process; {end}",
+        scancel='[[ "$*" == "--signal=TERM 7" ]] && kill -TERM $(cat process)',
+        scontrol='echo "$@"',
+    )
     variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     command = ["bash", str(LAUNCH / "slurm.sbatch"), *TRAIN]
     with subprocess.Popen(
@@ -204,11 +286,12 @@ def test_a_job_at_its_time_limit_is_requeued_once_its_processes_have_saved(
         stdout=subprocess.PIPE,
         text=True,
     ) as job:
-        if signaled:
-            while not (tmp_path / "begun").exists():
+        if number:
+            while not (tmp_path / "process").exists():
                 time.sleep(0.01)
-            job.terminate()
+            job.send_signal(number)
+        if number == signal.SIGTERM:  # the processes get it, too
+            os.kill(int((tmp_path / "process").read_text()), number)
         out, _ = job.communicate(timeout=30)
-    goes_on = signaled or status > 2
-    assert out.splitlines() == ["saved"] * signaled + ["requeue 7"] * goes_on
+    assert out.splitlines() == ["saved"] * bool(number) + ["requeue 7"] * goes_on
     assert job.returncode == status

@@ -7,7 +7,12 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.models.bart_config import BigBirdPegasusConfig, PegasusConfig, PegasusXConfig
+from longsum_jax.models.bart_config import (
+    BigBirdPegasusConfig,
+    LedConfig,
+    PegasusConfig,
+    PegasusXConfig,
+)
 from longsum_jax.models.bert_config import BertConfig, RobertaConfig
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.registry import FAMILIES, get_family
@@ -49,6 +54,13 @@ def test_pegasus_computes_the_table_that_state_dicts_hold():
     constants = get_family("pegasus").weight_map(config).constants
     assert all((compute() == table).all() for compute in constants.values())
     assert len(constants) == 2
+
+
+def test_windows_are_one_or_one_for_each_layer():
+    with pytest.raises(
+        InputError, match="attention_window has 3 numbers for 2 layers; give one, or one each"
+    ):
+        LedConfig(encoder_layers=2, attention_window=(4, 8, 8))
 
 
 WIDTH = {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 3}

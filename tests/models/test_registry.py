@@ -20,6 +20,16 @@ def test_preset_with_replaced_keys():
     assert config == dataclasses.replace(get_family("locost").presets["tiny"], d_ff=7)
 
 
+@pytest.mark.parametrize("family", ["t5", "longt5", "locost"])
+def test_the_decoder_has_as_many_layers_as_the_encoder_unless_told(family):
+    """So it is in transformers."""
+    for values in ({"family": family}, preset(family, "tiny"), preset(family, "base")):
+        _, config = model_config(values | {"num_layers": 3})
+        assert config.num_decoder_layers == 3
+        _, config = model_config(values | {"num_layers": 3, "num_decoder_layers": 1})
+        assert config.num_decoder_layers == 1
+
+
 @pytest.mark.parametrize(
     "raw",
     [

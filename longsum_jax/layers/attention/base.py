@@ -19,10 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.global_tokens import split_tokens
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
-from longsum_jax.layers.attention.options import EncoderAttentionOptions, NoOptions, option_names
+from longsum_jax.layers.attention.options import (
+    EncoderAttentionOptions,
+    NoOptions,
+    check_num_windows,
+    option_names,
+)
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
@@ -259,11 +263,7 @@ def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layer
     Raises:
         InputError: another number of windows.
     """
-    if len(windows) not in (1, num_layers):
-        raise InputError(
-            f"attention_window has {len(windows)} numbers for {num_layers} layers; give one, or "
-            "one each"
-        )
+    check_num_windows(windows, num_layers)
     return jnp.broadcast_to(jnp.asarray(windows) // 2, (num_layers,))
 
 

@@ -63,6 +63,16 @@ def split_tokens(
     return tokens[:, :count], _merge_shards(x[:, :, share:])
 
 
+def without_globals(
+    states: Shaped[AnyArray, "batch extended_length *rest"], length: int
+) -> Shaped[AnyArray, "batch length *rest"]:
+    """Returns the states of a text of ``length`` tokens, without those of global tokens in front.
+
+    Encoders with LSG attention and ``pass_global_tokens_to_decoder`` give these, too.
+    """
+    return states[:, states.shape[1] - length :]
+
+
 def _append_zeros(x: AnyArray, count: int) -> Array:
     return jnp.pad(x, ((0, 0), (0, count)) + ((0, 0),) * (x.ndim - 2))
 

@@ -349,6 +349,15 @@ def check_windows(windows: Sequence[int]) -> None:
         raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
 
 
+def check_num_windows(windows: Sequence[int], num_layers: int) -> None:
+    """Raises InputError unless there is one window, or one for each layer."""
+    if len(windows) not in (1, num_layers):
+        raise InputError(
+            f"attention_window has {len(windows)} numbers for {num_layers} layers; give one, or "
+            "one each"
+        )
+
+
 def check_at_least_one(options: object, names: tuple[str, ...]) -> None:
     """Raises InputError for the first of the options ``names`` that is below 1."""
     for name in names:
