@@ -2,22 +2,26 @@
 
     python benchmarks/fuzz.py --out=fuzz.json [--minutes=10] [--seed=0] [--readers=config,rows]
 
-Every reader has a few small valid files. A number makes a damaged one of them: bytes are flipped,
-cut out, repeated; in JSON values are replaced by such as break things (-1, 10**400, lists in
-lists). Readers run in a process of their own, because a damaged file may end it. Failures are files
-that do, that raise another exception than InputError, or take longer than --patience seconds. The
-same seed and number make the same files; --show writes them:
+Started again, it goes on with the next files, those readers first that had the least processor
+time, until all had --cpu_minutes. Every reader has a few small valid files. A number makes a
+damaged one of them: bytes are flipped, cut out, repeated; in JSON values are replaced by such as
+break things (-1, 10**400, lists in lists). Readers run in a process of their own, because a damaged
+file may end it. Failures are files that do, that raise another exception than InputError, or take
+longer than --patience seconds. They are tried again at every start; "mended" counts those that pass
+then. The same seed and number make the same files; --show writes them:
 
     python benchmarks/fuzz.py --show=config:17 --folder=here [--seed=0]
 """
 
 import argparse
+import contextlib
 import copy
 import gzip
 import io
 import itertools
 import json
 import queue
+import resource
 import shutil
 import subprocess
 import sys
@@ -31,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import print_table, write_report
+from common import print_table, rows_before, write_report
 
 Files = dict[str, bytes]
 TEXT = "The cat sat on the mat. It slept the whole day long."
@@ -441,10 +445,13 @@ def _work(name: str, seed: int, start: int, folder: Path) -> None:
         print(json.dumps([number, failure and failure.problem]), flush=True)
 
 
-def fuzz(name: str, seed: int, seconds: float, patience: float) -> tuple[int, list[Failure]]:
-    """Tries a reader for some seconds; returns the number of files, and the failures."""
+def fuzz(
+    name: str, seed: int, start: int, seconds: float, patience: float
+) -> tuple[int, list[Failure]]:
+    """Tries a reader for some seconds, from the file of number ``start`` on; returns the number of
+    the next file, and the failures."""
     end = time.monotonic() + seconds
-    done, failures = 0, []
+    done, failures = start, []
     with tempfile.TemporaryDirectory() as root:
         while time.monotonic() < end:
             answers = _answers(name, seed, done, f"{root}/{name}", end, patience)
@@ -453,6 +460,24 @@ def fuzz(name: str, seed: int, seconds: float, patience: float) -> tuple[int, li
                 if problem is not None:
                     failures.append(Failure(name, number, problem))
     return done, failures
+
+
+def still_fails(failure: Failure, seed: int, patience: float) -> bool:
+    """Tries the file of an earlier failure again."""
+    with tempfile.TemporaryDirectory() as root:
+        end = time.monotonic() + max(60.0, patience)
+        answers = _answers(
+            failure.reader, seed, failure.number, f"{root}/{failure.reader}", end, patience
+        )
+        with contextlib.closing(answers):
+            _, problem = next(answers)
+    return problem is not None
+
+
+def _worker_seconds() -> float:
+    """Processor seconds of all workers that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _answers(
@@ -503,7 +528,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", default="")
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=1.0, help="of this start")
+    parser.add_argument(
+        "--cpu_minutes", type=float, default=120.0, help="of every reader, over all starts"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=10.0)
     parser.add_argument("--readers", default=",".join(READERS))
@@ -520,17 +548,45 @@ def main() -> None:
         write_case(READERS[name].seeds(), args.seed, int(number), args.folder)
         return
     names = args.readers.split(",")
-    rows, failures = [], []
-    for name in names:
-        number, found = fuzz(name, args.seed, 60 * args.minutes / len(names), args.patience)
-        rows.append({"reader": name, "files": number, "failures": len(found)})
+    rows = rows_before(args.out or None, seed=args.seed)
+    rows += [
+        {"reader": name, "files": 0, "cpu_minutes": 0.0, "failures": 0, "mended": 0}
+        for name in names
+        if name not in {row["reader"] for row in rows}
+    ]
+    failures = []
+    if args.out and Path(args.out).exists():
+        for known in json.loads(Path(args.out).read_text())["failures"]:
+            failure = Failure(**known)
+            if still_fails(failure, args.seed, args.patience):
+                failures.append(failure)
+            else:
+                row = next(row for row in rows if row["reader"] == failure.reader)
+                row["mended"] += 1
+    end = time.monotonic() + 60 * args.minutes
+    slice_seconds = min(120.0, 60 * args.minutes / len(names))
+    while time.monotonic() < end:
+        row = min(
+            (row for row in rows if row["reader"] in names), key=lambda row: row["cpu_minutes"]
+        )
+        if row["cpu_minutes"] >= args.cpu_minutes:
+            break
+        before = _worker_seconds()
+        next_file, found = fuzz(
+            row["reader"], args.seed, row["files"], slice_seconds, args.patience
+        )
+        row["cpu_minutes"] += (_worker_seconds() - before) / 60
+        row["files"] = next_file
+        row["failures"] += len(found)
         failures += found
+        for failure in found:
+            print(f"{failure.reader} {failure.number}: {failure.problem}", flush=True)
+        if args.out:
+            found_so_far = [failure._asdict() for failure in failures]
+            write_report(args.out, rows, seed=args.seed, failures=found_so_far)
     print_table(rows)
     for failure in failures:
         print(f"{failure.reader} {failure.number}: {failure.problem}")
-    if args.out:
-        found = [failure._asdict() for failure in failures]
-        write_report(args.out, rows, minutes=args.minutes, seed=args.seed, failures=found)
 
 
 if __name__ == "__main__":

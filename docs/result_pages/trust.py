@@ -249,6 +249,26 @@ PAGES: Mapping[str, Page] = {
             ),
         ],
     ),
+    "fuzz": Page(
+        "Damaged files",
+        "Every reader is given small valid files that were damaged at random: bytes flipped, cut "
+        "out or repeated, values of JSON replaced by such as break things. It has to end in a "
+        "value or in one sentence; any other exception, the end of the process and a file that "
+        "takes too long are failures. What was found is mended and stands among the tests, of which "
+        "a short form of this is one.",
+        [
+            Table(
+                "",
+                [
+                    Column("reader", "reader"),
+                    Column("minutes of a processor", "cpu_minutes", digits(1)),
+                    Column("files", "files", count),
+                    Column("failures found", "failures", count),
+                    Column("of them mended", "mended", count),
+                ],
+            )
+        ],
+    ),
     "soak": Page(
         "Soak",
         "One process that summarises short and long documents, and one that trains with a "

@@ -2,6 +2,8 @@
 sentence."""
 
 import itertools
+import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +70,28 @@ def test_failures_are_found(fuzz, tmp_path, monkeypatch):
 def test_a_reader_runs_in_a_process_of_its_own(fuzz, monkeypatch):
     clock = SimpleNamespace(monotonic=itertools.count().__next__)  # files instead of seconds
     monkeypatch.setattr(fuzz, "time", clock)
-    done, failures = fuzz.fuzz("weights", 0, seconds=30, patience=30.0)
-    assert done > 20
+    done, failures = fuzz.fuzz("weights", 0, start=5, seconds=30, patience=30.0)
+    assert done > 25
     assert failures == []
+
+
+@pytest.mark.slow
+def test_a_second_start_goes_on_and_tries_failures_again(fuzz, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "fuzz.json"
+    call = ["fuzz.py", f"--out={out}", "--minutes=0.1", "--readers=rows"]
+    monkeypatch.setattr(sys, "argv", call)
+    fuzz.main()
+    first = json.loads(out.read_text())
+    assert first["rows"][0]["files"] > 20
+    assert first["rows"][0]["cpu_minutes"] > 0
+    first["failures"] = [{"reader": "rows", "number": 3, "problem": "an old bug"}]
+    out.write_text(json.dumps(first))
+    fuzz.main()
+    second = json.loads(out.read_text())
+    assert second["rows"][0]["files"] > first["rows"][0]["files"]
+    assert second["rows"][0]["mended"] == 1
+    assert second["failures"] == []
+    monkeypatch.setattr(sys, "argv", [*call, "--cpu_minutes=0"])
+    fuzz.main()
+    assert json.loads(out.read_text())["rows"] == second["rows"]
+    assert "rows" in capsys.readouterr().out

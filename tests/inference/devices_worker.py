@@ -1,6 +1,10 @@
-"""Summarizes on 4 virtual devices and on one of them; prints what both gave as one JSON object.
+"""Runs models on 4 virtual devices and on one of them; prints what both gave as one JSON object.
 
-Run by test_devices.py in a process of its own: the number of devices is fixed when JAX starts.
+    python devices_worker.py DIRECTORY             # summaries of texts
+    python devices_worker.py DIRECTORY DIRECTORY   # states and ids of models without tokenizers
+
+Run by test_devices.py and models/test_families.py in a process of its own: the number of devices is
+fixed when JAX starts.
 """
 
 import json
@@ -20,8 +24,9 @@ from longsum_jax.inference.devices import rows_on_devices
 
 TEXTS = ["A first text is short.", "Another one has some more words than that. It ends here."] * 3
 
-if __name__ == "__main__":
-    model = longsum_jax.load(sys.argv[1])
+
+def summaries(directory):
+    model = longsum_jax.load(directory)
     options = {"max_new_tokens": 4, "num_beams": 2, "batch_size": 3}
     with model.on_all_devices(jax.devices()[:1]) as alone:
         assert alone is model
@@ -34,9 +39,37 @@ if __name__ == "__main__":
             "shard": states.sharding.shard_shape(states.shape),
             "devices": len(jax.tree.leaves(parallel.params)[0].sharding.device_set),
         }
-    report |= {
+    return report | {
         "alone": model.summarize(TEXTS, **options),
         "rows without": [rows_on_devices(rows) for rows in (1, 5)],
         "difference": float(np.abs(states - model.encode(ids, np.ones_like(ids))).max()),
     }
-    print(json.dumps(report))
+
+
+def states_and_ids(directory):
+    """The largest difference of states, relative to the largest; generated ids of both."""
+    model = longsum_jax.load(directory)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 60, (4, 24))
+    mask = np.arange(24) < np.array([[24], [9], [17], [20]])
+    ids = np.where(mask, ids, model.config.pad_token_id)
+
+    def run(model):
+        states = np.asarray(model.encode(ids, mask))[mask]
+        if not model.family.is_encoder_decoder:
+            return states, []
+        return states, np.asarray(model.generate(ids, mask, max_new_tokens=6)).tolist()
+
+    with model.on_all_devices() as parallel:
+        found, found_ids = run(parallel)
+    wanted, wanted_ids = run(model)
+    difference = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    return {"difference": difference, "parallel": found_ids, "alone": wanted_ids}
+
+
+if __name__ == "__main__":
+    directories = sys.argv[1:]
+    if len(directories) == 1:
+        print(json.dumps(summaries(directories[0])))
+    else:
+        print(json.dumps([states_and_ids(directory) for directory in directories]))

@@ -3,6 +3,9 @@ golden/make_families.py."""
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -13,6 +16,7 @@ from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import family_of, get_family
 
+WORKER = Path(__file__).parents[1] / "inference" / "devices_worker.py"
 FILES = sorted((Path(__file__).parents[1] / "golden" / "families").glob("*.npz"))
 BEAM = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
 
@@ -76,6 +80,27 @@ def test_outputs(path):
     kept = mask if wanted.ndim > 2 else ...
     assert_close(found[kept], wanted[kept])
     assert_close(turned[kept], wanted[kept])
+
+
+@pytest.mark.slow
+def test_devices_change_neither_states_nor_ids(tmp_path):
+    for path in FILES:
+        read(path)[0].save(tmp_path / path.stem)
+    directories = [str(tmp_path / path.stem) for path in FILES]
+    root = str(WORKER.parents[2])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(WORKER), *directories],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    found = dict(zip([path.stem for path in FILES], rows, strict=True))
+    assert [name for name, row in found.items() if row["difference"] > 1e-5] == []
+    assert all(row["parallel"] == row["alone"] for row in found.values())
+    assert sum(bool(row["alone"]) for row in found.values()) > 10  # families that write
 
 
 @pytest.mark.parametrize("name", ["t5", "pegasus"])
