@@ -38,6 +38,7 @@ import numpy as np
 from common import print_table, rows_before, write_report
 
 Files = dict[str, bytes]
+_IMPORT_SECONDS = 300.0  # the first answer of a worker waits for imports
 TEXT = "The cat sat on the mat. It slept the whole day long."
 
 
@@ -465,7 +466,7 @@ def fuzz(
 def still_fails(failure: Failure, seed: int, patience: float) -> bool:
     """Tries the file of an earlier failure again."""
     with tempfile.TemporaryDirectory() as root:
-        end = time.monotonic() + max(60.0, patience)
+        end = time.monotonic() + max(_IMPORT_SECONDS, patience)
         answers = _answers(
             failure.reader, seed, failure.number, f"{root}/{failure.reader}", end, patience
         )
@@ -486,7 +487,7 @@ def _answers(
     """Yields what a worker says of the files from ``number`` on, until it ends or time is up."""
     command = [sys.executable, __file__, f"--worker={name}", f"--seed={seed}"]
     command += [f"--start={number}", f"--folder={folder}"]
-    seconds = max(60.0, patience)  # the first answer waits for imports
+    seconds = max(_IMPORT_SECONDS, patience)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
         get = _timed_lines(worker)
         try:
@@ -564,7 +565,7 @@ def main() -> None:
                 row = next(row for row in rows if row["reader"] == failure.reader)
                 row["mended"] += 1
     end = time.monotonic() + 60 * args.minutes
-    slice_seconds = min(120.0, 60 * args.minutes / len(names))
+    slice_seconds = min(300.0, 60 * args.minutes / len(names))
     while time.monotonic() < end:
         row = min(
             (row for row in rows if row["reader"] in names), key=lambda row: row["cpu_minutes"]

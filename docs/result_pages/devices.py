@@ -211,6 +211,34 @@ PAGES: Mapping[str, Page] = {
             )
         ],
     ),
+    "hepos_lengths": Page(
+        "Hepos: the longest sources in training",
+        "The rows of table 4 of the paper, encoder/cross-attention: BART large, two documents a "
+        "step, targets of 1,024 tokens, AdamW, float32, no gradient checkpointing, within 48 GB of "
+        "an A100, compiled for it without one. The paper's longest sources are between 3,072 "
+        "(Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention goes in pieces, so "
+        "that no scores of the whole source are ever held; what is left to a "
+        "cross-attention is little, and the states of the layers decide. Rows with LSH, which sorts "
+        "its tokens in four rounds, are the shortest.",
+        [Table("", [Column("encoder/cross", "model"), Column("longest source", "tokens", count)])],
+    ),
+    "awesome_lengths": Page(
+        "AWESOME: the longest documents in training",
+        "The models of table 14 of the paper: BART large and models of its width and depth, one "
+        "document a step, AdamW, float32, within 27 GB of an A100, compiled for it without one. "
+        "Models that read segment by segment take the same memory whatever the length: their rows "
+        "fit even at the longest that was tried.",
+        [
+            Table(
+                "",
+                [
+                    MODEL,
+                    Column("longest document", "tokens", count),
+                    Column("fits at the longest tried", "at_end", yes),
+                ],
+            )
+        ],
+    ),
     "hepos": Page(
         "Hepos: memory of decoding",
         "Gigabytes that the decoder of the base LOCOST holds, by source length and stride. "

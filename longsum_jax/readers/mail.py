@@ -16,7 +16,7 @@ from longsum_jax.readers.source import Source
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
 # The space is often lost; without it the line may be a rule, but hardly so near to the end.
-_SIGNATURE = re.compile(r"^(?:-- |--(?=(?:\n.*+){0,10}+\s*\Z))$", re.MULTILINE)
+_SIGNATURE = re.compile(r"^(?:-- |--(?=(?:\n.*+){0,10}\s*\Z))$", re.MULTILINE)
 _SIGNATURES = (
     *("application/pgp-signature", "application/pkcs7-signature"),
     "application/x-pkcs7-signature",

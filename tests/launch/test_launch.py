@@ -255,6 +255,12 @@ def test_what_the_scripts_refuse(script, arguments, variables, said):
     assert len(message.splitlines()) <= 1
 
 
+def hear_interrupts():
+    """Undoes what may be inherited: a shell's job in the background ignores SIGINT, and bash traps
+    no signal that it ignores from the start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("number", "status", "goes_on"),
     [
@@ -285,6 +291,7 @@ def test_a_job_is_requeued_once_its_processes_have_saved(tmp_path, number, statu
         env=variables | {"SLURM_SUBMIT_DIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_interrupts,
     ) as job:
         if number:
             while not (tmp_path / "process").exists():
@@ -292,6 +299,11 @@ def test_a_job_is_requeued_once_its_processes_have_saved(tmp_path, number, statu
             job.send_signal(number)
         if number == signal.SIGTERM:  # the processes get it, too
             os.kill(int((tmp_path / "process").read_text()), number)
-        out, _ = job.communicate(timeout=30)
+        try:
+            out, _ = job.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            os.kill(int((tmp_path / "process").read_text()), signal.SIGKILL)
+            raise
     assert out.splitlines() == ["saved"] * bool(number) + ["requeue 7"] * goes_on
     assert job.returncode == status
