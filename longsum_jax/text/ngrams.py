@@ -50,6 +50,8 @@ def unicode_words(text: str) -> list[str]:
     composition (NFKC). In scripts that put no spaces between words (Chinese, Japanese, Thai, Lao,
     Khmer, Burmese) every letter is a word.
     """
+    if text.isascii():
+        return text.lower().encode().translate(_KEEP_WORDS).decode().split()
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFKC", folded).translate(_SPACED).split()
 

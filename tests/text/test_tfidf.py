@@ -37,6 +37,14 @@ def test_inner_products_are_those_of_the_formula():
     assert vectors.dtype == np.float32
 
 
+def test_words_of_other_scripts():
+    vectors = tfidf_vectors(["Кошка спит.", "Спит собака.", "Дождь.", "猫在睡觉", "狗在睡觉"])
+    similar = vectors @ vectors.T
+    assert similar[0, 1] > 0
+    assert similar[3, 4] > 0
+    assert not similar[2, [0, 1, 3, 4]].any()
+
+
 def test_columns_are_shared_beyond_the_width():
     wide, narrow = tfidf_vectors(SENTENCES), tfidf_vectors(SENTENCES, width=3)
     folded = np.zeros((5, 3), np.float32)
