@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.ngrams import words_of
+from longsum_jax.text.ngrams import Tokenize, unicode_words, words_of
 from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
 
@@ -46,6 +46,8 @@ class GapSentenceOptions:
         mask_token: the text that replaces each selected sentence; None removes them, as LOCOST
             does.
         short_documents: for K = 0, "skip" gives no example and "one" takes K = 1.
+        unicode_words: counts words of every script, where ROUGE knows those of a-z and 0-9 alone
+            and finds all sentences of Chinese or Russian equal.
 
     Raises:
         InputError: a value out of range or not among the known ones.
@@ -57,6 +59,7 @@ class GapSentenceOptions:
     metric: Metric = "f1"
     mask_token: str | None = None
     short_documents: ShortDocuments = "skip"
+    unicode_words: bool = False
 
     def __post_init__(self):
         if not 0 < self.ratio < 1:
@@ -130,7 +133,8 @@ def select_gap_sentences(
         return list(range(count))
     if options.strategy == "random":
         return sorted(rng.choice(len(sentences), count, replace=False).tolist())
-    words = _WordCounts.of(sentences, options.counting)
+    split = unicode_words if options.unicode_words else words_of
+    words = _WordCounts.of(sentences, options.counting, split)
     if options.strategy == "sequential":
         return sorted(_grow(words, options, count))
     best_first = np.argsort(-words.scores(options.metric), kind="stable")
@@ -175,10 +179,12 @@ class _WordCounts(NamedTuple):
     unique: bool
 
     @classmethod
-    def of(cls, sentences: Sequence[str], counting: Counting) -> "_WordCounts":
+    def of(
+        cls, sentences: Sequence[str], counting: Counting, split: Tokenize = words_of
+    ) -> "_WordCounts":
         # Words are numbered in order of appearance.
         vocabulary = collections.defaultdict(itertools.count().__next__)
-        tokens = [words_of(sentence) for sentence in sentences]
+        tokens = [split(sentence) for sentence in sentences]
         numbers = map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens))
         words = np.fromiter(numbers, np.int64)
         rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])

@@ -80,6 +80,30 @@ def test_characters_without_an_encoding_are_no_words():
     np.testing.assert_array_equal(rouge1_scores(["a \ud800b", "a b"]), [1, 1])
 
 
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Кошка спит.", "Идёт дождь.", "Кошка и собака в доме.", "Собака спит в доме."],
+        ["猫睡了。", "下雨。", "猫和狗在家里。", "狗在家里睡。"],
+    ],
+    ids=["russian", "chinese"],
+)
+def test_words_of_other_scripts_count_where_they_are_asked_for(sentences):
+    blind = GapSentenceOptions(ratio=0.5)
+    assert select_gap_sentences(sentences, blind, RNG) == [0, 1]  # all equal
+    options = GapSentenceOptions(ratio=0.5, unicode_words=True)
+    assert select_gap_sentences(sentences, options, RNG) == [2, 3]
+
+
+@pytest.mark.parametrize("strategy", ["independent", "sequential"])
+def test_words_of_english_are_the_same_either_way(strategy):
+    sentences = [text.replace("é", "e").replace("ΣΑΣ", "x") for text in synthetic_document(3)]
+    options = GapSentenceOptions(strategy=strategy)
+    wanted = select_gap_sentences(sentences, options, RNG)
+    options = dataclasses.replace(options, unicode_words=True)
+    assert select_gap_sentences(sentences, options, RNG) == wanted
+
+
 @pytest.mark.parametrize("metric", ["f1", "recall", "precision"])
 @pytest.mark.parametrize("counting", ["original", "unique"])
 def test_independent_selection_takes_the_best(counting, metric):
