@@ -423,6 +423,22 @@ def test_an_abstractor_writes_no_more_than_it_has_positions_for(tmp_path):
     assert run.evaluation.max_new_tokens == run.task.max_target_length == 256
 
 
+@pytest.mark.parametrize("mode", ["classify:default", "answer:default"])
+def test_models_with_a_decoder_label_and_answer(mode, tmp_path):
+    """They read as much as they have positions for."""
+    run = run_of(f"{mode},model={write_small_bart(tmp_path, 256)},data=rows.jsonl")
+    check_run(run)
+    assert run.family.name == "bart"
+    assert run.task.max_source_length == run.task.max_target_length == 256
+
+
+def test_tokens_are_predicted_from_those_before_them():
+    run = run_of("mlm:causal,model.encoder_attention=lsg")
+    check_run(run)
+    assert run.task.objective == "lm"
+    assert run.task.document_key == "text|document"
+
+
 @pytest.mark.parametrize(
     ("mode", "source", "target", "epochs"),
     [
