@@ -161,6 +161,18 @@ READERS = {
         tf.LEDConfig,
         LED_TINY | {"attention_window": 8},
     ),
+    "bigbird_pegasus_labels": (
+        tf.BigBirdPegasusForSequenceClassification,
+        tf.BigBirdPegasusConfig,
+        TINY
+        | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"}
+        | {"num_labels": 3, "pad_token_id": 1, "eos_token_id": 2},  # those of the others
+    ),
+    "bigbird_pegasus_answers": (
+        tf.BigBirdPegasusForQuestionAnswering,
+        tf.BigBirdPegasusConfig,
+        TINY | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"},
+    ),
 }
 # Tokens see no later ones.
 DECODERS = {
