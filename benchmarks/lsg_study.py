@@ -86,8 +86,12 @@ def with_attention(model: Model, **options: Any) -> Model:
 
 
 def long_texts(model: Model, files: str, count: int, length: int) -> list[list[int]]:
-    """Ids of ``length`` tokens of different documents, no special ones, ``count`` from each
-    file."""
+    """Ids of ``length`` tokens of different documents, no special ones, ``count`` from each file at
+    most.
+
+    Raises:
+        SystemExit: no document is that long.
+    """
     texts = []
     for path in files.split(","):
         found: dict[str, list[int]] = {}
@@ -98,6 +102,11 @@ def long_texts(model: Model, files: str, count: int, length: int) -> list[list[i
             if len(found) == count:
                 break
         texts += found.values()
+    if not texts:
+        raise SystemExit(
+            f"--documents={files}: none has {length} tokens of this model; give longer documents, "
+            "or lower --lengths"
+        )
     return texts
 
 

@@ -89,7 +89,7 @@ _SMALL_LSG = (
 )
 _TINY_LSG = (
     "--workdir=runs/paper/tiny_lsg --config.training.steps=1 --examples=2 "
-    "--config.task.max_source_length=64"
+    "--config.task.max_source_length=64 --config.model.vocab_size=512"
 )
 _SELECTIONS = ("norm", "pooling", "stride", "block_stride", "bos_pooling", "lsh")
 _LSG_HERE = ",".join(
@@ -206,7 +206,7 @@ TABLES: dict[str, Table] = {
         {
             "here": "--size=small --batch=1 --lengths=4096 --repeats=1",
             "paper": "--size=base --batch=4 --lengths=4096",
-            "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1",
+            "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1 --kinds='32/4 norm,linear'",
         },
     ),
     "lsg_table_11": Table(

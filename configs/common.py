@@ -23,7 +23,7 @@ _SHORT_OPTIONS = {
     "claims": {"claims": {"piece_words": 60}},
     "cloze": {"cloze": {"context_words": 60, "question_words": 10}},
 }
-ENCODER_OBJECTIVES = ("classify", "mlm", "extract", "answer", "choose", "claims", "cloze")
+ENCODER_OBJECTIVES = ("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 
 
@@ -59,7 +59,8 @@ def checkpoint(model: str, task: dict[str, Any]) -> ConfigDict:
     task = task | {"prefix": huggingface.read_summarization(described).get("prefix", "")}
     for name in LENGTHS:
         if (table := getattr(values, name, None)) is not None:
-            task[name] = min(task[name], table)
+            wanted = task[name] or getattr(get_task(task["name"]), name)
+            task[name] = min(wanted, table)
     section = {"family": family.name, **dataclasses.asdict(values)}
     if "lsg" not in values.encoder_attention:
         section = _left_open(section, ATTENTION_SIZES)

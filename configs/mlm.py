@@ -1,5 +1,5 @@
 """Masked language modelling with BERT or a relative (Devlin et al. 2019, section 3.1; masks
-as in RoBERTa).
+as in RoBERTa), or language modelling from left to right.
 
     python -m longsum_jax.train --config=configs/mlm.py:model=DIR,data=FILE --workdir=runs/mlm
 
@@ -8,7 +8,9 @@ it a small BERT starts from scratch, with a tokenizer trained on the data. `data
 {"text": ...} or {"document": ...}, `novels/{split}.jsonl` or one file of which a tenth is held out;
 all of every document is read, in pieces of at most 512 tokens. 15% of the tokens are guessed,
 chosen anew at every step; config.mlm has the shares. The evaluation prints accuracy, bits per
-guessed token and what they come to per character. `tiny` runs in seconds on a CPU.
+guessed token and what they come to per character. The mode `causal` predicts every token from those
+before it, by the same model whose tokens see no later ones, with full or LSG attention. `tiny` runs
+in seconds on a CPU.
 
 AdamW with learning rate 1e-4 (5e-4 from scratch) after 100 steps of warm-up, batches of 16, 1,000
 steps.
@@ -22,11 +24,12 @@ the frequencies of tokens would do.
 from longsum_jax.configs.common import encoder, own_data, shrink
 
 ARGUMENTS = ("model", "data")
-MODES = ("default", "tiny")
+MODES = ("default", "causal", "tiny")
 
 
 def get_config(mode, model="", data="data/{split}.jsonl"):
-    task = own_data("masked_tokens", data, max_source_length=512)
+    objective = "lm" if mode == "causal" else "mlm"
+    task = own_data("masked_tokens", data, objective=objective, max_source_length=512)
     config = encoder(model, task)
     config.data.batch_size = 16
     config.optimizer.update(

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from longsum_jax.commands import train
+from longsum_jax.commands import convert, train
 from longsum_jax.data.prepared import write_prepared
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -423,6 +423,22 @@ def test_an_abstractor_writes_no_more_than_it_has_positions_for(tmp_path):
     assert run.evaluation.max_new_tokens == run.task.max_target_length == 256
 
 
+@pytest.mark.parametrize("mode", ["classify:default", "answer:default"])
+def test_models_with_a_decoder_label_and_answer(mode, tmp_path):
+    """They read as much as they have positions for."""
+    run = run_of(f"{mode},model={write_small_bart(tmp_path, 256)},data=rows.jsonl")
+    check_run(run)
+    assert run.family.name == "bart"
+    assert run.task.max_source_length == run.task.max_target_length == 256
+
+
+def test_tokens_are_predicted_from_those_before_them():
+    run = run_of("mlm:causal,model.encoder_attention=lsg")
+    check_run(run)
+    assert run.task.objective == "lm"
+    assert run.task.document_key == "text|document"
+
+
 @pytest.mark.parametrize(
     ("mode", "source", "target", "epochs"),
     [
@@ -593,6 +609,49 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     again = prepare(run_config(run), tmp_path / "labels")
     assert initial_params(again) is None
     assert len(again.setup.tokenizer.encode(again.setup.task.prefix)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("drawn_start")
+@pytest.mark.parametrize(
+    ("config", "family", "head", "name"),
+    [
+        ("classify:default", "bart", "language_model", "LSGBartForSequenceClassification"),
+        ("answer:default", "mbart", "question_answering", "LSGMBartForQuestionAnswering"),
+        ("answer:choices", "electra", "masked_lm", "LSGElectraForMultipleChoice"),
+        ("mlm:causal", "roberta", "causal_lm", "LSGRobertaForCausalLM"),
+        ("classify:words", "albert", "token_classification", "LSGAlbertForTokenClassification"),
+    ],
+)
+def test_heads_are_loaded_trained_saved_and_converted(
+    config, family, head, name, rows, draw_params, tmp_path, capsys
+):
+    """Each by another family; a head that the checkpoint lacks is new."""
+    encoder = "bart" if family.endswith("bart") else "bert"
+    sizes = SMALL_MODELS[encoder] | {"vocab_size": 300, "max_position_embeddings": 66, "head": head}
+    family, values = model_config({"family": family, **sizes})
+    params = draw_params(family.init_params(values))
+    start, run, lsg = tmp_path / "start", tmp_path / "run", tmp_path / "lsg"
+    Model(family, values, params, load_tokenizer("bytes", vocab_size=300)).save(start)
+    if config == "classify:words":
+        rows = write_words(tmp_path / "words.jsonl")
+    spec = ",".join((f"{CONFIGS}/{config.replace(':', '.py:')},model={start}", f"data={rows}"))
+    flags = [*ENCODER_RUN, "training.accumulation=1", "evaluation.batch_size=2"]
+    assert train.main([f"--config={','.join((spec, *flags))}", f"--workdir={run}"]) == 0
+    blocks = ("--block_size=16", "--sparse_block_size=16", "--max_source_length=128")
+    convert.main([str(run), str(lsg), "--encoder_attention=lsg", *blocks, "--run_test"])
+    assert "outputs for 127 random tokens are finite" in capsys.readouterr().out
+    converted = load(lsg)
+    assert json.loads((lsg / "config.json").read_text())["architectures"] == [name]
+    assert converted.config.head == load(run).config.head
+    assert converted.config.max_source_length == 128
+
+
+def write_words(path):
+    """Rows with a label for each word."""
+    row = {"text": "Ann sees Rome", "label": ["B-PER", "O", "B-LOC"]}
+    path.write_text("".join(json.dumps(row) + "\n" for _ in range(20)))
+    return path
 
 
 ENCODER_RUN = (

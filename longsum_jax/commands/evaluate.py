@@ -194,7 +194,7 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     from longsum_jax.evaluation.predictions import pairs_by_id
 
     task, split = console.task_of(args), args.split or DEFAULT_SPLIT
-    if task.objective in ("classify", "mlm"):
+    if task.objective in ("classify", "mlm", "lm"):
         raise InputError(
             f'--task={task.name} is for objective "{task.objective}" and has no summaries; give '
             "one that has"

@@ -62,12 +62,12 @@ class Task:
         objective: "summarize" and "gap_sentences" (which makes source and target out of the
             document alone) train encoder-decoders, "summarize_segments" segment by segment;
             "classify", "tag" (a label for each word), "mlm" (masked tokens of the document, all of
-            it in pieces of max_source_length tokens) and "extract" (which sentences to take into a
-            summary) train encoders; "classify_pairs" (of the document and the query, a claim) and
-            "claims" (such pairs made of the document alone) train encoders, too; "answer" (which
-            part of the document answers the query) and "cloze" (questions with a gap, made of
-            document and summary) train models that find spans, "choose" (which of several texts
-            answers) models that choose.
+            it in pieces of max_source_length tokens), "lm" (the next token, in the same pieces) and
+            "extract" (which sentences to take into a summary) train encoders; "classify_pairs" (of
+            the document and the query, a claim) and "claims" (such pairs made of the document
+            alone) train encoders, too; "answer" (which part of the document answers the query) and
+            "cloze" (questions with a gap, made of document and summary) train models that find
+            spans, "choose" (which of several texts answers) models that choose.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
             "extract", of the document with one choice for "choose"; see ``segments`` for
             "summarize_segments".
@@ -109,6 +109,7 @@ class Task:
         "classify",
         "tag",
         "mlm",
+        "lm",
         "extract",
         "classify_pairs",
         "claims",

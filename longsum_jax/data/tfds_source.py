@@ -101,7 +101,17 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
     except InputError:
         raise
     except Exception as error:  # TFDS raises whatever its downloaders do
+        if isinstance(error, ImportError) and error.name:
+            raise _needs(task, error.name) from error
         raise cannot_open(task, split, error) from error
+
+
+def _needs(task: Task, package: str) -> InputError:
+    """Returns the error for a package with which one data set is made, such as Apache Beam."""
+    return InputError(
+        f"{task.source} is made with {package}, which is not installed: pip install {package}, or "
+        "read JSON lines (source=json:...)"
+    )
 
 
 def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
@@ -118,7 +128,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
     try:
         builder.download_and_prepare()
     except Exception as error:  # TFDS raises whatever its downloaders do
-        if not by_hand:
+        if not by_hand or isinstance(error, ImportError):
             raise
         raise _fetch_by_hand(task, builder, f"where TFDS found {_reason(error)}") from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))

@@ -26,6 +26,7 @@ from .attention.local import transient_global_attention as transient_global_atte
 from .attention.longformer import longformer_attention as longformer_attention
 from .attention.lsg import LsgSpec as LsgSpec
 from .attention.lsg import lsg_attention as lsg_attention
+from .attention.lsg import lsg_self_attention as lsg_self_attention
 from .attention.lsg_selection import sparse_keys as sparse_keys
 from .attention.lsh import lsh_attention as lsh_attention
 from .attention.patterns import KeyPattern as KeyPattern

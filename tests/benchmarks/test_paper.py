@@ -75,6 +75,23 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["lsg_table_11", "locost_table_7"])
+def test_tables_of_small_models_that_are_trained_for_them(
+    name, paper, topics, tmp_path, monkeypatch
+):
+    """Whatever words the files have."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": str(i), "document": text, "summary": text[:99]} for i, text in enumerate(topics)]
+    for file, chosen in (("train", rows[:20]), ("test", rows[20:22]), ("books", rows[20:22])):
+        text = "".join(json.dumps(row) + "\n" for row in chosen)
+        (tmp_path / f"{file}.jsonl").write_text(text)
+    paper.main([name, "--scale=tiny"])
+    rows = json.loads((tmp_path / "runs" / "paper" / "tiny" / f"{name}.json").read_text())["rows"]
+    assert len(rows) == 2
+    assert all(row["documents"] == 2 for row in rows)
+
+
+@pytest.mark.slow
 def test_classifiers_with_and_without_dropout_of_attention(report):
     flags = ("--classifier", "--size=tiny", "--batch=1", "--lengths=64", "--repeats=1")
     found = report("lsg", *flags, "--kinds=32/4 norm,performer")

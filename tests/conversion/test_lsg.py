@@ -371,6 +371,15 @@ def test_a_check_that_fails(bert_directory):
         check_lsg(original, wrong, **choices)
 
 
+@pytest.mark.slow
+def test_where_texts_begin_with_no_token_the_original_need_not_agree():
+    """No global token is made of the first token of a text, which may be any."""
+    original = Model(*make("bert", BERT))
+    converted = original.to_lsg(first_id=None, mask_id=4, block_size=16, sparse_block_size=16)
+    found = check_lsg(original, converted, first_id=None, use_token_ids=True, seed=0)
+    assert (found.length, found.equal_length) == (511, 0)
+
+
 def test_a_seed_chooses_what_is_drawn():
     family, config, params = make("bert", BERT)
     ids = {"first_id": 2, "mask_id": 4, "random_global_init": True}

@@ -72,6 +72,14 @@ def test_a_field_that_the_data_set_lacks(answers):
     assert expected in answers["no_field"]
 
 
+def test_packages_of_one_data_set_are_named(answers):
+    """As Apache Beam, with which C4 and MediaSum are made."""
+    assert answers["needs_package"] == (
+        "tfds:needs_package is made with package_that_is_not_there, which is not installed: pip "
+        "install package_that_is_not_there, or read JSON lines (source=json:...)"
+    )
+
+
 def test_files_to_fetch_by_hand_are_named_with_their_place(answers):
     without, with_another = answers["by_hand"]
     assert re.fullmatch(

@@ -63,6 +63,25 @@ class ByHand(Reports):
         return {"train": self._generate_examples()}
 
 
+class NeedsPackage(tfds.core.GeneratorBasedBuilder):
+    """A data set that is made with a package that is not there."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    MANUAL_DOWNLOAD_INSTRUCTIONS = "Fetch reports.zip."
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        import package_that_is_not_there
+
+        yield package_that_is_not_there.examples()
+
+
 def refused(task, split="train"):
     """Returns the sentence with which reading a task fails."""
     try:
@@ -79,6 +98,14 @@ def by_hand(directory: Path) -> list[str]:
     (directory / "downloads" / "manual" / "other").write_text("")
     with unittest.mock.patch.object(tfds_source, "keep_tensorflow_off_accelerators"):
         return [without, refused(task)]
+
+
+def needs_package(directory: Path) -> str:
+    (directory / "downloads" / "manual").mkdir(parents=True)
+    (directory / "downloads" / "manual" / "reports.json").write_text("")
+    task = get_task("imdb", source="tfds:needs_package", data_dir=str(directory))
+    with unittest.mock.patch.object(tfds_source, "keep_tensorflow_off_accelerators"):
+        return refused(task)
 
 
 def main() -> None:
@@ -108,6 +135,7 @@ def main() -> None:
     misspelt = get_task("billsum", **options, **fields | {"id_key": "numbr"})
     answers["no_field"] = refused(misspelt)
     answers["by_hand"] = by_hand(directory / "by_hand")
+    answers["needs_package"] = needs_package(directory / "needs_package")
     answers["imported"] = sorted({"tensorflow", "seqio"} & sys.modules.keys())
     (directory / "answers.json").write_text(json.dumps(answers))
 

@@ -62,6 +62,8 @@ ENCODER_DECODERS = {
         tf.MBartConfig,
         TINY | {"scale_embedding": True, "decoder_start_token_id": 7},
     ),
+    # As BARThez: no languages, and embeddings that are not scaled.
+    "barthez": (tf.MBartForConditionalGeneration, tf.MBartConfig, TINY),
     "pegasus": (
         tf.PegasusForConditionalGeneration,
         tf.PegasusConfig,
@@ -101,6 +103,7 @@ ENCODERS = {
         BERT_TINY | {"num_labels": 3},
     ),
     "xlm_roberta": (tf.XLMRobertaForMaskedLM, tf.XLMRobertaConfig, BERT_TINY),
+    "camembert": (tf.CamembertForMaskedLM, tf.CamembertConfig, BERT_TINY),
     "camembert_labels": (
         tf.CamembertForSequenceClassification,
         tf.CamembertConfig,
@@ -158,11 +161,33 @@ READERS = {
         tf.LEDConfig,
         LED_TINY | {"attention_window": 8},
     ),
+    "bigbird_pegasus_labels": (
+        tf.BigBirdPegasusForSequenceClassification,
+        tf.BigBirdPegasusConfig,
+        TINY
+        | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"}
+        | {"num_labels": 3, "pad_token_id": 1, "eos_token_id": 2},  # those of the others
+    ),
+    "bigbird_pegasus_answers": (
+        tf.BigBirdPegasusForQuestionAnswering,
+        tf.BigBirdPegasusConfig,
+        TINY | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"},
+    ),
 }
 # Tokens see no later ones.
 DECODERS = {
     "bert_causal": (tf.BertLMHeadModel, tf.BertConfig, BERT_TINY | {"is_decoder": True}),
     "roberta_causal": (tf.RobertaForCausalLM, tf.RobertaConfig, BERT_TINY | {"is_decoder": True}),
+    "xlm_roberta_causal": (
+        tf.XLMRobertaForCausalLM,
+        tf.XLMRobertaConfig,
+        BERT_TINY | {"is_decoder": True},
+    ),
+    "camembert_causal": (
+        tf.CamembertForCausalLM,
+        tf.CamembertConfig,
+        BERT_TINY | {"is_decoder": True},
+    ),
     "electra_causal": (
         tf.ElectraForCausalLM,
         tf.ElectraConfig,
@@ -182,6 +207,13 @@ HEADS = {
     "roberta_answers": ("roberta", tf.RobertaForQuestionAnswering),
     "roberta_tokens": ("roberta_labels", tf.RobertaForTokenClassification),
     "roberta_choices": ("roberta", tf.RobertaForMultipleChoice),
+    "xlm_roberta_labels": ("xlm_roberta", tf.XLMRobertaForSequenceClassification),
+    "xlm_roberta_answers": ("xlm_roberta", tf.XLMRobertaForQuestionAnswering),
+    "xlm_roberta_tokens": ("xlm_roberta", tf.XLMRobertaForTokenClassification),
+    "xlm_roberta_choices": ("xlm_roberta", tf.XLMRobertaForMultipleChoice),
+    "camembert_answers": ("camembert", tf.CamembertForQuestionAnswering),
+    "camembert_tokens": ("camembert_labels", tf.CamembertForTokenClassification),
+    "camembert_choices": ("camembert", tf.CamembertForMultipleChoice),
     "distilbert_answers": ("distilbert", tf.DistilBertForQuestionAnswering),
     "distilbert_tokens": ("distilbert_labels", tf.DistilBertForTokenClassification),
     "distilbert_choices": ("distilbert", tf.DistilBertForMultipleChoice),

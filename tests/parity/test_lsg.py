@@ -28,13 +28,16 @@ def make_batch(length=61):
 
 
 ENCODERS = ["bert", "bert_labels", "roberta", "roberta_answers", "distilbert", "distilbert_tokens"]
+ENCODERS += ["electra", "electra_choices", "albert_labels", "xlm_roberta", "camembert_choices"]
 
 
-@pytest.mark.parametrize("name", [*ENCODERS, "electra", "albert_labels"])
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoders(name, saved, loaded, tmp_path):
     theirs, ours = saved(name)[0], loaded(name)
     ours = ours.to_lsg(-(-ours.config.max_source_length // 32) * 32, **EXACT)
     ids, mask = make_batch()
+    if name.endswith("choices"):
+        ids, mask = ids[None], mask[None]
     with torch.no_grad():
         out = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
     answers = "start_logits" in out
@@ -50,7 +53,7 @@ def test_encoders(name, saved, loaded, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bart", "mbart"])
+@pytest.mark.parametrize("name", ["bart", "mbart", "barthez"])
 def test_bart(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ours = ours.to_lsg(**EXACT)

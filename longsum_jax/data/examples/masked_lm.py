@@ -1,4 +1,4 @@
-"""Examples of pieces of a document, for masked language models."""
+"""Examples of pieces of a document, for masked and causal language models."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def masked_lm_examples(
     ``base.Maker``.
 
     Each piece begins with the task's prefix and has its own special tokens. Labels are empty: they
-    come with the masks, which are drawn in training.
+    come with the masks, which are drawn in training, or are the tokens themselves.
 
     Raises:
         InputError: prefix and special tokens leave no room for text.

@@ -25,6 +25,7 @@ MAKERS: Mapping[str, Maker] = {
     "extract": extraction_examples,
     "classify": classification_examples,
     "mlm": masked_lm_examples,
+    "lm": masked_lm_examples,
     "classify_pairs": pair_examples,
     "claims": pair_examples,
     "answer": answer_examples,

@@ -94,9 +94,14 @@ class MaskedLanguageModel(Objective):
     @cached_property
     def special_ids(self) -> np.ndarray:
         """Ids that are never chosen, nor drawn in place of chosen ones."""
+        return np.unique([*self._around(), self.mask_id])
+
+    def _around(self) -> list[int]:
+        """Returns padding, and the ids that stand before and after every piece of text."""
         tokenizer = self.setup.tokenizer
-        around = add_special_tokens(tokenizer, tokenizer.encode(self.setup.task.prefix))
-        return np.unique([tokenizer.pad_id, tokenizer.eos_id, self.mask_id, *around])
+        prefix = tokenizer.encode(self.setup.task.prefix)
+        ends = add_special_tokens(tokenizer, prefix)
+        return [tokenizer.pad_id, tokenizer.eos_id, *ends]
 
     @cached_property
     def documents(self) -> list[tuple[Document, list[Example]]]:

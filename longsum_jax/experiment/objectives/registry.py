@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from longsum_jax.experiment.objectives.base import Objective
+from longsum_jax.experiment.objectives.causal_lm import CausalLanguageModel
 from longsum_jax.experiment.objectives.classification import Classification
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
@@ -21,6 +22,7 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "claims": Classification,
     "extract": Extraction,
     "mlm": MaskedLanguageModel,
+    "lm": CausalLanguageModel,
     "answer": QuestionAnswering,
     "choose": MultipleChoice,
     "cloze": QuestionAnswering,

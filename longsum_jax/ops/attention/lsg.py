@@ -211,6 +211,35 @@ def lsg_attention(
     return out, global_out
 
 
+def lsg_self_attention(
+    tokens: QKV, mask: Bool[AnyArray, "batch length"], spec: LsgSpec, **options: Any
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attends as a layer of its own, for models without learned global tokens: the first token is
+    the global one.
+
+    The layer that the authors of LSG (Condevaux and Harispe 2022) published beside their models:
+    every token attends to the first one, once, and the first one to all. A text of at most two
+    blocks gets dense attention. In causal attention the first token attends to itself alone, where
+    the published layer lets it see all later ones.
+
+    Args:
+        tokens: arrays [batch, length, heads, head_dim].
+        mask: True on real tokens, of which the first of a row must be one.
+        spec: sizes and selection of the keys.
+        **options: ``projections``, ``scale`` and ``dropout`` of ``lsg_attention``.
+
+    Returns:
+        Outputs in the type of ``tokens.v``.
+
+    Raises:
+        InputError: see ``make_selection``.
+    """
+    first = QKV(*(x[:, :1] for x in tokens))
+    behind = mask & (jnp.arange(mask.shape[1]) > 0)
+    out, first_out = lsg_attention(tokens, first, mask, spec, key_mask=behind, **options)
+    return out if spec.causal else jnp.concatenate([first_out, out[:, 1:]], 1)
+
+
 def _first_row(
     x: Float[AnyArray, "batch length heads head_dim"], axes: Axes
 ) -> Float[AnyArray, "batch heads head_dim"]:

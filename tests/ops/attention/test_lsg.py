@@ -14,7 +14,12 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
+from longsum_jax.ops.attention.lsg import (
+    LsgSpec,
+    lsg_attention,
+    lsg_self_attention,
+    make_selection,
+)
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lsg"
@@ -472,6 +477,47 @@ def test_keys_may_be_hidden_that_are_no_padding():
     wanted = make_twin(arrays, hidden, options)(*arrays)
     assert_same(found, wanted, mask, atol=3e-6)
     assert np.asarray(found[0][:, 0]).any()
+
+
+# The layer of its own: blocks of 4 tokens, 3 sparse keys, every second token, which by the head.
+LAYER = LsgSpec(4, 3, 2, "stride")
+
+
+def seen_by_hand(length, causal):
+    """bool [H, length, length]: by the rules of the paper, one key at a time; the first token sees
+    all, and is seen by all."""
+    seen = np.zeros((H, length, length), bool)
+    for head in range(H):
+        for token in range(length):
+            start = token // 4 * 4 - 4
+            end = token + 1 if causal else start + 12
+            strided = [key for key in range(1, length) if key % 2 == head % 2]
+            left = [key for key in range(0, max(start, 0)) if key % 2 == head % 2][-3:]
+            right = [] if causal else [key for key in strided if key >= end][:3]
+            for key in (0, *range(max(start, 0), min(end, length)), *left, *right):
+                seen[head, token, key] = True
+        seen[head, 0] = True if not causal else np.arange(length) == 0
+    return seen
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [7, 26])
+def test_a_layer_of_its_own_has_a_global_first_token(length, causal):
+    rng = np.random.default_rng(length)
+    q, k, v = rng.normal(size=(3, B, length, H, K)).astype(np.float32)
+    mask = np.arange(length) < np.array([[length], [length - 2]])
+    spec = LAYER._replace(causal=causal)
+    found = jax.jit(lambda *x: lsg_self_attention(QKV(*x), mask, spec, scale=SCALE))(q, k, v)
+
+    seen = seen_by_hand(length, causal)
+    if length <= 8:  # two blocks
+        seen = np.broadcast_to(np.tril(np.ones_like(seen)) if causal else True, seen.shape)
+    seen = seen & mask[:, None, None]
+    scores = np.where(seen, np.einsum("bqhk,blhk->bhql", q, k, dtype=np.float64) * SCALE, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = np.einsum("bhql,blhk->bqhk", weights / weights.sum(-1, keepdims=True), v)
+    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
+    assert not found[~mask].any()
 
 
 def test_no_sparse_keys_is_the_same_whatever_says_so():
