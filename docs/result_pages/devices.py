@@ -217,9 +217,9 @@ PAGES: Mapping[str, Page] = {
         "step, targets of 1,024 tokens, AdamW, float32, no gradient checkpointing, within 48 GB of "
         "an A100, compiled for it without one. The paper's longest sources are between 3,072 "
         "(Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention goes in pieces, so "
-        "that no scores of the whole source are ever held; what is left to a "
-        "cross-attention is little, and the states of the layers decide. Rows with LSH, which sorts "
-        "its tokens in four rounds, are the shortest.",
+        "that no scores of the whole source are ever held; what is left to a cross-attention is "
+        "little, and the states of the layers decide. Rows with LSH, which sorts its tokens in "
+        "four rounds, are the shortest.",
         [Table("", [Column("encoder/cross", "model"), Column("longest source", "tokens", count)])],
     ),
     "awesome_lengths": Page(

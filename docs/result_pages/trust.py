@@ -254,8 +254,8 @@ PAGES: Mapping[str, Page] = {
         "Every reader is given small valid files that were damaged at random: bytes flipped, cut "
         "out or repeated, values of JSON replaced by such as break things. It has to end in a "
         "value or in one sentence; any other exception, the end of the process and a file that "
-        "takes too long are failures. What was found is mended and stands among the tests, of which "
-        "a short form of this is one.",
+        "takes too long are failures. What was found is mended and stands among the tests, of "
+        "which a short form of this is one.",
         [
             Table(
                 "",
