@@ -207,7 +207,8 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
         return start.tokenizer
     texts = (document.document for document in documents(run.task, run.data.split))
     extra_ids = run.tokenizer.extra_ids
-    return train_sentencepiece(texts, vocab_size - extra_ids, extra_ids=extra_ids)
+    num_pieces = vocab_size - extra_ids
+    return train_sentencepiece(texts, num_pieces, extra_ids=extra_ids, rows=vocab_size)
 
 
 def _generation_config(run: RunConfig, start: WarmStart | None, workdir: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.files import unused_rows
 from longsum_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
 # Lines of at most 1,000 characters: SentencePiece skips those of more than 4,192 bytes.
@@ -19,6 +20,7 @@ def train_sentencepiece(
     vocab_size: int,
     *,
     extra_ids: int = 0,
+    rows: int | None = None,
     seed: int = 0,
     max_sentences: int = 1_000_000,
     character_coverage: float = 0.9995,
@@ -32,6 +34,8 @@ def train_sentencepiece(
         vocab_size: pieces, special ones and 256 bytes included. A corpus too small for it gives a
             smaller vocabulary (`num_pieces` of the result), which is logged as a warning.
         extra_ids: sentinels on top of the pieces.
+        rows: of the embedding that it is for; those that no token has are unused ids. None for as
+            many as there are tokens.
         seed: seeds the sample that is drawn from more than ``max_sentences`` lines.
         max_sentences: the largest number of lines to train on.
         character_coverage: fraction of the characters that get a piece. SentencePiece spells the
@@ -75,7 +79,10 @@ def train_sentencepiece(
         _log.warning(
             "the texts yield %d pieces of the %d asked for", tokenizer.num_pieces, vocab_size
         )
-    return tokenizer
+    if rows is None:
+        return tokenizer
+    unused = unused_rows(tokenizer.vocab_size, rows, "the texts")
+    return SentencePieceTokenizer(model.getvalue(), extra_ids, unused)
 
 
 def _training_lines(texts: Iterable[str]) -> Iterator[str]:

@@ -157,6 +157,20 @@ def test_tokenizer_of_a_run_without_checkpoint_is_trained_anew(config, tmp_path)
     assert json.loads((tmp_path / "model" / "config.json").read_text())["d_ff"] == 24
 
 
+def test_texts_with_few_pieces_leave_rows_that_a_model_may_write(config, tmp_path):
+    """Else a model that has learnt little ends its evaluation by an id without a token."""
+    rows_of(tmp_path / "rows.jsonl")
+    config = changed(config, "model", vocab_size=4000)
+    source = f"json:{tmp_path}/rows.jsonl"
+    config = changed(config, "task", source=source, document_key="document")
+    tokenizer = experiment_of(config, tmp_path / "run").setup.tokenizer
+    assert tokenizer.num_pieces < 1000
+    assert tokenizer.vocab_size == 4000
+    assert tokenizer.decode([3999, *tokenizer.encode("The cat sat.")]) == "The cat sat."
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path, vocab_size=4000).fingerprint == tokenizer.fingerprint
+
+
 def test_start_from_a_trained_model(config, trained, tmp_path):
     experiment = experiment_of(config | {"init_from": str(trained)}, tmp_path / "other")
     model = load(trained)
