@@ -75,7 +75,7 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lsg_table_11", "locost_table_7"])
+@pytest.mark.parametrize("name", ["lsg_table_11"])
 def test_tables_of_small_models_that_are_trained_for_them(
     name, paper, topics, tmp_path, monkeypatch
 ):
