@@ -1,8 +1,9 @@
 """Decoder memory of the base LOCOST with Hepos at 16K to 1M tokens and strides 1 to 8, from
-compiled programs alone.
+compiled programs alone; of BART large at the 10K tokens of a footnote of Huang et al. (2021).
 
     python benchmarks/hepos.py --out=hepos.json [--lengths=16384,131072] [--strides=1,4] \
-        [--dtype=float32]
+        [--dtype=bfloat16]
+    python benchmarks/hepos.py --model=bart --lengths=10240 --strides=1,4 --summary=1024
 
 Nothing is run and no array is made: programs are compiled for abstract shapes and asked what they
 would take. "keys" keeps keys and values of every layer whatever their size, "states" keeps the
@@ -24,22 +25,32 @@ from common import compiled, print_table, write_report
 from flax.core import meta
 
 from longsum_jax.layers import decoder as decoder_module
-from longsum_jax.models.locost import PRESETS, LocostConfig
-from longsum_jax.models.t5 import T5
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import get_family
 
 GB = 1e9
+MODELS = {"locost": "base", "bart": "large"}  # family -> preset
 
 
-def variables_of(module: T5) -> Any:
-    """Shapes of the parameters."""
-    ids = jnp.zeros((1, 16), jnp.int32)
-    return meta.unbox(jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids))
+def make_config(family: Family, length: int, stride: int, dtype: str) -> Any:
+    """The config of a model that reads ``length`` tokens."""
+    config = dataclasses.replace(
+        family.presets[MODELS[family.name]],
+        cross_attention="full" if stride == 1 else "hepos",
+        hepos_stride=stride,
+        dtype=dtype,
+        length_chunk=0,
+    )
+    limited = config.max_source_length is not None
+    return config.with_max_source_length(length) if limited else config
 
 
-def measure(config: LocostConfig, length: int, beams: int, summary: int) -> dict[str, float]:
+def measure(family: Family, config: Any, length: int, beams: int, summary: int) -> dict[str, float]:
     """Numbers of one decoder that reads one document of ``length`` tokens."""
-    module = T5(config)
-    apply, variables = partial(module.apply), variables_of(module)
+    module = family.module_class(config)
+    apply = partial(module.apply)
+    params = jax.eval_shape(family.init_params(config), jax.random.key(0))
+    variables = {"params": meta.unbox(params)}
     states = jax.ShapeDtypeStruct((1, length, config.d_model), config.compute_dtype)
     mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
     read = partial(apply, method="read_source")
@@ -68,12 +79,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--model", choices=MODELS, default="locost", help="default: locost")
     parser.add_argument(
         "--lengths", default="16384,131072,600000,1000000", help="tokens of the document"
     )
     parser.add_argument("--strides", default="1,2,4,8", help="of Hepos; 1 is full cross-attention")
     parser.add_argument(
-        "--dtype", default="bfloat16", choices=("float32", "bfloat16"), help="of the computation"
+        "--dtype", default="float32", choices=("float32", "bfloat16"), help="of the computation"
     )
     parser.add_argument("--beams", type=int, default=4, help="beams; default: 4")
     parser.add_argument(
@@ -82,21 +94,14 @@ def main() -> None:
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
 
-    rows = []
+    family, rows = get_family(args.model), []
     for length in map(int, args.lengths.split(",")):
         for stride in map(int, args.strides.split(",")):
-            kind = "full" if stride == 1 else "hepos"
-            config = dataclasses.replace(
-                PRESETS["base"],
-                cross_attention=kind,
-                hepos_stride=stride,
-                dtype=args.dtype,
-                length_chunk=0,
-            )
+            config = make_config(family, length, stride, args.dtype)
             for kept, limit in (("keys", 2**62), ("states", 0)):
                 # Accelerators raise the constant by their memory, so the function is replaced.
                 decoder_module.max_cross_cache_bytes = partial(int, limit)
-                numbers = measure(config, length, args.beams, args.summary)
+                numbers = measure(family, config, length, args.beams, args.summary)
                 rows.append({"length": length, "stride": stride, "kept": kept, **numbers})
                 if args.out:
                     write_report(

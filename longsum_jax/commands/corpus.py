@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -35,6 +35,8 @@ Coverage is the share of a summary's words that stand in fragments copied from t
 the mean length of a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in
 documents the words of summaries are.
 """
+# Objectives that learn from what rules make of documents, and those that read it from files.
+_READERS = {"claims": "classify_pairs", "cloze": "answer"}
 EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
 
@@ -188,13 +190,11 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    # Gap-sentence tasks read JSON lines as C4 has them.
-    document_key = "text" if task.objective == "gap_sentences" else "document"
     bar = tqdm(itertools.chain([first], kept), path.name, examples, unit="document")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:
-            count = _write_rows(file, bar, document_key)
+            count = _write_rows(file, bar, _field_names(task))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror}); give another --out"
@@ -211,21 +211,34 @@ def _is_complete(task: "Task", document: "Document") -> bool:
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
 
 
+def _field_names(task: "Task") -> dict[str, str]:
+    """Returns the names under which a task of JSON lines reads the fields of its documents."""
+    from longsum_jax.data.tasks import get_task
+
+    objective = _READERS.get(task.objective, task.objective)
+    reader = get_task(task.name, objective=objective, source="json:OUT")
+    return {
+        "document": reader.document_key.rpartition("|")[2],
+        "query": reader.query_key or "query",
+        "label": reader.label_key,
+    }
+
+
 def _write_rows(
-    file: TextIO, documents: Iterable["Document"], document_key: str = "document"
+    file: TextIO, documents: Iterable["Document"], names: Mapping[str, str] | None = None
 ) -> int:
-    """Writes documents as JSON lines, and returns their number."""
+    """Writes documents as JSON lines, some fields under other names, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
-        file.write(json.dumps(_row(document, document_key), ensure_ascii=False) + "\n")
+        file.write(json.dumps(_row(document, names or {}), ensure_ascii=False) + "\n")
     return count
 
 
-def _row(document: "Document", document_key: str) -> dict[str, Any]:
+def _row(document: "Document", names: Mapping[str, str]) -> dict[str, Any]:
     """Returns the JSON object of a document, without fields that it does not have."""
     values = document._asdict()
-    row = {"id": values.pop("id"), document_key: values.pop("document"), **values}
-    return {key: value for key, value in row.items() if value is not None}
+    row = {"id": values.pop("id"), **values}
+    return {names.get(key, key): value for key, value in row.items() if value is not None}
 
 
 def _govreport(args: argparse.Namespace) -> None:

@@ -194,10 +194,10 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     from longsum_jax.evaluation.predictions import pairs_by_id
 
     task, split = console.task_of(args), args.split or DEFAULT_SPLIT
-    if task.objective in ("classify", "mlm", "lm"):
+    if not (task.needs_summary or task.objective == "gap_sentences"):
         raise InputError(
             f'--task={task.name} is for objective "{task.objective}" and has no summaries; give '
-            "one that has"
+            f"one that has, or score its models as they train by config.evaluation.split={split}"
         )
     left_out = 0
 

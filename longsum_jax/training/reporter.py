@@ -88,10 +88,17 @@ class Reporter:
             self.write_last_step()
 
     def write_last_step(self) -> None:
-        """Writes the line of the last step, unless it is written."""
+        """Writes the line of the last step, unless it is written.
+
+        Where devices tell it (CPUs do not), "peak_gib" is the most memory that one of them has held
+        since the process began, in GiB.
+        """
         self.flush()
         if self._unwritten is not None:
-            self._write(*self._unwritten)
+            step, values = self._unwritten
+            if peak := _peak_memory():
+                values["peak_gib"] = round(peak / 2**30, 3)
+            self._write(step, values)
             self._unwritten = None
 
     def write_evaluation(self, step: int, scores: dict[str, float]) -> None:
@@ -111,6 +118,12 @@ class Reporter:
             f"{bad_streak} in a row (training.max_bad_steps); lower the learning rate or look at "
             "these batches; the last checkpoint is intact"
         )
+
+
+def _peak_memory() -> int:
+    """Returns the most bytes that a device of this process has held so far, 0 where unknown."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return max(values.get("peak_bytes_in_use", 0) for values in stats)
 
 
 def _check_parameters(step: int, norm: float) -> None:

@@ -137,21 +137,24 @@ def test_an_export_of_the_first_documents(meetings, tmp_path):
     assert [json.loads(line) for line in path.read_text().split("\n")[:-1]] == [row]
 
 
-def test_an_export_of_choices(tmp_path, capsys):
-    row = {"id": "a", "context": "It rains.", "question": "Wet?", "choices": ["yes", "no"]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"label": 0}) + "\n")
-    source = f"--source=json:{tmp_path / 'rows.jsonl'}"
-    corpus.main(
-        ["export", "--task=choices", source, "--split=train", f"--out={tmp_path / 'out.jsonl'}"]
-    )
-    [found] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
-    assert found == {
-        "id": "a",
-        "document": "It rains.",
-        "query": "Wet?",
-        "label": 0,
-        "choices": ["yes", "no"],
-    }
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("choices", {"context": "A.", "question": "Wet?", "label": 0, "choices": ["a", "b"]}),
+        ("answers", {"context": "It rains.", "question": "What?", "answer": "rains"}),
+        ("pairs", {"document": "It rains.", "claim": "It is wet.", "label": "CORRECT"}),
+        ("tags", {"document": "It rains.", "label": ["O", "B"]}),
+        ("extracts", {"document": "It rains.", "summary": "Rain.", "query": "What?"}),
+    ],
+)
+def test_an_export_is_read_back_by_its_task(name, row, tmp_path):
+    row = {"id": "a"} | row
+    source, out = (tmp_path / "rows.jsonl", tmp_path / "out.jsonl")
+    source.write_text(json.dumps(row) + "\n")
+    export(name, out, "--split=train", source=f"json:{source}")
+    assert json.loads(out.read_text()) == row
+    wanted, found = (get_task(name, source=f"json:{path}") for path in (source, out))
+    assert list(documents(found, "train")) == list(documents(wanted, "train"))
 
 
 def test_an_export_of_labels(tmp_path):
@@ -256,15 +259,16 @@ def test_bad_input(arguments, problem, data, capsys):
     assert problem in str(caught.value)
 
 
-def test_an_export_of_claims_and_cloze_questions(tmp_path, capsys):
+def test_an_export_of_claims_and_cloze_questions_is_data_of_pairs_and_of_answers(tmp_path, capsys):
     story = "Bob Ray of Paris paid $5 million for the old dam that was near Rome."
     row = {"id": "a", "document": story, "summary": "Bob Ray of Paris paid $5 million."}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     source = f"json:{tmp_path / 'rows.jsonl'}"
-    for task in ("claims", "cloze"):
+    for task, reader in (("claims", "pairs"), ("cloze", "answers")):
         out = tmp_path / f"{task}.jsonl"
         export(task, out, "--split=train", source=source)
-        found = [json.loads(line) for line in out.read_text().splitlines()]
-        assert [each["id"] for each in found] == ["a#0", "a#1"]
-        assert all(each["query"] and each["label"] for each in found)
+        found = list(documents(get_task(reader, source=f"json:{out}"), "train"))
+        assert found == list(documents(get_task(task, source=source), "train"))
+        assert [each.id for each in found] == ["a#0", "a#1"]
+        assert all(each.query and each.label for each in found)
     assert "2 documents" in capsys.readouterr().out

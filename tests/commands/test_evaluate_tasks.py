@@ -232,6 +232,8 @@ def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
         (("--data=a", "--source=json:b"), "--source=json:b is for --task; leave it out"),
         (("--task=arxif",), 'unknown task "arxif"; did you mean "arxiv"? known: '),
         (("--task=scotus",), '--task=scotus is for objective "classify" and has no summaries'),
+        (("--task=answers",), "has no summaries; give one that has, or score its models as they "),
+        (("--task=tags", "--split=dev"), "train by config.evaluation.split=dev"),
         (("--task=billsum", "--split=tests"), 'no split "tests"; did you mean "test"? known: '),
         (("--task=arxiv", "--source=x:y"), 'task "arxiv": source "x:y" is none of embedded, '),
         (("--task=summaries", "--source=json:no.jsonl"), "no.jsonl: no such file; check the path"),

@@ -12,6 +12,7 @@ import pytest
 
 from longsum_jax.commands import evaluate, summarize, train
 from longsum_jax.commands import prepare as prepare_command
+from longsum_jax.data.examples import segments
 from longsum_jax.errors import InputError
 from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import run_config
@@ -177,21 +178,23 @@ def test_a_run_takes_its_extractor_along(tmp_path, draw_params):
     extractor.save(tmp_path / "extractor")
     rows = [{"document": f"One thing is {word}. " * 20, "summary": "Said."} for word in ("a", "b")]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    overrides = {"tokenizer.path": "bytes", "task.segments.extractor": str(tmp_path / "extractor")}
-    overrides["task.source"] = f"json:{tmp_path / 'rows.jsonl'}"
+    overrides = {"tokenizer.path": "bytes", "task.source": f"json:{tmp_path / 'rows.jsonl'}"}
+    names = ("extractor", "sentence_encoder")
+    overrides |= {f"task.segments.{name}": str(tmp_path / "extractor") for name in names}
     experiment = checked_and_prepared(read_config(TINY, overrides), tmp_path / "run")
     example = make_store(experiment)[0]
     assert len(example["segment_lengths"]) > 1
-    _check_that_it_leaves_its_device(experiment.auxiliary)
+    _check_that_they_leave_their_device(experiment.auxiliary)
     write_model_directory(experiment)
     model = tmp_path / "run" / "model"
     described = json.loads((model / "config.json").read_text())
-    segments = described["task_specific_params"]["summarization"]["segments"]
-    assert segments["extractor"] == "extractor"
-    assert load(model / "extractor").fingerprint == extractor.fingerprint
+    options = described["task_specific_params"]["summarization"]["segments"]
+    for name in names:
+        assert options[name] == name
+        assert load(model / name).fingerprint == extractor.fingerprint
 
 
-def test_prepared_segments_are_those_that_the_run_would_make(tmp_path):
+def test_prepared_segments_are_those_that_the_run_would_make(tmp_path, monkeypatch):
     prepare_command.main(
         [
             *("--task=embedded", "--objective=summarize_segments", "--tokenizer=bytes"),
@@ -203,7 +206,11 @@ def test_prepared_segments_are_those_that_the_run_would_make(tmp_path):
     given = {"tokenizer.path": "bytes", "model.vocab_size": "300"}
     prepared = given | {"data.reader": "prepared", "data.prepared": str(tmp_path / "out")}
     expected = make_store(checked_and_prepared(read_config(TINY, given), tmp_path / "run"))
-    found = make_store(checked_and_prepared(read_config(TINY, prepared), tmp_path / "run"))
+    with monkeypatch.context() as patch:  # a run reads them, and cuts no document again
+        patch.setattr(segments, "read_segment_inputs", None)
+        with pytest.raises(TypeError, match="not callable"):
+            make_store(checked_and_prepared(read_config(TINY, given), tmp_path / "run"))
+        found = make_store(checked_and_prepared(read_config(TINY, prepared), tmp_path / "run"))
     assert len(found) == len(expected)
     jax.tree.map(np.testing.assert_array_equal, dict(found[5]), dict(expected[5]))
     other = prepared | {"task.segments.min_tokens": "20"}
@@ -211,17 +218,24 @@ def test_prepared_segments_are_those_that_the_run_would_make(tmp_path):
         make_store(checked_and_prepared(read_config(TINY, other), tmp_path / "run"))
 
 
-def _check_that_it_leaves_its_device(auxiliary):
-    def kinds():
-        return {type(leaf) for leaf in jax.tree.leaves(auxiliary.extractor().params)}
+def _check_that_they_leave_their_device(auxiliary):
+    functions, sentences = auxiliary.functions(), ["One.", "Another one."]
+    uses = {
+        auxiliary.extractor: lambda: functions.extract(sentences, None),
+        auxiliary.sentence_encoder: lambda: functions.encode_sentences(sentences),
+    }
+    for model, use in uses.items():
 
-    assert kinds() == {np.ndarray}  # after the examples have been made
-    functions = auxiliary.functions()
-    chosen = functions.extract(["One.", "Another one."], None)
-    assert np.ndarray not in kinds()
-    functions.release()
-    assert kinds() == {np.ndarray}
-    assert functions.extract(["One.", "Another one."], None) == chosen
+        def kinds(model=model):
+            return {type(leaf) for leaf in jax.tree.leaves(model().params)}
+
+        assert kinds() == {np.ndarray}  # after the examples have been made
+        found = use()
+        assert np.ndarray not in kinds()
+        functions.release()
+        assert kinds() == {np.ndarray}
+        np.testing.assert_array_equal(use(), found)
+        functions.release()
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,10 @@ def test_extractor_and_sentence_encoder_travel_with_their_model(
     with_models = with_programs_of(plain, Model(*parts, {"segments": segments}, auxiliary))
     expected = with_models.summarize(texts[0], batch_size=2)
     assert expected != plain.summarize(texts[0], batch_size=2)
+    # They read before the model writes, and have left its device.
+    for name in names:
+        leaves = jax.tree.leaves(getattr(auxiliary, name)().params)
+        assert {type(leaf) for leaf in leaves} == {np.ndarray}
 
     with_models.save("saved")
     described = json.loads((tmp_path / "saved" / "config.json").read_text())
