@@ -85,7 +85,7 @@ _SMALL_LSG = (
     "--config.model.encoder_attention=lsg --config.model.block_size=64 "
     "--config.model.sparse_block_size=64 --config.model.sparsity_factor=4 "
     "--config.model.sparsity_type=norm --config.model.num_global_tokens=1 "
-    "--config.training.steps=100"
+    "--config.training.steps=400"
 )
 _TINY_LSG = (
     "--workdir=runs/paper/tiny_lsg --config.training.steps=1 --examples=2 "

@@ -12,8 +12,9 @@ Nothing is trained any further. `lengths` are tokens that are read of a document
 "128/4 norm" is LSG attention with blocks of 128 tokens and every fourth token beyond them a sparse
 key, "256/none" has blocks alone, "trained" is as the model was trained. With --config the model is
 trained first, in --workdir, as `longsum train` does. Scores are ROUGE of generated summaries, with
-the model's own options of generation. Started again with the same flags, it goes on where it
-stopped.
+the model's own options of generation; `bits` are bits per token of the references under teacher
+forcing, `bits_other` the same with the document of the next one: where both are equal, the model
+does not use what it reads. Started again with the same flags, it goes on where it stopped.
 """
 
 import argparse
@@ -22,11 +23,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from common import lsg_options, numbers, print_table, rows_before, write_report
 
 import longsum_jax
 from longsum_jax.commands import console, train
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.bartscore import mean_log_probs, target_ids
+from longsum_jax.evaluation.model_metric import text_ids
 from longsum_jax.evaluation.predictions import Pair, predict, read_pairs, summary_of
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.experiment.config_files import split_overrides
@@ -50,15 +54,33 @@ def read_otherwise(
         on_overflow="truncate",
     )
     found = summary_of(rows, pairs, metrics)
+    bits = bits_per_token(reader, pairs, length, args.batch)
     scores = {name: round(value, 2) for name, value in found["scores"].items()}
     return {
         "attention": attention,
         "length": length,
         "documents": len(rows),
         "read_share": found["read_tokens"] / max(found["document_tokens"], 1),
+        **bits,
         **scores,
         "summary_tokens": found["summary_tokens"]["mean"],
     }
+
+
+def bits_per_token(
+    model: Model, pairs: Sequence[Pair], length: int, batch: int
+) -> dict[str, float]:
+    """Teacher-forced bits per token of the references, given their documents and given the next
+    pair's."""
+    prefix = model.summarization.get("prefix", "")
+    sources = text_ids(model, [prefix + pair.source for pair in pairs], length or None).rows
+    references = target_ids(model, [pair.reference for pair in pairs]).rows
+    counts = [len(row) for row in references]
+    bits = {}
+    for name, given in (("bits", sources), ("bits_other", [*sources[1:], sources[0]])):
+        means = mean_log_probs(model, list(zip(given, references, strict=True)), batch)
+        bits[name] = round(float(-np.average(means, weights=counts) / np.log(2)), 4)
+    return bits
 
 
 def main(argv: Sequence[str] | None = None) -> None:

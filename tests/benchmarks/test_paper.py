@@ -5,8 +5,11 @@ import re
 
 import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 
+import longsum_jax
+from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
@@ -153,6 +156,7 @@ def test_a_model_reads_otherwise(scripts, tmp_path, monkeypatch, capsys):
     documents.write_text(json.dumps({"document": "a b c d", "summary": "a b"}) + "\n")
     used = []
     monkeypatch.setattr(reread.longsum_jax, "load", lambda path: _Writer())
+    monkeypatch.setattr(reread, "bits_per_token", lambda *given: {"bits": 1.0, "bits_other": 2.0})
     monkeypatch.setattr(_Writer, "with_lsg_options", lambda self, **o: used.append(o) or self)
     out = tmp_path / "rows.json"
     flags = ["--model=m", f"--documents={documents}", "--lengths=2,0", f"--out={out}"]
@@ -168,6 +172,27 @@ def test_a_model_reads_otherwise(scripts, tmp_path, monkeypatch, capsys):
     assert used[-1] == {"block_size": 256, "sparsity_type": "none"}
     with pytest.raises(SystemExit, match='"128/4" is no LSG attention; write'):
         scripts("common").lsg_options("128/4")
+
+
+@pytest.mark.slow
+def test_bits_are_those_of_the_logits(scripts, small_model):
+    model = longsum_jax.load(small_model)
+    pairs = [Pair("1", "The cat sat on the mat.", "A cat."), Pair("2", "It rained.", "Rain fell.")]
+    found = scripts("reread").bits_per_token(model, pairs, 5, 2)
+    encode = model.tokenizer.encode
+    wanted = {}
+    for name, order in (("bits", (0, 1)), ("bits_other", (1, 0))):
+        losses = []
+        for pair, other in zip(pairs, order, strict=True):
+            source = [[*encode(pairs[other].source)[:4], model.tokenizer.eos_id]]
+            target = [*encode(pair.reference), model.tokenizer.eos_id]
+            start = [[model.config.decoder_start_token_id, *target[:-1]]]
+            logits = np.asarray(model.logits(source, None, start))[0]
+            chosen = jax.nn.log_softmax(logits)[np.arange(len(target)), target]
+            losses += (-chosen / np.log(2)).tolist()
+        wanted[name] = np.mean(losses)
+    assert found == pytest.approx(wanted, abs=1e-3)
+    assert found["bits"] != found["bits_other"]
 
 
 def test_data_sets_as_rows(report, tmp_path):
