@@ -7,9 +7,9 @@ Two kernels compute what ``dense.dot_product_attention`` does without a bias and
 
 Both go over blocks of keys with a running softmax, and compute scores again for the gradients
 (FlashAttention, Dao et al. 2022). What they cannot do by themselves is done around them: lengths
-off the block are padded, queries without a key get zeros, masks that differ by head are masks of
-sequences with one head each, and cuDNN, which knows numbers of keys alone, gets the real ones first
-(without later keys to hide, their order does not matter).
+off the block are padded, to even ones for cuDNN, queries without a key get zeros, masks that differ
+by head are masks of sequences with one head each, and cuDNN, which knows numbers of keys alone,
+gets the real ones first (without later keys to hide, their order does not matter).
 
 Sparse attention is attention of rows of queries, each with its own keys under one softmax: those of
 its part of the text with a margin on either side, and behind them keys that all rows share, such as
@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.key_sets import KeySet
@@ -305,7 +305,12 @@ def _cudnn_attention(
     scale: float,
 ) -> Float[Array, "rows query_length heads head_dim"]:
     counts = None
+    num_queries, num_keys = q.shape[1], k.shape[1]
+    q, k, v = (_of_even_length(x) for x in (q, k, v))
+    if mask is None and num_keys % 2 and not causal:  # the key more is later than all queries
+        counts = jnp.full(len(k), num_keys, jnp.int32)
     if mask is not None:
+        mask = _of_even_length(mask)
         order = jnp.argsort(~mask, axis=1, stable=True)
         k, v = _permute(k, order), _permute(v, order)
         counts = mask.sum(1)
@@ -323,12 +328,17 @@ def _cudnn_attention(
         is_causal=causal,
         key_value_seq_lengths=counts,
         implementation="cudnn",
-    )
+    )[:, :num_queries]
     if mask is None:
         return out
     # The kernel gives a mean of values to a query without a key. These are not read, so that they
     # have no gradients either.
     return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
+
+
+def _of_even_length(x: Shaped[AnyArray, "rows length ..."]) -> Shaped[Array, "rows even ..."]:
+    """Appends zeros where the length is odd, of which cuDNN has no gradients."""
+    return jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), *[(0, 0)] * (x.ndim - 2)])
 
 
 @jax.custom_vjp

@@ -89,18 +89,25 @@ def test_tpu_kernel_equals_the_reference_off_its_blocks(
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
 
 
-@pytest.mark.parametrize(("mask_heads", "causal"), [(1, False), (H, False), (0, True)])
-def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(mask_heads, causal, monkeypatch):
-    """XLA's implementation takes the arguments of cuDNN's."""
+@pytest.mark.parametrize("num_queries", [9, 10])
+@pytest.mark.parametrize(
+    ("num_keys", "mask_heads", "causal"),
+    [(13, 1, False), (13, H, False), (13, 0, False), (14, 1, False), (None, 0, True)],
+)
+def test_arguments_of_the_gpu_kernel_are_those_of_the_reference(
+    num_queries, num_keys, mask_heads, causal, monkeypatch
+):
+    """XLA's implementation takes the arguments of cuDNN's, which has gradients of even lengths
+    alone."""
     kernel = jax.nn.dot_product_attention
 
-    def on_cpu(*args, implementation, **options):
+    def on_cpu(q, k, v, *, implementation, **options):
         assert implementation == "cudnn"
-        return kernel(*args, implementation="xla", **options)
+        assert q.shape[1] % 2 == k.shape[1] % 2 == v.shape[1] % 2 == 0
+        return kernel(q, k, v, implementation="xla", **options)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", on_cpu)
-    num_keys = 9 if causal else 13
-    *arrays, gradient, mask = draw(9, num_keys, mask_heads)
+    *arrays, gradient, mask = draw(num_queries, num_keys or num_queries, mask_heads)
 
     def attend(q, k, v):
         return fused_attention(q, k, v, mask, kernel="cudnn", causal=causal, scale=SCALE)
