@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from longsum_jax.configs.awesome import DATA_SETS
 
 from longsum_jax.commands import convert, train
 from longsum_jax.data.prepared import write_prepared
@@ -30,6 +31,7 @@ from longsum_jax.experiment.experiment import (
 )
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
+from longsum_jax.layers.memory import memory_layers
 from longsum_jax.models.registry import model_config
 from longsum_jax.tokenizers.loading import load_tokenizer
 from longsum_jax.training.mesh import activate, make_mesh, put_batch
@@ -294,6 +296,62 @@ def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens
         assert (run.data.epochs, run.optimizer.warmup_steps) == (10, 40)
 
 
+@pytest.mark.parametrize(
+    ("data_set", "epochs", "warmup"),
+    [
+        ("govreport", 3, 300),
+        ("qmsum", 9, 100),
+        ("summscreen", 6, 300),
+        ("arxiv", 2, 1000),
+        ("booksum", 10, 40),
+        ("json", 3, 300),
+    ],
+)
+def test_awesome_trains_as_the_paper_does(data_set, epochs, warmup):
+    """Sections 3, 5.3 and appendix C; what is open there is in docs/papers/awesome.md."""
+    run = run_of(f"awesome:{data_set}")
+    assert (run.data.epochs, run.optimizer.warmup_steps) == (epochs, warmup)
+    assert (run.optimizer.name, run.optimizer.learning_rate) == ("adamw", 5e-5)
+    assert (run.optimizer.clip_norm, run.optimizer.weight_decay) == (0.1, 0.01)
+    assert (run.data.batch_size, run.training.accumulation) == (8, 8)
+    assert run.loss.label_smoothing == 0.1
+    segments = run.task.segments
+    assert (segments.min_tokens, segments.max_tokens, segments.train_tokens) == (512, 768, 51200)
+    assert (segments.target_metric, segments.target_stemmer) == ("precision", True)
+    assert run.task.max_source_length == run.model.memory_size == 1024
+    layers = memory_layers(run.model.encoder_stack.memory, 12)
+    assert layers == (set(range(12)) if data_set == "booksum" else {9, 10, 11})
+    if data_set == "json":
+        run = run_of("awesome:json,variant=compressive")
+        assert memory_layers(run.model.encoder_stack.memory, 12) == {0, 1, 2}
+        assert run.model.memory_compression == 5
+        assert run_of("awesome:json,variant=kv").model.salient_vectors == 1024
+
+
+def test_baselines_of_awesome_read_what_table_14_says():
+    """Thousands of tokens, by data set."""
+    thousands = {
+        "unlimiformer": (2, 2, 2, 2, 2),
+        "pagesum": (3, 2, 3, 5, 3),
+        "block_attention": (6, 6, 8, 6, 6),
+        "led": (8, 8, 8, 8, 8),
+        "longt5": (6, 6, 6, 6, 6),
+    }
+    for baseline, wanted in thousands.items():
+        for data_set, count in zip(list(DATA_SETS)[:5], wanted, strict=True):
+            run = run_of(f"long_baselines:{baseline},data_set={data_set}")
+            assert run.task.max_source_length == 1024 * count, (baseline, data_set)
+        assert run.task.max_target_length == run.evaluation.max_new_tokens == 1024
+        assert run.optimizer.learning_rate == (1e-4 if baseline == "longt5" else 5e-5)
+
+
+def test_an_abstractor_reads_and_writes_1024_tokens():
+    run = run_of("extract_abstract:default")
+    lengths = run.task.max_source_length, run.task.max_target_length
+    assert (*lengths, run.evaluation.max_new_tokens) == (1024, 1024, 1024)
+    assert run.optimizer.learning_rate == 5e-5
+
+
 def test_awesome_of_books_has_attentive_memory_alone():
     run = run_config(read_config(f"{CONFIGS}/awesome.py:booksum", {}))
     assert (run.model.memory, run.model.memory_layers) == ("attentive", "all")
@@ -513,6 +571,13 @@ def test_hepos_is_table_4(encoder, cross, length):
         assert (run.model.attention_window, run.model.attention_stride) == ((256,), length // 128)
     if encoder == "lsh":  # as many buckets as the published code makes for this length
         assert run.model.lsh_num_buckets == 128
+        assert (run.model.lsh_num_hashes, run.model.lsh_chunk_length) == (4, 64)
+    if encoder == "linformer":
+        assert (run.model.linformer_size, run.model.linformer_max_length) == (256, length)
+    if encoder == "sinkhorn":
+        model = run.model
+        assert (model.block_size, model.sinkhorn_iterations) == (64, 7)
+        assert model.sinkhorn_temperature == 0.7
     assert run.evaluation.max_new_tokens == 1024
     rates = (run.model.dropout, run.model.attention_dropout)
     assert (*rates, run.task.max_target_length) == (0.1, 0.1, 1024)
@@ -522,6 +587,7 @@ def test_hepos_is_table_4(encoder, cross, length):
     assert run.training.steps == optimizer.total_steps == 20_000
     assert (optimizer.clip_norm, optimizer.weight_decay) == (0.1, 0.01)
     assert (run.data.batch_size, run.loss.label_smoothing) == (64, 0.1)
+    assert run.training.accumulation == 16  # docs/papers/hepos.md
 
 
 def test_hepos_has_no_other_rows():
