@@ -436,7 +436,8 @@ def read_cases(
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(last.filename).name}:{last.lineno}"
-            failure = Failure(name, number, f"{type(error).__name__} at {place}: {error}"[:300])
+            said = str(error).replace(str(folder), "FOLDER")
+            failure = Failure(name, number, f"{type(error).__name__} at {place}: {said}"[:200])
         yield number, failure
 
 

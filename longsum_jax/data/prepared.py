@@ -40,6 +40,7 @@ FORMAT_VERSION = 1
 METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
 _SHARD = ".array_record"
+_MAX_NAME = 200  # bytes; file systems end at 255, and shards have a number
 # Keys of examples that have another name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
 # Options of a task that name it or a place on this machine, and change no example.
@@ -386,8 +387,11 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     entries = [field.name for field in dataclasses.fields(_Entries)]
     from_dict(_Entries, {name: metadata[name] for name in entries if name in metadata}, str(path))
     for name in (metadata["split"], *(metadata.get("checksums") or {})):
-        if Path(name).name != name:
-            raise InputError(f"{path}: {name!r} is no name of a file there; prepare the data again")
+        if Path(name).name != name or len(name.encode(errors="replace")) > _MAX_NAME:
+            shown = name if len(name) < 80 else f"{name[:80]}..."
+            raise InputError(
+                f"{path}: {shown!r} is no name of a file there; prepare the data again"
+            )
     return metadata
 
 

@@ -51,9 +51,10 @@ def unzip(source: Source) -> Iterator[Source | Failure]:
     archive = open_zip(source)
     left = source.options.max_bytes
     for member in archive.infolist():
-        if member.is_dir() or _is_hidden(member.filename):
+        # Not is_dir, which ends in an IndexError where the name is empty.
+        if member.filename.endswith("/") or _is_hidden(member.filename):
             continue
-        name = in_one_line(f"{source.name}/{member.filename}")
+        name = in_one_line(f"{source.name}/{member.filename or 'no name'}")
         try:
             content = read_member(archive, member.filename, name, source, left)
         except InputError as error:

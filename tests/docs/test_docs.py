@@ -97,14 +97,16 @@ def known_keys():
     """Returns the keys of every section of a run's config; of models, those of all families."""
     from longsum_jax.experiment.config_files import read_config
     from longsum_jax.models.registry import FAMILIES
+    from longsum_jax.text.gap_sentences import GapSentenceOptions
     from longsum_jax.text.segment_inputs import SegmentInputOptions
 
     config = read_config("configs/finetune.py", {})
     keys = {f"{section}.{key}" for section in SECTIONS for key in config[section]}
     for family in FAMILIES.values():
         keys |= {f"model.{field.name}" for field in dataclasses.fields(family.config_class)}
-    segments = dataclasses.fields(SegmentInputOptions)
-    keys |= {f"task.segments.{field.name}" for field in segments}
+    nested = {"segments": SegmentInputOptions, "gap_sentences": GapSentenceOptions}
+    for name, options in nested.items():
+        keys |= {f"task.{name}.{field.name}" for field in dataclasses.fields(options)}
     return keys | {"task.segments", "task.claims", "task.cloze"}  # of their own configs alone
 
 

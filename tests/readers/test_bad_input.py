@@ -185,6 +185,11 @@ CASES = [
     Case(
         "a way out of a zip", one("a.zip", lambda make: make.zip({"../b.txt": "Out."})), text="Out."
     ),
+    Case(
+        "a zip with a file of no name",
+        one("a.zip", lambda make: make.zip({"_.txt": "No name."}).replace(b"_.txt", b"\0.txt")),
+        text="No name.",
+    ),
     Case("a gzip bomb", one("a.gz", gzip.compress(bytes(20_000_000))), "200 times its size"),
     Case("a gzip cut short", one("a.txt.gz", gzip.compress(b"text" * 99)[:-9]), "cut short"),
     Case("an xz cut short", one("a.txt.xz", lzma.compress(b"text" * 99)[:-9]), "cut short"),
