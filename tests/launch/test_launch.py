@@ -255,12 +255,16 @@ def test_what_the_scripts_refuse(script, arguments, variables, said):
     assert len(message.splitlines()) <= 1
 
 
+@pytest.fixture
 def hear_interrupts():
     """Undoes what may be inherited: a shell's job in the background ignores SIGINT, and bash traps
     no signal that it ignores from the start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("hear_interrupts")
 @pytest.mark.parametrize(
     ("number", "status", "goes_on"),
     [
@@ -291,7 +295,6 @@ def test_a_job_is_requeued_once_its_processes_have_saved(tmp_path, number, statu
         env=variables | {"SLURM_SUBMIT_DIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_interrupts,
     ) as job:
         if number:
             while not (tmp_path / "process").exists():
