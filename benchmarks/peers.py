@@ -70,9 +70,11 @@ def cases() -> list[Case]:
         row = ("training step beside LongT5", "train_step.py", step, "ratio", 1.5)
         found.append(Case(*row, "locost", length))
     for batch in (4, 16):
-        found += _decoding("bart", 1024, batch)
+        for model, length in (("bart", 1024), ("t5", 1024), ("bart", 4096)):
+            found += _decoding(model, length, batch)
     for model in ("longt5", "led"):
         found += _decoding(model, 16384)
+    found += _decoding("led", 16384, 4)
     return found
 
 
