@@ -15,6 +15,7 @@ from longsum_jax.files import read_json
 from longsum_jax.locks import locked
 
 if TYPE_CHECKING:
+    from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.aligners import Aligner
     from longsum_jax.evaluation.comparison import System
     from longsum_jax.evaluation.metric import Scores
@@ -39,9 +40,13 @@ EXAMPLES = """\
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=results \\
       --report=report.html
 
+  # labels, answers and masked tokens, by what such models are trained for
+  longsum evaluate --model=runs/scotus --task=scotus --split=test --out=runs/scotus/test
+
 Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/metrics.json at the
 end, with confidence intervals. Started again, it skips the documents whose ids are in
-predictions.jsonl already. longsum score compares such files.
+predictions.jsonl already. longsum score compares such files. Of tasks without summaries all lines
+are written at the end.
 """
 
 DATA_KEYS = ("document_key", "summary_key", "query_key")
@@ -49,6 +54,12 @@ TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
 SETTINGS = "settings.json"  # everything that predictions depend on
 OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
+# Flags that mean something where no summaries are made.
+OBJECTIVE_FLAGS = (
+    *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
+    *("document_key", "query_key", *TASK_ONLY),
+    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -84,8 +95,61 @@ def main(argv: Sequence[str]) -> None:
     console.add_generation_flags(parser)
     console.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
+    task = _task_without_summaries(args)
+    if task is not None:
+        others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
+        console.refuse_idle(
+            args, parser, others, f"with --task={task.name}, which has no summaries"
+        )
+        _evaluate_objective(args, task)
+        return
     with console.memory_errors(console.SUMMARY_ADVICE):
         _evaluate(args)
+
+
+def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
+    """Returns the task of --task if its models give labels, answers or masked tokens instead."""
+    if args.task is None or args.data is not None:
+        return None
+    task = console.task_of(args)
+    return None if task.writes_summaries else task
+
+
+def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
+    """Scores a model by the objective that it was trained for."""
+    import jax
+
+    from longsum_jax.experiment.trained import objective_of
+    from longsum_jax.inference.loading import load
+
+    if args.batch_size == "auto":
+        raise InputError(f"--batch_size=auto is for summaries, which --task={task.name} has not")
+    split = args.split or DEFAULT_SPLIT
+    task.source_split(split)
+    model = load(args.model, **console.load_options(args))
+    with console.spinner(f'reading split "{split}" of {task.source}'):
+        objective = objective_of(
+            model,
+            task,
+            split=split,
+            examples=args.examples,
+            batch_size=args.batch_size,
+            max_source_length=args.max_source_length,
+            seed=args.seed,
+        )
+    settings = _flags_and_model(args, model) | {"examples": args.examples, "seed": args.seed}
+    out = _made(Path(args.out))
+    with locked(out, "evaluates", "give another --out"):
+        _check_settings(out, settings)
+        with console.spinner("evaluating"):
+            evaluation = objective.evaluate(jax.device_put(model.params))
+        _write(out / SETTINGS, settings)
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in evaluation.rows)
+        atomic.write_text(out / "predictions.jsonl", "".join(lines))
+        result = {"documents": len(evaluation.rows), "scores": evaluation.scores}
+        _write(out / "metrics.json", result | settings)
+        checksums.write(out, lambda name: name in OUTPUTS)
+    print(f"{objective.report(evaluation)}; details in {out}")
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -194,11 +258,6 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     from longsum_jax.evaluation.predictions import pairs_by_id
 
     task, split = console.task_of(args), args.split or DEFAULT_SPLIT
-    if not (task.needs_summary or task.objective == "gap_sentences"):
-        raise InputError(
-            f'--task={task.name} is for objective "{task.objective}" and has no summaries; give '
-            f"one that has, or score its models as they train by config.evaluation.split={split}"
-        )
     left_out = 0
 
     def found() -> Iterator["Document"]:
@@ -311,22 +370,31 @@ def _score_last(
 
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
     """Returns everything that the predictions and scores depend on."""
+    names = ("strategy", "segment_length", "decoder_storage")
+    generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))
+    return {
+        **_flags_and_model(args, model, names),
+        "generation": _as_json(generation) | {"seed": args.seed},
+        **_as_json({name: metric.describe() for name, metric in metrics.items()}),
+    }
+
+
+def _flags_and_model(
+    args: argparse.Namespace, model: "Model", names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns the settings that all evaluations have, and the flags of further ``names``."""
     from longsum_jax import __version__
 
-    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length")
-    names += ("strategy", "segment_length", "decoder_storage")
+    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length", *names)
     # None where a flag was left out, which is another setting than one that was given.
     flags = {name: getattr(args, name) for name in names}
     if args.task is not None:
         flags |= {"source": console.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
-    generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))
     return {
         **flags,
         "weights": model.fingerprint,
         "config": model.config_fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
-        "generation": _as_json(generation) | {"seed": args.seed},
-        **_as_json({name: metric.describe() for name, metric in metrics.items()}),
         "longsum_jax": __version__,
     }
 

@@ -171,6 +171,11 @@ class Task:
         return self.objective in ("summarize", "summarize_segments", "extract", "cloze")
 
     @property
+    def writes_summaries(self) -> bool:
+        """Tells whether models of the task write summaries, or gap sentences."""
+        return self.objective in ("summarize", "summarize_segments", "gap_sentences")
+
+    @property
     def needs_label(self) -> bool:
         """Tells whether documents come with labels or answers."""
         return self.objective in ("classify", "classify_pairs", "tag", "answer", "choose")
