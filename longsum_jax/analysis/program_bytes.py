@@ -4,22 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from longsum_jax.analysis.program_text import (
+    COLLECTIVES,
     ArrayType,
     Computation,
     Instruction,
+    continued_collectives,
     users_of_value,
     value_of,
 )
 
-COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
 # Instructions that move no data by themselves.
 _FREE = {
     "parameter",
@@ -41,6 +34,7 @@ _FREE = {
 }
 _FREE_TARGETS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "PartialReduce")
 _WITH_WORKSPACE = ("__cublas", "__cudnn")  # the rest of the result is room to work in
+_COLLECTIVE_START = "AsyncCollectiveStart"  # the end of a fusion that begins one on a TPU
 _SLICING = ("dynamic-slice", "slice", "gather")
 
 
@@ -57,7 +51,7 @@ class MemoryTraffic:
     def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
         """Returns what an instruction of the computation ``inside`` reads and writes."""
         opcode = instruction.opcode
-        if opcode in _FREE or opcode.endswith("-done") or _target(instruction) in _FREE_TARGETS:
+        if opcode in _FREE or opcode.endswith("-done") or instruction.target in _FREE_TARGETS:
             return 0.0
         operands = [inside.instructions[name] for name in instruction.operands]
         if opcode == "fusion" and instruction.called[0] in self._computations:
@@ -66,15 +60,20 @@ class MemoryTraffic:
 
     def _fusion(self, instruction: Instruction, operands: Sequence[Instruction]) -> int:
         fused = self._computations[instruction.called[0]]
+        root = fused.instructions[fused.root]
+        passed = _passed_on(fused)
         num_bytes = 0
         for parameter, operand in zip(fused.parameters, operands, strict=True):
-            num_bytes += self._read(fused, parameter, _main_memory(operand.arrays))
-        root = fused.instructions[fused.root]
+            if parameter.name not in passed:
+                num_bytes += self._read(fused, parameter, _main_memory(operand.arrays))
+        if root.target == _COLLECTIVE_START:
+            return num_bytes + _main_memory(_begun(instruction.arrays, len(root.operands)))
         results = [root]
         if root.opcode == "tuple":
             results = [fused.instructions[name] for name in root.operands]
         for result, array in zip(results, instruction.arrays, strict=False):
-            num_bytes += 0 if array.is_on_chip else self._written(fused, result)
+            is_written = result.name not in passed and not array.is_on_chip
+            num_bytes += self._written(fused, result) if is_written else 0
         return num_bytes
 
     def _read(self, fused: Computation, parameter: Instruction, whole: int) -> int:
@@ -109,15 +108,26 @@ class MemoryTraffic:
         return source.num_bytes
 
 
+def _passed_on(fused: Computation) -> set[str]:
+    """Returns the values of a fusion that belong to collectives which another one has begun."""
+    collectives = {collective.name for collective in continued_collectives(fused)}
+    if not collectives:
+        return set()
+    root = fused.instructions[fused.root]
+    parameters = {parameter.name for parameter in fused.parameters}
+    return collectives | {root.name} | parameters.intersection(root.operands)
+
+
+def _begun(arrays: Sequence[ArrayType], num_operands: int) -> Sequence[ArrayType]:
+    """Returns what an asynchronous operation will write, of arrays that list its operands first."""
+    return arrays[num_operands : 2 * num_operands]
+
+
 def results(instruction: Instruction) -> Sequence[ArrayType]:
     """Returns the arrays that an instruction gives, without the room that libraries work in."""
-    if _target(instruction).startswith(_WITH_WORKSPACE):
+    if instruction.target.startswith(_WITH_WORKSPACE):
         return instruction.arrays[:-1] or instruction.arrays
     return instruction.arrays
-
-
-def _target(instruction: Instruction) -> str:
-    return instruction.attribute("custom_call_target").strip('"')
 
 
 def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> int:
@@ -137,16 +147,13 @@ def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> 
     if opcode == "scatter":
         update = operands[-1].num_bytes
         return _main_memory(operands[-1].arrays) + (2 * update if written else 0)
-    if opcode in ("copy-start", "async-start") or opcode.removesuffix("-start") in COLLECTIVES:
-        # The result of an asynchronous copy lists the operand again.
-        read = sum(_main_memory(operand.arrays) for operand in operands)
-        results = instruction.arrays[: max(1, len(instruction.arrays) // 2)]
-        if not opcode.endswith("-start"):
-            results = instruction.arrays
-        elif opcode == "copy-start":
-            results = instruction.arrays[:1]
-        return read + _main_memory(results)
-    return written + sum(_main_memory(operand.arrays) for operand in operands)
+    read = sum(_main_memory(operand.arrays) for operand in operands)
+    if opcode == "copy-start":  # the result lists the operand after the copy
+        return read + _main_memory(instruction.arrays[:1])
+    kind = opcode.removesuffix("-start")
+    if opcode.endswith("-start") and kind in COLLECTIVES and kind != "all-reduce":
+        return read + _main_memory(_begun(instruction.arrays, len(operands)))
+    return written + read
 
 
 def _main_memory(arrays: Sequence[ArrayType]) -> int:

@@ -66,7 +66,7 @@ def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> fl
 def _count_attention_products(instruction: Instruction) -> int:
     """Returns how many products of the size queries x keys an attention kernel computes; 0 if the
     instruction is none."""
-    target = instruction.attribute("custom_call_target").strip('"')
+    target = instruction.target
     name = instruction.name if target == "tpu_custom_call" else target
     matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
     return matches[0] if matches else 0
@@ -81,7 +81,7 @@ def _attention_operations(
     """
     queries, keys, *_ = filter(_is_float, operands)
     shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
-    if instruction.attribute("custom_call_target").startswith('"__cudnn'):
+    if instruction.target.startswith("__cudnn"):
         is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
         return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
     *rows, num_queries, head_dim = shape

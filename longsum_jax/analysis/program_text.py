@@ -14,8 +14,22 @@ _NAME = re.compile(r"%([\w.\-]+)")
 _ON_CHIP = re.compile(r"S\([1-4]\)")  # S(5) is the host's memory
 _COMMENT = re.compile(r"/\*.*?\*/")
 _BITS = re.compile(r"\d+")
+# Devices in the order of a grid, and groups of devices along axes of a mesh.
+_GRID = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
 # Metadata of a Pallas kernel, which XLA writes into three lines.
 _KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
+
+
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 
 
 class ArrayType(NamedTuple):
@@ -61,6 +75,11 @@ class Instruction:
         """Returns the text of an attribute, "" if the line has none of that name."""
         found = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
         return found.group(1) if found else ""
+
+    @property
+    def target(self) -> str:
+        """Name of the function that a custom call calls, "" of other instructions."""
+        return self.attribute("custom_call_target").strip('"')
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -171,6 +190,26 @@ def value_of(fused: Computation, name: str) -> str:
     return name
 
 
+def continued_collectives(fused: Computation) -> list[Instruction]:
+    """Returns the collectives that a fusion continues, which another one has begun.
+
+    TPUs run an asynchronous collective beside the work of several fusions, and each names it. The
+    first ends in AsyncCollectiveStart, the last in AsyncCollectiveDone; those between give back
+    what the collective reads.
+    """
+    root = fused.instructions[fused.root]
+    found = []
+    for name in root.operands:
+        value = fused.instructions[name]
+        if value.opcode in COLLECTIVES:
+            source = fused.instructions[value.operands[0]]
+            is_given_back = source.opcode == "parameter" and source.name in root.operands
+            goes_on = root.opcode == "tuple" and is_given_back
+            if goes_on or root.target == "AsyncCollectiveDone":
+                found.append(value)
+    return found
+
+
 def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
     """Yields what reads a value, also through changes of its shape alone."""
     for user in fused.users.get(name, []):
@@ -184,21 +223,24 @@ def replica_groups(attributes: str) -> list[list[int]]:
     """Returns the groups of devices of a collective, [] where the text names none.
 
     It reads the three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a mesh
-    mesh['x'=2,'y'=2] {'x'}.
+    mesh['x'=2,'y'=2] {'x'}, whose devices may have another order:
+    mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
     """
-    grid = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", attributes)
+    grid = re.search(rf"replica_groups=\[([\d,]+)\]<={_GRID.pattern}", attributes)
     if grid:
-        shape, source, order = (
-            [int(number) for number in (part or "").split(",") if number] for part in grid.groups()
-        )
-        ids = np.arange(math.prod(source)).reshape(source)
-        if order:
-            ids = ids.transpose(order)
-        return ids.reshape(shape[0], -1).tolist()
-    mesh = re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", attributes)
+        shape, *source = grid.groups()
+        return _grid(*source).reshape(integers(shape)[0], -1).tolist()
+    mesh = _MESH.search(attributes)
     if mesh:
         return _mesh_groups(*mesh.groups())
     return listed_groups("replica_groups", attributes)
+
+
+def _grid(sizes: str, order: str | None) -> np.ndarray:
+    """Returns the devices of a grid such as [2,4]T(1,0), counted before its axes are exchanged."""
+    shape = integers(sizes)
+    ids = np.arange(math.prod(shape)).reshape(shape)
+    return ids.transpose(integers(order)) if order else ids
 
 
 def listed_groups(name: str, attributes: str) -> list[list[int]]:
@@ -208,9 +250,12 @@ def listed_groups(name: str, attributes: str) -> list[list[int]]:
     return [[int(number) for number in group.split(",")] for group in groups]
 
 
-def _mesh_groups(sizes: str, names: str) -> list[list[int]]:
+def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]:
     axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", sizes)}
-    ids = np.arange(math.prod(axes.values())).reshape(tuple(axes.values()))
+    ids = np.arange(math.prod(axes.values()))
+    if devices:
+        grid = _GRID.fullmatch(devices)
+        ids = _grid(*grid.groups()) if grid else np.array(integers(devices))
     taken = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
     shape, inner, outer = [], [], []
     for name, size in axes.items():

@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from longsum_jax.analysis.program_bytes import COLLECTIVES, MemoryTraffic
+from longsum_jax.analysis.program_bytes import MemoryTraffic
 from longsum_jax.analysis.program_products import products
 from longsum_jax.analysis.program_text import (
+    COLLECTIVES,
     Computation,
     Instruction,
+    continued_collectives,
     listed_groups,
     parse,
     replica_groups,
@@ -141,8 +143,20 @@ class _Walk:
         found = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
         self._num_devices = int(found.group(1)) if found else 1
         self._memory = MemoryTraffic(self._computations)
+        self._continued = self._continued_collectives()
         self._trips = trips
         self._devices_per_host = devices_per_host
+
+    def _continued_collectives(self) -> set[tuple[str, str]]:
+        """Returns computation and name of collectives that fusions continue, and do not begin."""
+        found = set()
+        for computation in self._computations.values():
+            for instruction in computation.instructions.values():
+                if instruction.opcode == "fusion":
+                    fused = self._computations[instruction.called[0]]
+                    names = [collective.name for collective in continued_collectives(fused)]
+                    found.update((fused.name, name) for name in names)
+        return found
 
     def instructions(self, name: str, times: float) -> Iterator[tuple[Instruction, Work]]:
         """Yields the instructions of a computation that runs so many times."""
@@ -205,7 +219,7 @@ class _Walk:
 
     def _collective(self, inside: Computation, instruction: Instruction) -> dict[str, Traffic]:
         kind = instruction.opcode.removesuffix("-start")
-        if kind not in COLLECTIVES:
+        if kind not in COLLECTIVES or (inside.name, instruction.name) in self._continued:
             return {}
         operands = [inside.instructions[name] for name in instruction.operands]
         num_bytes = sum(operand.num_bytes for operand in operands)

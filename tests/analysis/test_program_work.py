@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.analysis.program_text import parse, replica_groups
-from longsum_jax.analysis.program_work import Traffic, program_work
+from longsum_jax.analysis.program_work import Traffic, instruction_works, program_work
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("collectives_worker.py")
@@ -121,6 +121,9 @@ def test_groups_that_reach_over_hosts():
         ("replica_groups=mesh['x'=2,'y'=2] {'x'}, use_global_device_ids=true", [[0, 2], [1, 3]]),
         ("replica_groups=mesh['x'=2,'y'=2] {'x','y'}", [[0, 1, 2, 3]]),
         ("replica_groups=mesh['x'=4,'y'=1] {'x':(2)2}", [[0, 1], [2, 3]]),
+        ("replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}", [[0, 1], [2, 3]]),
+        ("replica_groups=mesh['x'=1,'y'=4], device_ids=([4]) {'y'}, a=(b)", [[0, 1, 2, 3]]),
+        ("replica_groups=mesh['x'=2,'y'=2], device_ids=(3,1,2,0) {'y'}", [[3, 1], [2, 0]]),
         ("replica_groups={}, to_apply=%add", []),
     ],
 )
@@ -259,8 +262,72 @@ source_target_pairs={{0,1},{1,0}}
         "collective-permute": Traffic(1, 128, 128, 128),
     }
     row = 8 * 4
-    gather, permute = 128 + 256, 128 + 128
-    assert work.num_bytes == gather + permute + (row + 4) + row
+    moved = {}
+    for instruction, own in instruction_works(text):
+        moved[instruction.name] = own.num_bytes
+    assert moved["begun"] == 128 + 256
+    assert moved["moved"] == 128 + 128
+    assert moved["new"] == (row + 4) + row
+    assert work.num_bytes == sum(moved.values())
+
+
+# As XLA writes an asynchronous all-gather for TPUs: the fusion that begins it names it, one that
+# computes something beside it, and the one that ends it.
+CONTINUED = """\
+HloModule jit_f, num_partitions=4
+
+%begin (a: f32[4,8]) -> (f32[4,8], f32[8,8], s32[2]) {
+  %a = f32[4,8]{1,0} parameter(0)
+  %gather.1 = f32[8,8]{1,0} all-gather(%a), channel_id=7, replica_groups=[2,2]<=[4], dimensions={0}
+  ROOT %start = (f32[4,8]{1,0}, f32[8,8]{1,0}, s32[2]{0:S(4)}) custom-call(%gather.1), \
+custom_call_target="AsyncCollectiveStart"
+}
+
+%beside (b: f32[4,8], c: f32[8,8], d: s32[2], x.1: f32[16,8]) \
+-> (f32[16,8], f32[4,8], f32[8,8], f32[8,8], s32[2]) {
+  %x.1 = f32[16,8]{1,0} parameter(3)
+  %square = f32[16,8]{1,0} multiply(%x.1, %x.1)
+  %b = f32[4,8]{1,0} parameter(0)
+  %c = f32[8,8]{1,0} parameter(1)
+  %gather.2 = f32[8,8]{1,0} all-gather(%b), channel_id=7, replica_groups=[2,2]<=[4], dimensions={0}
+  %d = s32[2]{0:S(4)} parameter(2)
+  ROOT %both = (f32[16,8]{1,0}, f32[4,8]{1,0}, f32[8,8]{1,0}, f32[8,8]{1,0}, s32[2]{0:S(4)}) \
+tuple(%square, %b, %c, %gather.2, %d)
+}
+
+%end (e: f32[4,8], f: f32[8,8], g: s32[2]) -> f32[8,8] {
+  %e = f32[4,8]{1,0} parameter(0)
+  %f = f32[8,8]{1,0} parameter(1)
+  %gather.3 = f32[8,8]{1,0} all-gather(%e), channel_id=7, replica_groups=[2,2]<=[4], dimensions={0}
+  %g = s32[2]{0:S(4)} parameter(2)
+  ROOT %done = f32[8,8]{1,0} custom-call(%e, %f, %gather.3, %g), \
+custom_call_target="AsyncCollectiveDone"
+}
+
+ENTRY %main (w: f32[4,8], x: f32[16,8]) -> (f32[8,8], f32[16,8]) {
+  %w = f32[4,8]{1,0} parameter(0)
+  %x = f32[16,8]{1,0} parameter(1)
+  %begun = (f32[4,8]{1,0}, f32[8,8]{1,0}, s32[2]{0:S(4)}) fusion(%w), kind=kCustom, calls=%begin
+  %own = f32[4,8]{1,0} get-tuple-element(%begun), index=0
+  %whole = f32[8,8]{1,0} get-tuple-element(%begun), index=1
+  %flags = s32[2]{0:S(4)} get-tuple-element(%begun), index=2
+  %computed = (f32[16,8]{1,0}, f32[4,8]{1,0}, f32[8,8]{1,0}, f32[8,8]{1,0}, s32[2]{0:S(4)}) \
+fusion(%own, %whole, %flags, %x), kind=kCustom, calls=%beside
+  %y = f32[16,8]{1,0} get-tuple-element(%computed), index=0
+  %own.1 = f32[4,8]{1,0} get-tuple-element(%computed), index=1
+  %whole.1 = f32[8,8]{1,0} get-tuple-element(%computed), index=3
+  %flags.1 = s32[2]{0:S(4)} get-tuple-element(%computed), index=4
+  %ended = f32[8,8]{1,0} fusion(%own.1, %whole.1, %flags.1), kind=kCustom, calls=%end
+  ROOT %all = (f32[8,8]{1,0}, f32[16,8]{1,0}) tuple(%ended, %y)
+}
+"""
+
+
+def test_a_collective_that_several_fusions_name_counts_once():
+    work = program_work(CONTINUED)
+    assert work.collectives == {"all-gather": Traffic(1, 256, 128, 0)}
+    gather, square = 128 + 256, 512 + 512
+    assert work.num_bytes == gather + square
 
 
 def test_asynchronous_slices_read_what_they_take():
