@@ -162,6 +162,7 @@ def _token_mask(
 def _check_vocabulary(options: GenerationOptions, vocab_size: int) -> None:
     forced_bos = () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
     named = {
+        "decoder_start_token_id": (options.decoder_start_token_id,),
         "eos_token_id": options.eos_token_id,
         "forced_bos_token_id": forced_bos,
         "forced_eos_token_id": options.forced_eos_token_id,

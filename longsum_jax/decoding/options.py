@@ -264,6 +264,13 @@ def _check_combinations(o: GenerationOptions) -> None:
             f"min_new_tokens={o.min_new_tokens} must be at most max_new_tokens={o.max_new_tokens}; "
             "lower the one or raise the other"
         )
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        forced = _as_tuple(getattr(o, name))
+        if forced and set(forced) <= set(o.suppress_tokens):
+            raise InputError(
+                f"{name}={getattr(o, name)} forces what suppress_tokens={o.suppress_tokens} "
+                "forbids; leave either out"
+            )
     if o.do_sample and o.num_beams > 1:
         raise InputError(
             f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1"

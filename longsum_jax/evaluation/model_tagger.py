@@ -11,7 +11,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.model_metric import Requirement, UserModel, longest_text
 from longsum_jax.evaluation.tags import OUTSIDE, entities
 from longsum_jax.text.sentences import split_sentences
-from longsum_jax.tokenizers.base import first_tokens
+from longsum_jax.tokenizers.base import NO_TOKEN, first_tokens
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -67,10 +67,14 @@ class ModelTagger:
         for sentence, numbers in zip(sentences, _token_labels(model, sentences), strict=True):
             words = [match.span() for match in _WORD.finditer(sentence)]
             firsts = first_tokens(words, model.tokenizer.spans(sentence))
-            tagged = entities([self._labels[numbers[token]] for token in firsts])
+            tagged = entities([self._label(numbers, token) for token in firsts])
             places = sorted((start, end) for _, start, end in tagged)
             found.append([sentence[words[i][0] : words[j - 1][1]] for i, j in places])
         return found
+
+    def _label(self, numbers: np.ndarray, token: int) -> str:
+        """Returns the label of a token, that of no entity for ``NO_TOKEN``."""
+        return OUTSIDE if token == NO_TOKEN else self._labels[numbers[token]]
 
 
 def _token_labels(model: "Model", sentences: Sequence[str]) -> Iterator[np.ndarray]:

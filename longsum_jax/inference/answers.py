@@ -37,12 +37,14 @@ def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, 
         places: tokens of the document, at least one.
         max_length: tokens of the longest span, at least 1.
     """
-    starts, ends = logits[places].T
-    scores = starts[:, None] + ends
-    lags = np.arange(len(starts)) - np.arange(len(starts))[:, None]
-    scores = np.where((lags >= 0) & (lags < max_length), scores, -np.inf)
-    first, last = np.unravel_index(scores.argmax(), scores.shape)
-    return places.start + int(first), places.start + int(last), float(scores[first, last])
+    starts, ends = logits[places].T.astype(np.float64)
+    longest = min(max_length, len(starts))
+    padded_ends = np.pad(ends, (0, longest - 1), constant_values=-np.inf)
+    # [first token, more tokens]: linear in the length of a text
+    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded_ends, longest)
+    first, more = np.unravel_index(scores.argmax(), scores.shape)
+    start = places.start + int(first)
+    return start, start + int(more), float(scores[first, more])
 
 
 def span_text(text: str, spans: Sequence[tuple[int, int]], first: int, last: int) -> str:

@@ -150,6 +150,22 @@ def replace_half_characters(text: str) -> str:
     return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
 
 
+def check_characters(text: str, what: str, remedy: str) -> None:
+    """Raises InputError for a text with a lone surrogate, which no tokenizer can encode.
+
+    Args:
+        text: any text.
+        what, remedy: beginning and end of the error message.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(text[error.start]):04x}"
+        raise InputError(f"{what} holds half a character ({code}); {remedy}") from None
+
+
 def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Returns the files of paths and glob patterns.
 
@@ -312,19 +328,8 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:
         raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
-    if not value.isascii():
-        _check_surrogates(value, key, where)
+    check_characters(value, f'{where}: "{key}"', "write the file anew")
     return value
-
-
-def _check_surrogates(value: str, key: str, where: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        code = f"\\u{ord(value[error.start]):04x}"
-        raise InputError(
-            f'{where}: "{key}" holds half a character ({code}); write the file anew'
-        ) from None
 
 
 def _decode(content: bytes, where: str) -> str:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from longsum_jax.tokenizers.special_tokens import TokenPair, Truncation
 
+NO_TOKEN = -1  # in place of a token's number
+
 
 class Tokenizer(Protocol):
     """The interface of tokenizers that models, data and commands rely on."""
@@ -63,11 +65,15 @@ class Tokenizer(Protocol):
 
 
 def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the number of the first token of every word, from the places of both."""
+    """Returns the number of the first token of every word, from the places of both.
+
+    It is ``NO_TOKEN`` for a word that has none, of characters that the tokenizer leaves out.
+    """
     firsts = []
     token = 0
-    for start, _ in words:
-        while token < len(spans) - 1 and spans[token][1] <= start:
+    for start, end in words:
+        while token < len(spans) and spans[token][1] <= start:
             token += 1
-        firsts.append(token)
+        has_token = token < len(spans) and spans[token][0] < end
+        firsts.append(token if has_token else NO_TOKEN)
     return firsts

@@ -132,11 +132,19 @@ def test_warping_scales_before_it_cuts(scores):
 
 
 @pytest.mark.parametrize(
-    "name", ["forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "bad_words_ids"]
+    "name",
+    [
+        "decoder_start_token_id",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "eos_token_id",
+        "bad_words_ids",
+    ],
 )
 def test_ids_outside_the_vocabulary_are_named(scores, history, name):
     value = ((3, _V),) if name == "bad_words_ids" else _V
-    options = GenerationOptions(max_new_tokens=_T - 1, decoder_start_token_id=0, **{name: value})
+    values = {"max_new_tokens": _T - 1, "decoder_start_token_id": 0, name: value}
+    options = GenerationOptions(**values)
     with pytest.raises(
         InputError, match=f"{name}: token id 9 is outside the model's vocabulary of 9"
     ):

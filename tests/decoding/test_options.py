@@ -153,6 +153,14 @@ def test_sampling_keys_matter_only_when_sampling():
         ({"num_return_sequences": 0}, "num_return_sequences=0 must be at least 1"),
         ({"num_return_sequences": 2}, "num_return_sequences=2 needs num_beams"),
         (
+            {"forced_bos_token_id": 3, "suppress_tokens": [3, 4]},
+            r"forced_bos_token_id=3 forces what suppress_tokens=\(3, 4\) forbids; leave either out",
+        ),
+        (
+            {"forced_eos_token_id": [1, 5], "suppress_tokens": [5, 1]},
+            r"forced_eos_token_id=\(1, 5\) forces what suppress_tokens",
+        ),
+        (
             {"renormalize_logits": True},
             "renormalize_logits=True is not supported; pass renormalize_logits=None",
         ),

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,15 @@ def test_the_best_span_is_the_best_of_all(max_length):
         first, last, score = best_span(logits, slice(4, 11), max_length)
         assert (first, last) == wanted
         assert score == pytest.approx(logits[first, 0] + logits[last, 1])
+
+
+def test_memory_is_linear_in_the_length_of_a_text():
+    logits = np.random.default_rng(0).normal(size=(4096, 2)).astype(np.float32)
+    tracemalloc.start()
+    best_span(logits, slice(8, 4096), 30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 * logits.nbytes  # a square of the length takes thousands of times as much
 
 
 def test_what_cannot_answer(tiny_tokenizer):

@@ -222,6 +222,11 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"texts": ["One.", "Two."], "names": ["a"]}, "names has 1 items for 2 documents"),
         ({"join": True, "texts": ["One.", " "]}, "document 2 is empty; give it some text"),
         (
+            {"texts": ["One.", "Half \ud83d a character."]},
+            r"document 2 holds half a character \(\\ud83d\); decode its source anew",
+        ),
+        ({"queries": ["\udc00?"]}, r"document 1 holds half a character \(\\udc00\)"),
+        (
             {"strategy": "segments", "queries": ["why " * 40], "texts": "One. " * 99},
             'document 1: the query "why why .* leaves 0 of the 60 tokens of an input',
         ),

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+from jaxtyping import Int
 
 from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.classification import label_numbers
@@ -10,7 +11,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
-from longsum_jax.tokenizers.base import Tokenizer, first_tokens
+from longsum_jax.tokenizers.base import NO_TOKEN, Tokenizer, first_tokens
 from longsum_jax.typing import IGNORED_LABEL
 
 _WORD = re.compile(r"\S+")
@@ -33,27 +34,37 @@ def tag_examples(
         InputError: another number of labels than words, or a label that is not among the names.
     """
     del seed, auxiliary
-    words = [match.span() for match in _WORD.finditer(document.document)]
+    places = word_places(task, tokenizer, document)
     numbers = label_numbers(document, task.labels)
-    if len(numbers) != len(words):
+    if len(numbers) != len(places):
         raise InputError(
-            f'document "{document.id}" has {len(words)} words and {len(numbers)} labels; give each '
-            "word a label"
+            f'document "{document.id}" has {len(places)} words and {len(numbers)} labels; give '
+            "each word a label"
         )
-    prefix = tokenizer.encode(task.prefix)
-    ids = tokenizer.encode(document.document)
-    source = add_special_tokens(tokenizer, prefix + ids, task.max_source_length)
-    start = len(tokenizer.prefix_ids) + len(prefix)
-    places = start + np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)
-    num_around = len(add_special_tokens(tokenizer, []))
-    is_read = places < len(source) - (num_around - len(tokenizer.prefix_ids))
+    ids = tokenizer.encode(task.prefix) + tokenizer.encode(document.document)
+    source = add_special_tokens(tokenizer, ids, task.max_source_length)
+    is_read = places != NO_TOKEN
     labels = np.full(len(source), IGNORED_LABEL, np.int32)
     labels[places[is_read]] = numbers[is_read]
     example = Example(
         id=document.id,
         input_ids=source,
         labels=labels,
-        source_tokens=len(prefix) + len(ids) + num_around,
+        source_tokens=len(add_special_tokens(tokenizer, ids)),
         target_tokens=len(labels),
     )
     return [example]
+
+
+def word_places(task: Task, tokenizer: Tokenizer, document: Document) -> Int[np.ndarray, " words"]:
+    """Returns the places of the words' first tokens among the ids of an example.
+
+    They are ``NO_TOKEN`` for words that are not read: those beyond the task's maximum, and those of
+    characters that the tokenizer leaves out.
+    """
+    words = [match.span() for match in _WORD.finditer(document.document)]
+    firsts = np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)
+    num_before = len(tokenizer.prefix_ids) + len(tokenizer.encode(task.prefix))
+    num_after = len(tokenizer.add_special_tokens([])) - len(tokenizer.prefix_ids)
+    is_read = (firsts != NO_TOKEN) & (num_before + firsts < task.max_source_length - num_after)
+    return np.where(is_read, num_before + firsts, NO_TOKEN)

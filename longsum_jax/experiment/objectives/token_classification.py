@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from longsum_jax.data.examples.classification import label_numbers
+from longsum_jax.data.examples.tags import word_places
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
@@ -16,8 +17,9 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective
 from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
 from longsum_jax.ops.losses import token_cross_entropy
+from longsum_jax.tokenizers.base import NO_TOKEN
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import IGNORED_LABEL, Array, Params
+from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "f1", "precision", "recall")
 
@@ -81,8 +83,9 @@ class TokenClassification(Objective):
             loss, count = token_cross_entropy(logits[None], labels[None])
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
             wanted = [names[number] for number in label_numbers(document, names)]
-            found = [names[number] for number in logits.argmax(-1)[labels != IGNORED_LABEL]]
-            found += [""] * (len(wanted) - len(found))
+            numbers = logits.argmax(-1)
+            places = word_places(self.setup.task, self.setup.tokenizer, document)
+            found = ["" if place == NO_TOKEN else names[numbers[place]] for place in places]
             rows.append({"id": example["id"], "prediction": found, "label": wanted})
         wanted = [row["label"] for row in rows]
         scores = tag_scores([row["prediction"] for row in rows], wanted)

@@ -49,6 +49,36 @@ def test_buckets_may_be_longer_than_documents(experiment, write_rows):
     assert batch["input_ids"].shape == batch["labels"].shape == (2, 32)
 
 
+def test_words_that_the_tokenizer_leaves_out_move_no_label(
+    experiment, write_rows, tmp_path, monkeypatch
+):
+    """BERT drops zero-width spaces, which then are words without a token."""
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] ann sees rome"
+    (tmp_path / "vocab.txt").write_text(pieces.replace(" ", "\n") + "\n")
+    rows = [
+        {"text": "Ann \u200b sees Rome", "label": ["B-PER", "O", "O", "B-LOC"]},
+        {"text": "Ann sees Rome \u200b \u200b", "label": ["B-PER", "O", "B-LOC", "O", "O"]},
+        {"text": "\u200b Ann", "label": ["O", "B-PER"]},
+    ]
+    run = experiment("tags", write_rows(rows), tokenizer={"path": str(tmp_path)})
+    loc, per, outside = range(3)  # [CLS] before, [SEP] behind
+    assert run.config.id2label == ("B-LOC", "B-PER", "O")
+    assert [example["labels"].tolist() for example in run.store] == [
+        [-100, per, outside, loc, -100],
+        [-100, per, outside, loc, -100],
+        [-100, per, -100],
+    ]
+    right = [np.eye(3)[np.maximum(example["labels"], 0)] for example in run.store]
+    monkeypatch.setattr(run.objective, "_logits", lambda params: right)
+    scores, found = run.objective.evaluate({})
+    assert [row["prediction"] for row in found] == [
+        ["B-PER", "", "O", "B-LOC"],
+        ["B-PER", "O", "B-LOC", "", ""],
+        ["", "B-PER"],
+    ]
+    assert scores["f1"] == 100
+
+
 @pytest.mark.slow
 def test_loss_and_scores(run, params_of):
     experiment = run(ROWS)
