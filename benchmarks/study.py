@@ -55,6 +55,7 @@ from longsum_jax.experiment.experiment import (
     make_loss,
     make_store,
     prepare,
+    with_run_length,
 )
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.inference.loading import TRAINING_MODEL, load
@@ -62,6 +63,7 @@ from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.step import document_loss
+from longsum_jax.typing import NumpyBatch
 
 CONFIG = (
     "configs/attention_study.py:"
@@ -128,10 +130,11 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
     seconds = time.perf_counter() - start
     config = run_config(read_config(spec, split_overrides(flags)[1]))
-    steps = config.training.steps
+    experiment = prepare(config, directory)
+    batches = make_batches(experiment, make_store(experiment))
+    steps = with_run_length(config, batches).training.steps
     if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
-    experiment = prepare(config, directory)
     found, model = figures.read_run(directory), load(directory, which="latest")
     return {
         **cell.values,
@@ -143,7 +146,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
         "summary_tokens": round(float(found.evaluation["summary_tokens"].values[-1]), 1),
         "tokens_per_second": round(float(np.median(found.training["tokens_per_second"].values))),
-        "step_mib": round(_step_bytes(experiment, model) / 2**20, 1),
+        "step_mib": round(_step_bytes(experiment, model, next(batches)) / 2**20, 1),
         "seconds": round(seconds),
     }
 
@@ -221,11 +224,10 @@ def _batches(
     )
 
 
-def _step_bytes(experiment: Experiment, model: Model) -> int:
-    """Of a step over a batch of the longest bucket."""
+def _step_bytes(experiment: Experiment, model: Model, batch: NumpyBatch) -> int:
+    """Of a step over a batch of the longest bucket, with as many rows as ``batch``."""
     axes = model.family.parameter_axes(model.config)
     optimizer = make_optimizer(experiment.setup.run.optimizer, axes)
-    batch = next(make_batches(experiment, make_store(experiment)))
     length = experiment.objective.source_lengths[-1]
     longest = {}
     for name, x in batch.items():

@@ -117,8 +117,6 @@ def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
 
 def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
     """Scores a model by the objective that it was trained for."""
-    import jax
-
     from longsum_jax.experiment.trained import objective_of
     from longsum_jax.inference.loading import load
 
@@ -142,7 +140,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
     with locked(out, "evaluates", "give another --out"):
         _check_settings(out, settings)
         with console.spinner("evaluating"):
-            evaluation = objective.evaluate(jax.device_put(model.params))
+            evaluation = objective.evaluate(model.params)
         _write(out / SETTINGS, settings)
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in evaluation.rows)
         atomic.write_text(out / "predictions.jsonl", "".join(lines))

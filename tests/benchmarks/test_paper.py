@@ -26,6 +26,7 @@ def test_every_command_has_flags_that_its_script_knows(paper):
         if "sweep.add_flags" in script:
             script += (paper.FOLDER / "sweep.py").read_text()
         known = set(re.findall(r'"--(\w+)"', script))
+        assert set(table.scales) == set(paper.SCALES)
         for scale in table.scales:
             command = table.command(scale)
             flags = [flag for flag in command if re.match(r"--(?!config\.)", flag)]
@@ -73,21 +74,40 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
     paper.main(["hepos_table_1", "--scale=paper", "--dry_run"])
     assert len(commands) == 1
     assert capsys.readouterr().out.count("\n") == 1
-    with pytest.raises(SystemExit, match=r"figure 5: .* --scale=paper alone"):
-        paper.main(["locost_figure_5"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["lsg_table_11"])
-def test_tables_of_small_models_that_are_trained_for_them(
-    name, paper, topics, tmp_path, monkeypatch
-):
-    """Whatever words the files have."""
+@pytest.fixture
+def files(topics, tmp_path, monkeypatch):
+    """The files that tables of small models are made of, in the working directory."""
     monkeypatch.chdir(tmp_path)
     rows = [{"id": str(i), "document": text, "summary": text[:99]} for i, text in enumerate(topics)]
     for file, chosen in (("train", rows[:20]), ("test", rows[20:22]), ("books", rows[20:22])):
         text = "".join(json.dumps(row) + "\n" for row in chosen)
         (tmp_path / f"{file}.jsonl").write_text(text)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+def test_lengths_in_training_are_tested_on_whole_documents(paper, tmp_path):
+    """Where passes over the data end the runs, which then have other numbers of steps."""
+    more = ["--config.training.steps=1000", "--config.data.epochs=1", "--config.data.batch_size=9"]
+    paper.main(["locost_figure_5", "--scale=tiny", "--", *more])
+    rows = json.loads((tmp_path / "runs/paper/tiny/locost_figure_5.json").read_text())["rows"]
+    assert [(row["tokens"], row["steps"]) for row in rows] == [("32", 3), ("64", 3)]
+    assert rows[0]["step_mib"] < rows[1]["step_mib"]
+    for row in rows:
+        run = tmp_path / "runs/paper/tiny_locost_lengths" / f"{row['tokens']}-0"
+        described = json.loads((run / "run.json").read_text())
+        assert described["task"]["max_source_length"] == int(row["tokens"])
+        assert described["evaluation"]["max_source_length"] == 0
+    assert (tmp_path / "runs/paper/tiny/locost_figure_5.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("name", ["lsg_table_11"])
+def test_tables_of_small_models_that_are_trained_for_them(name, paper, tmp_path):
+    """Whatever words the files have."""
     paper.main([name, "--scale=tiny"])
     rows = json.loads((tmp_path / "runs" / "paper" / "tiny" / f"{name}.json").read_text())["rows"]
     assert len(rows) == 2

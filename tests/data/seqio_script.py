@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 
+from longsum_jax.commands import corpus
 from longsum_jax.data import seqio_source
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import Counts
@@ -216,6 +217,20 @@ def check_cache(directory: Path) -> dict:
     return {"cached": list(documents(task, "train"))}
 
 
+def check_export(directory: Path) -> dict:
+    """Writes a cached split of summaries as JSON lines; evaluate reads the same documents."""
+    task = get_task("billsum", cache_dir=str(directory / "cache"))
+    rows = [
+        {"id": b"b0", "document": "A né.".encode(), "summary": b"A.", "query": b""},
+        {"id": b"", "document": b"B.", "summary": b"C.", "query": b"Why?"},
+    ]
+    write_cache(task, rows)
+    out = directory / "bills.jsonl"
+    flags = ["--task=billsum", "--split=train", f"--cache_dir={task.cache_dir}", f"--out={out}"]
+    corpus.main(["export", *flags])
+    return {"exported": [json.loads(line) for line in out.read_text().splitlines()]}
+
+
 def check_builders(directory: Path) -> dict:
     """Reads mock data of every builder that a task names; the fields, types and splits are the real
     ones."""
@@ -302,6 +317,7 @@ def main() -> None:
         check_pieces,
         check_cached_pieces,
         check_cache,
+        check_export,
         check_builders,
         check_registry,
         check_missing,

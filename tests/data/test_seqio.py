@@ -104,6 +104,13 @@ def test_tasks_in_other_pieces_do_not_share_a_cache(answers):
     assert len(set(answers["piece_names"])) == 3
 
 
+def test_a_cached_split_is_exported(answers):
+    assert answers["exported"] == [
+        {"id": "b0", "document": "A né.", "summary": "A."},
+        {"id": "billsum/train:1", "document": "B.", "summary": "C.", "query": "Why?"},
+    ]
+
+
 def test_numbers_become_ids(answers):
     assert answers["number_ids"] == [[f"{100 + i}" for i in range(12)]] * 2
 
