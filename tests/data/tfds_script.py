@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from longsum_jax.data import tfds_source
-from longsum_jax.data.records import check_fields
 from longsum_jax.data.sources import documents
-from longsum_jax.data.tasks import TASKS, Task, get_task
+from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 
 
@@ -109,16 +108,6 @@ def needs_package(directory: Path) -> str:
         return refused(task)
 
 
-def misnamed(task: Task, directory: Path) -> str:
-    """Returns what is wrong with the names of a task's data set and fields, "" for nothing."""
-    try:
-        builder = tfds.builder(task.source.removeprefix("tfds:"), data_dir=directory)
-        check_fields(task, builder.info.features)
-    except (InputError, ValueError, tfds.core.DatasetNotFoundError) as error:
-        return f"{task.name}: {error}"
-    return ""
-
-
 def main() -> None:
     directory = Path(sys.argv[1])
     Reports(data_dir=directory, file_format="array_record").download_and_prepare()
@@ -147,8 +136,6 @@ def main() -> None:
     answers["no_field"] = refused(misspelt)
     answers["by_hand"] = by_hand(directory / "by_hand")
     answers["needs_package"] = needs_package(directory / "needs_package")
-    named = [task for task in TASKS.values() if task.source.startswith("tfds:")]
-    answers["misnamed"] = [misnamed(task, directory / "none") for task in named]
     answers["imported"] = sorted({"tensorflow", "seqio"} & sys.modules.keys())
     (directory / "answers.json").write_text(json.dumps(answers))
 
