@@ -446,9 +446,17 @@ def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, shortest
 
 @pytest.mark.parametrize(
     "spec",
-    ["lsg_classify:json", "lsg_classify:scotus,data=cases.jsonl", "lsg_summarize:json"],
+    [
+        "lsg_classify:json",
+        "lsg_classify:scotus,data=cases.jsonl",
+        "lsg_summarize:json",
+        "awesome:qmsum",
+        "awesome:json",
+        "long_baselines:longt5,data_set=booksum",
+        "extract_abstract:default",
+    ],
 )
-def test_lsg_runs_are_as_long_as_the_passes_over_the_documents(spec):
+def test_runs_are_as_long_as_the_passes_over_the_documents(spec):
     run = with_run_length(run_of(spec), SimpleNamespace(batches_per_epoch=1000))
     assert run.training.steps == run.optimizer.total_steps == 1000 * run.data.epochs
 

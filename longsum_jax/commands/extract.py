@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
 
 EXAMPLES = """\
-  # what an extractor trained with configs/extractor.py chooses, for training and for evaluation
-  longsum extract --model=runs/extractor --data=reports/train.jsonl --out=short/train.jsonl
+  # what a summarizer of important sentences trains on: those that the references take
+  longsum extract --oracle --data=reports/train.jsonl --out=short/train.jsonl
+
+  # what it is evaluated on: those that an extractor trained with configs/extractor.py predicts
   longsum extract --model=runs/extractor --data=reports/validation.jsonl \\
       --out=short/validation.jsonl
   python -m longsum_jax.train --workdir=runs/abstractor \\

@@ -897,6 +897,14 @@ def test_extract_by_the_reference(run, data, tmp_path):
     assert rows[-1] == last
 
 
+def test_extract_teaches_references_for_training_and_predictions_for_the_rest(run):
+    """As AWESOME's Extract-Abstract, see configs/extract_abstract.py."""
+    _, out, _ = run("extract", "--help")
+    for split, chooser in (("train", "--oracle"), ("validation", "--model=runs/extractor")):
+        assert f"longsum extract {chooser} --data=reports/{split}.jsonl" in out
+    assert "--model=runs/extractor --data=reports/train.jsonl" not in out
+
+
 def test_extract_refuses(refused, small_model, data, tmp_path):
     out = f"--out={tmp_path / 'out.jsonl'}"
     problem = refused("extract", f"--model={small_model}", f"--data={data}", out)
