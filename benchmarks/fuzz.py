@@ -3,23 +3,21 @@
     python benchmarks/fuzz.py --out=fuzz.json [--minutes=10] [--seed=0] [--readers=config,rows]
 
 Started again, it goes on with the next files, those readers first that had the least processor
-time, until all had --cpu_minutes. Every reader has a few small valid files. A number makes a
-damaged one of them: bytes are flipped, cut out, repeated; in JSON values are replaced by such as
-break things (-1, 10**400, lists in lists). Readers run in a process of their own, because a damaged
-file may end it. Failures are files that do, that raise another exception than InputError, or take
-longer than --patience seconds. They are tried again at every start; "mended" counts those that pass
-then. The same seed and number make the same files; --show writes them:
+time, until all had --cpu_minutes. Every reader has a few small valid files (fuzz_readers.py). A
+number makes a damaged one of them (fuzz_damage.py). Readers run in a process of their own, because
+a damaged file may end it. Failures are files that do, that raise another exception than InputError,
+that run a program, reach for the network or write elsewhere, that take a gigabyte or more than
+--patience seconds of the processor. They are tried again at every start; "mended" counts those that
+pass then. The same seed and number make the same files; --show writes them:
 
     python benchmarks/fuzz.py --show=config:17 --folder=here [--seed=0]
 """
 
 import argparse
 import contextlib
-import copy
-import gzip
-import io
 import itertools
 import json
+import os
 import queue
 import resource
 import shutil
@@ -29,29 +27,23 @@ import tempfile
 import threading
 import time
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from common import print_table, rows_before, write_report
+from fuzz_damage import damaged
+from fuzz_readers import READERS, Files
 
-Files = dict[str, bytes]
 _IMPORT_SECONDS = 300.0  # the first answer of a worker waits for imports
-TEXT = "The cat sat on the mat. It slept the whole day long."
-
-
-class Reader(NamedTuple):
-    """What is tried.
-
-    Attributes:
-        seeds: returns folders of valid files.
-        read: reads a folder.
-    """
-
-    seeds: Callable[[], list[Files]]
-    read: Callable[[Path], Any]
+_CLOCK = 12  # times as many seconds on the clock as of the processor
+_MOST_BYTES = 2**30  # that the memory of a worker may grow by over one file
+_HARMFUL = (
+    *("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.", "socket.connect"),
+    *("socket.getaddrinfo", "os.symlink", "os.chmod"),
+)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class Failure(NamedTuple):
@@ -62,347 +54,46 @@ class Failure(NamedTuple):
     problem: str
 
 
-# Damage
-
-_NUMBERS = (0, 1, -1, 2**31, 2**63, -(2**63), 10**12, 10**400, 1e308, -0.0)
-_WORDS = ("", "a", "\ud800", "\n", "\0", "../x", "/etc/passwd", "é" * 300, "s4d*9", "(a+)+$")
-_VALUES = (*_NUMBERS, float("nan"), float("inf"), *_WORDS, None, True, False, [], {}, [[]], [None])
-_BYTES = (b"\0", b"\xff", b"\x80", b"\n", b"{", b"[", b'"', b"\xed\xa0\x80", b"\xff" * 8, b"\x7f")
-
-
-def damaged(content: bytes, rng: np.random.Generator) -> bytes:
-    """Returns a file with one to four changes."""
-    for _ in range(rng.integers(1, 5)):
-        change = _damage_json if rng.random() < 0.7 else _damage_bytes
-        content = change(content, rng)
-    return content
-
-
-def _damage_json(content: bytes, rng: np.random.Generator) -> bytes:
-    """Changes one value in JSON, in one line of JSON lines; other content as bytes."""
-    lines = content.split(b"\n")
-    place = int(rng.integers(len(lines)))
-    if len(lines) > 30 or not lines[place].strip():
-        place = 0
-    is_whole = content[:1] in (b"{", b"[") and b"\n{" not in content
-    try:
-        tree = json.loads(content if is_whole else lines[place])
-    except (ValueError, RecursionError):
-        return _damage_bytes(content, rng)
-    text = json.dumps(_changed(tree, rng)).encode()
-    if is_whole:
-        return text
-    return b"\n".join([*lines[:place], text, *lines[place + 1 :]])
-
-
-def _changed(tree: Any, rng: np.random.Generator) -> Any:
-    holders = [[tree]]
-    for holder in holders:
-        values = list(holder.values() if isinstance(holder, dict) else holder)
-        holders += [value for value in values if isinstance(value, dict | list) and value]
-    holder = holders[rng.integers(len(holders))]
-    keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
-    key = keys[rng.integers(len(keys))]
-    kind = rng.random()
-    if kind < 0.1 and holder is not holders[0]:
-        del holder[key]
-    elif kind < 0.2:
-        holder[key] = [copy.deepcopy(holder[key])]
-    elif kind < 0.3 and isinstance(holder, dict):
-        holder[_WORDS[rng.integers(len(_WORDS))]] = holder[key]
-    elif kind < 0.35:
-        holder[key] = json.loads("[" * 200 + "]" * 200)
-    else:
-        holder[key] = copy.deepcopy(_VALUES[rng.integers(len(_VALUES))])
-    return holders[0][0]
-
-
-def _damage_bytes(content: bytes, rng: np.random.Generator) -> bytes:
-    if not content:
-        return b"\0"
-    start, end = sorted(rng.integers(0, len(content) + 1, 2))
-    end = min(end, start + 64)
-    kind = rng.integers(5)
-    if kind == 0:
-        flipped = bytearray(content)
-        flipped[min(start, len(content) - 1)] ^= 1 << int(rng.integers(8))
-        return bytes(flipped)
-    if kind == 1:
-        return content[:start] + content[end:]
-    if kind == 2:
-        return content[:end] + content[start:end] * int(rng.integers(1, 20)) + content[end:]
-    if kind == 3:
-        return content[:start]
-    return content[:start] + _BYTES[rng.integers(len(_BYTES))] + content[end:]
-
-
-# Readers
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def _config_seeds() -> list[Files]:
-    from longsum_jax.models.registry import FAMILIES
-
-    seeds = []
-    for family in FAMILIES.values():
-        config = next(preset for name, preset in family.presets.items() if name != "large")
-        tasks = {"task_specific_params": {"summarization": {"prefix": "a", "num_beams": 2}}}
-        seeds.append(
-            {
-                "config.json": _json(family.config_json(config) | tasks),
-                "generation_config.json": _json(family.generation_config(config, {})),
-            }
-        )
-    labels = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}
-    lsg = {"architectures": ["LSGBartForConditionalGeneration"], "base_model_prefix": "lsg"}
-    seeds.append({"config.json": _json({"model_type": "bert", **labels})})
-    seeds.append({"config.json": _json({"model_type": "bart", "d_model": 16, **lsg})})
-    return seeds
-
-
-def _read_config(folder: Path) -> None:
-    from longsum_jax.checkpoints import huggingface
-    from longsum_jax.decoding.options import GenerationOptions
-
-    family, config = huggingface.read_config(folder)
-    huggingface.read_summarization(folder)
-    stored = huggingface.read_generation_config(folder)
-    options = family.generation_config(config, stored)
-    if options:
-        GenerationOptions.from_config(options)
-
-
-def _safetensors() -> bytes:
-    header = {"a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}
-    header["b"] = {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}
-    text = _json(header)
-    return len(text).to_bytes(8, "little") + text + bytes(range(22))
-
-
-def _weight_seeds() -> list[Files]:
-    index = _json({"metadata": {}, "weight_map": {"a": "x.safetensors", "b": "x.safetensors"}})
-    names = ("model.safetensors.index.json", "x.safetensors")
-    return [
-        {"model.safetensors": _safetensors()},
-        dict(zip(names, (index, _safetensors()), strict=True)),
-    ]
-
-
-def _read_weights(folder: Path) -> None:
-    from longsum_jax.checkpoints.weights import read_weights
-
-    tensors, _ = read_weights(folder)
-    for tensor in tensors.values():
-        np.asarray(tensor)
-
-
-def _torch_seeds() -> list[Files]:
-    import torch
-
-    out, old = io.BytesIO(), io.BytesIO()
-    state = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.arange(4, dtype=torch.bfloat16)}
-    torch.save(state, out)
-    torch.save(state, old, _use_new_zipfile_serialization=False)
-    return [{"pytorch_model.bin": out.getvalue()}, {"pytorch_model.bin": old.getvalue()}]
-
-
-def _tokenizer_seeds() -> list[Files]:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    words = {name: i for i, name in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "##s"))}
-    pieces = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
-    pieces.normalizer = normalizers.BertNormalizer()
-    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    around = [("[CLS]", 2), ("[SEP]", 3)]
-    pieces.post_processor = processors.BertProcessing(around[1], around[0])
-    pieces.add_special_tokens(["[CLS]", "[SEP]", "[PAD]"])
-    bytes_of = {name: i for i, name in enumerate(("<s>", "<pad>", "</s>", "<unk>", "t", "h", "th"))}
-    pairs = Tokenizer(models.BPE(bytes_of, [("t", "h")]))
-    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pairs.decoder = decoders.ByteLevel()
-    pairs.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    scores = [(name, -float(i)) for i, name in enumerate(("<pad>", "</s>", "<unk>", "▁the", "e"))]
-    unigram = Tokenizer(models.Unigram(scores, unk_id=2))
-    steps = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.Lowercase()]
-    unigram.normalizer = normalizers.Sequence(steps)
-    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    unigram.post_processor = processors.TemplateProcessing("$A </s>", "$A $B </s>", [("</s>", 1)])
-    config = _json({"pad_token": "[PAD]", "extra_ids": 3, "tokenizer_class": "BertTokenizer"})
-    seeds = [{"tokenizer.json": t.to_str().encode()} for t in (pieces, pairs, unigram)]
-    seeds[0]["tokenizer_config.json"] = config
-    vocabulary = "\n".join(words).encode()
-    added = _json({"new": len(words)})
-    special = _json({"pad_token": {"content": "[PAD]", "lstrip": False}, "mask_token": "[SEP]"})
-    seeds.append({"vocab.txt": vocabulary, "added_tokens.json": added})
-    seeds[-1]["special_tokens_map.json"] = special
-    bart = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4, "t": 5, "h": 6, "th": 7}
-    seeds.append({"vocab.json": _json(bart), "merges.txt": b"#version: 0.2\nt h"})
-    return seeds
-
-
-def _sentencepiece_seeds() -> list[Files]:
-    from longsum_jax.tokenizers.loading import train_sentencepiece
-
-    texts = [f"some words number {i} of a text" for i in range(40)]
-    with tempfile.TemporaryDirectory() as folder:
-        train_sentencepiece(texts, 300, extra_ids=3).save(folder)
-        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    pegasus = {"tokenizer_class": "PegasusTokenizer", "offset": 5}
-    xlm = {"tokenizer_class": "XLMRobertaTokenizer"}
-    model = files["spiece.model"]
-    return [
-        files,
-        {"spiece.model": model, "tokenizer_config.json": _json(pegasus)},
-        {"sentencepiece.bpe.model": model, "tokenizer_config.json": _json(xlm)},
-    ]
-
-
-def _read_tokenizer(folder: Path) -> None:
-    from longsum_jax.tokenizers.loading import load_tokenizer
-
-    tokenizer = load_tokenizer(folder)
-    tokenizer.decode(tokenizer.encode("the cats ``sat``")[:4])
-
-
-def _row_seeds() -> list[Files]:
-    row = {"id": 1, "document": [TEXT, TEXT], "summary": "A cat.", "query": "Who?", "label": ["a"]}
-    lines = b"\n".join(_json(row | {"id": i}) for i in range(3))
-    return [{"a.jsonl": lines}, {"a.jsonl.gz": gzip.compress(lines, mtime=0)}]
-
-
-def _read_rows(folder: Path) -> None:
-    from longsum_jax.text.documents import read_json_lines
-
-    keys = {"label_key": "label", "several_summaries": True}
-    list(read_json_lines(str(folder / "a.jsonl*"), **keys))
-
-
-def _prediction_seeds() -> list[Files]:
-    row = {"id": "a", "prediction": "A cat.", "references": ["Cat."], "scores": {"rouge1": 1.0}}
-    lines = b"".join(_json(row | {"id": name}) + b"\n" for name in "ab")
-    item = {"judge": 0, "document": "b", "system": "a"}
-    key = {"protocol": "hepos", "judges": 1, "seed": 0, "systems": ["a"], "documents": ["b"]}
-    key["items"] = {"x": item}
-    return [{"predictions.jsonl": lines, "p.json": _json({"a": "b"}), "key.json": _json(key)}]
-
-
-def _read_predictions(folder: Path) -> None:
-    from longsum_jax.evaluation.comparison import read_predictions
-    from longsum_jax.evaluation.judging import read_key
-    from longsum_jax.evaluation.predictions import PredictionsFile
-
-    path = folder / "predictions.jsonl"
-    reads = (
-        lambda: read_predictions(path),
-        lambda: read_predictions(folder / "p.json"),
-        lambda: read_key(folder / "key.json"),
-        lambda: PredictionsFile(path),
-    )
-    _each(reads)
-
-
-def _each(reads: Any) -> None:
-    """Calls all of several readers, and refuses if one of them does."""
-    from longsum_jax.errors import InputError
-
-    refused = None
-    for read in reads:
-        try:
-            read()
-        except InputError as error:
-            refused = error
-    if refused is not None:
-        raise refused
-
-
-def _scrolls_seeds() -> list[Files]:
-    row = {"id": "a", "pid": "a_0", "input": TEXT, "output": "A cat."}
-    lines = b"".join(_json(row | {"pid": f"{name}_0", "id": name}) + b"\n" for name in "ab")
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("qmsum/validation.jsonl", lines)
-    return [{"a.zip": out.getvalue()}, {"validation.jsonl": lines}]
-
-
-def _read_scrolls(folder: Path) -> None:
-    from longsum_jax.evaluation.scrolls import read_scrolls
-
-    path = folder / "a.zip"
-    read_scrolls(path if path.exists() else folder)
-
-
-def _metadata_seeds() -> list[Files]:
-    from longsum_jax.data.prepared import write_prepared
-    from longsum_jax.data.tasks import get_task
-    from longsum_jax.tokenizers.bytes import ByteTokenizer
-
-    with tempfile.TemporaryDirectory() as root:
-        row = {"document": TEXT, "summary": "A cat."}
-        (Path(root) / "a.jsonl").write_bytes((_json(row) + b"\n") * 3)
-        task = get_task("arxiv", source=f"json:{root}/a.jsonl", max_source_length=64)
-        write_prepared(f"{root}/out", task, ByteTokenizer(), "train", 1, progress=False)
-        # Without sums, which would refuse every damaged file before it is read.
-        paths = [path for path in (Path(root) / "out").iterdir() if path.is_file()]
-        paths = [path for path in paths if path.name != "SHA256SUMS"]
-        return [{path.name: path.read_bytes() for path in paths}]
-
-
-def _read_metadata(folder: Path) -> None:
-    from longsum_jax.data.prepared import PreparedExamples
-
-    store = PreparedExamples(folder)
-    store.check_content()
-    list(store)
-
-
-def _document_seeds() -> list[Files]:
-    page = f"<html><body><h1>A</h1><p>{TEXT}</p><table><tr><td>b</td></tr></table></body></html>"
-    word = (
-        '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
-        f"<w:body><w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p></w:body></w:document>"
-    )
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("[Content_Types].xml", "<Types/>")
-        archive.writestr("word/document.xml", word)
-    mail = f"Subject: A\nContent-Type: text/plain; charset=utf-8\n\n{TEXT}\n"
-    subtitles = f"1\n00:00:01,000 --> 00:00:02,000\n{TEXT}\n"
-    return [
-        {"a.html": page.encode()},
-        {"a.docx": out.getvalue()},
-        {"a.eml": mail.encode()},
-        {"a.srt": subtitles.encode()},
-        {"a.csv": f"id,text\n1,{TEXT}\n".encode()},
-        {"a.rtf": rb"{\rtf1 Some {\b words} \'e9}"},
-        {"a.md": f"# A\n\n{TEXT}\n\n* b\n".encode()},
-        {"a.json": _json([{"text": TEXT}])},
-    ]
-
-
-def _read_documents(folder: Path) -> None:
-    from longsum_jax.readers import read_documents
-
-    list(read_documents(folder))
-
-
-READERS: dict[str, Reader] = {
-    "config": Reader(_config_seeds, _read_config),
-    "weights": Reader(_weight_seeds, _read_weights),
-    "pickle": Reader(_torch_seeds, _read_weights),
-    "tokenizer": Reader(_tokenizer_seeds, _read_tokenizer),
-    "sentencepiece": Reader(_sentencepiece_seeds, _read_tokenizer),
-    "rows": Reader(_row_seeds, _read_rows),
-    "predictions": Reader(_prediction_seeds, _read_predictions),
-    "scrolls": Reader(_scrolls_seeds, _read_scrolls),
-    "metadata": Reader(_metadata_seeds, _read_metadata),
-    "documents": Reader(_document_seeds, _read_documents),
-}
-
-
-# Runs
+class Watch:
+    """A context that sees what a reader does without need, as Python tells it.
+
+    Args:
+        folder: where it may write.
+
+    Attributes:
+        found: the first such event since the context was entered.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._places = (str(folder.resolve()), "/dev/null")
+        self.found: str | None = None
+        self._is_on = False
+        self._before = 0
+        sys.addaudithook(self._look)
+
+    def __enter__(self) -> "Watch":
+        self.found, self._is_on, self._before = None, True, _peak_bytes()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_on = False
+        if _peak_bytes() - self._before > _MOST_BYTES:
+            self.found = self.found or "takes more than a gigabyte"
+
+    def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self._is_on or self.found:
+            return
+        if event.startswith(_HARMFUL) or (event == "open" and self._is_writing(*arguments)):
+            self.found = f"does {event} {arguments}"[:200]
+
+    def _is_writing(self, path: Any, mode: Any, flags: int) -> bool:
+        if not (flags & _WRITING and isinstance(path, str | bytes)):
+            return False
+        return not os.path.realpath(os.fsdecode(path)).startswith(self._places)
+
+
+def _peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def write_case(seeds: list[Files], seed: int, number: int, folder: Path) -> None:
@@ -410,35 +101,42 @@ def write_case(seeds: list[Files], seed: int, number: int, folder: Path) -> None
     rng = np.random.default_rng((seed, number))
     files = dict(seeds[rng.integers(len(seeds))])
     name = sorted(files)[rng.integers(len(files))]
-    files[name] = damaged(files[name], rng)
+    files[name] = damaged(name, files[name], rng)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def read_cases(
     name: str, seed: int, numbers: Iterator[int] | range, folder: Path
 ) -> Iterator[tuple[int, Failure | None]]:
     """Reads the files of numbers in this process; yields each number, and its failure."""
-    from longsum_jax.errors import InputError
-
-    reader = READERS[name]
+    reader, watch = READERS[name], Watch(folder)
     seeds = reader.seeds()
     for number in numbers:
         write_case(seeds, seed, number, folder)
-        failure = None
-        try:
-            reader.read(folder)
-        except InputError as error:
-            if not str(error).isprintable():
-                failure = Failure(name, number, f"not one line: {error!r}")
-        except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(last.filename).name}:{last.lineno}"
-            said = str(error).replace(str(folder), "FOLDER")
-            failure = Failure(name, number, f"{type(error).__name__} at {place}: {said}"[:200])
-        yield number, failure
+        with watch:
+            problem = _problem(reader.read, folder)
+        problem = problem or watch.found
+        yield number, problem and Failure(name, number, problem)
+
+
+def _problem(read: Callable[[Path], Any], folder: Path) -> str | None:
+    """Reads a folder; returns what is wrong with how that ends."""
+    from longsum_jax.errors import InputError
+
+    try:
+        read(folder)
+    except InputError as error:
+        return None if str(error).isprintable() else f"not one line: {error!r}"
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        said = str(error).replace(str(folder), "FOLDER")
+        return f"{type(error).__name__} at {place}: {said}"[:200]
+    return None
 
 
 def _work(name: str, seed: int, start: int, folder: Path) -> None:
@@ -489,11 +187,13 @@ def _answers(
     command = [sys.executable, __file__, f"--worker={name}", f"--seed={seed}"]
     command += [f"--start={number}", f"--folder={folder}"]
     seconds = max(_IMPORT_SECONDS, patience)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
-        get = _timed_lines(worker)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    quiet = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(command, env=quiet, **pipes) as worker:
+        lines = _Lines(worker)
         try:
             while time.monotonic() < end:
-                line = get(seconds)
+                line = lines.get(seconds)
                 seconds = patience
                 if not line:
                     how = f"takes more than {patience} s" if line is None else "ends the process"
@@ -506,23 +206,41 @@ def _answers(
             worker.kill()
 
 
-def _timed_lines(worker: "subprocess.Popen[bytes]") -> Callable[[float], bytes | None]:
-    """Returns a function of seconds that returns the next line, or None after so many."""
-    lines: queue.Queue[bytes] = queue.Queue()
+class _Lines:
+    """The lines that a process prints."""
 
-    def pump() -> None:
-        for line in worker.stdout or ():
-            lines.put(line)
-        lines.put(b"")
+    def __init__(self, worker: "subprocess.Popen[bytes]") -> None:
+        self._worker = worker
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._pump, daemon=True).start()
 
-    def get(seconds: float) -> bytes | None:
-        try:
-            return lines.get(timeout=seconds)
-        except queue.Empty:
-            return None
+    def _pump(self) -> None:
+        for line in self._worker.stdout or ():
+            self._lines.put(line)
+        self._lines.put(b"")
 
-    threading.Thread(target=pump, daemon=True).start()
-    return get
+    def get(self, seconds: float) -> bytes | None:
+        """Returns the next line, b"" at the end, and None after so many seconds of the processor,
+        or many times as many on the clock: other work on the machine makes no file slow.
+        """
+        used, began = _seconds_used(self._worker.pid), time.monotonic()
+        while True:
+            try:
+                return self._lines.get(timeout=min(1.0, seconds))
+            except queue.Empty:
+                if _seconds_used(self._worker.pid) - used > seconds:
+                    return None
+                if time.monotonic() - began > _CLOCK * seconds:
+                    return None
+
+
+def _seconds_used(process: int) -> float:
+    """Returns the processor seconds of a process; 0 where the system does not say."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -556,7 +274,13 @@ def main() -> None:
         for name in names
         if name not in {row["reader"] for row in rows}
     ]
-    failures = []
+    failures: list[Failure] = []
+
+    def keep() -> None:
+        if args.out:
+            found = [failure._asdict() for failure in failures]
+            write_report(args.out, rows, seed=args.seed, failures=found)
+
     if args.out and Path(args.out).exists():
         for known in json.loads(Path(args.out).read_text())["failures"]:
             failure = Failure(**known)
@@ -565,6 +289,7 @@ def main() -> None:
             else:
                 row = next(row for row in rows if row["reader"] == failure.reader)
                 row["mended"] += 1
+        keep()
     end = time.monotonic() + 60 * args.minutes
     slice_seconds = min(300.0, 60 * args.minutes / len(names))
     while time.monotonic() < end:
@@ -583,9 +308,7 @@ def main() -> None:
         failures += found
         for failure in found:
             print(f"{failure.reader} {failure.number}: {failure.problem}", flush=True)
-        if args.out:
-            found_so_far = [failure._asdict() for failure in failures]
-            write_report(args.out, rows, seed=args.seed, failures=found_so_far)
+        keep()
     print_table(rows)
     for failure in failures:
         print(f"{failure.reader} {failure.number}: {failure.problem}")

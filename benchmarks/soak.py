@@ -12,8 +12,8 @@ threads, speed.
 
 Rows are tenths of the work. Resident memory is the least of a tenth, measured after every batch or
 step: what is held, without what one long document takes for a while. The last lines say by how much
-it grew from the second tenth to the last. With the same --out, sections that are there are not run
-again.
+it grew from the first tenth after all programs were compiled to the last. With the same --out,
+sections that are there are not run again.
 """
 
 import argparse
@@ -108,9 +108,17 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def settled(rows: list[dict[str, Any]]) -> int:
+    """Returns the place of the first row after the last one in which a program was compiled."""
+    compiled = [place for place, row in enumerate(rows) if row["compiled"]]
+    return min(compiled[-1] + 1 if compiled else 0, len(rows) - 1)
+
+
 def growth(rows: list[dict[str, Any]]) -> float:
-    """Returns by what share resident memory grew from the second tenth to the last."""
-    return rows[-1]["resident_mib"] / rows[1]["resident_mib"] - 1
+    """Returns by what share resident memory grew from the first tenth without compilations, in it
+    and after it, to the last.
+    """
+    return rows[-1]["resident_mib"] / rows[settled(rows)]["resident_mib"] - 1
 
 
 # Summaries

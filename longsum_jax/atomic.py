@@ -39,7 +39,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with contextlib.suppress(FileNotFoundError):  # of a process of this number that was killed
+            temporary.unlink()
+        with temporary.open("xb") as file:  # not through a link
             with _compressed(file, path.suffix) as stream:
                 text = io.TextIOWrapper(stream, encoding="utf-8")
                 try:

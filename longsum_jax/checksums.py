@@ -8,6 +8,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -172,8 +173,11 @@ def _read(directory: Path) -> _Sums:
 
 
 def _is_below(name: str) -> bool:
-    """Returns True for a path below the directory that it is relative to."""
-    return not (name.startswith("/") or ".." in name.split("/") or "\0" in name)
+    """Returns True for a path below the directory that it is relative to, in its only spelling:
+    others could have one large file read as often as there are lines.
+    """
+    is_inside = not (name.startswith("/") or ".." in name.split("/") or "\0" in name)
+    return is_inside and name == posixpath.normpath(name) != "."
 
 
 def _write(directory: Path, sums: _Sums) -> None:

@@ -8,11 +8,12 @@ Where there are none (Windows, some mounted buckets), nothing is locked.
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, in_one_line
 
 try:
     import fcntl
@@ -20,6 +21,7 @@ except ImportError:  # Windows
     fcntl = None
 
 LOCK = ".lock"
+_MOST_READ = 1000  # bytes
 _held: set[Path] = set()  # by this process, whose own locks do not keep it out
 
 
@@ -60,7 +62,7 @@ class _HeldError(Exception):
     """Another process has the lock; says which."""
 
 
-def _open(path: Path) -> TextIO:
+def _open(path: Path) -> BinaryIO:
     """Opens and locks a file, where the file system has locks.
 
     Raises:
@@ -68,16 +70,22 @@ def _open(path: Path) -> TextIO:
     """
     while True:
         try:
-            file = path.open("a+", encoding="utf-8", errors="replace")
+            # Not through a link, which may lead to any file.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o666)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        file = os.fdopen(descriptor, "r+b", buffering=0)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            file.close()
+            raise InputError(f"{path}: no regular file; delete it")
         try:
             # Not flock: a child that outlives this process would keep the lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows both
             with file:
                 file.seek(0)
-                raise _HeldError(file.read().strip() or "unknown") from error
+                raise _HeldError(_holder(file)) from error
         except OSError:
             return file  # a file system without locks
         if _is_still_there(path, file):
@@ -85,7 +93,7 @@ def _open(path: Path) -> TextIO:
         file.close()  # its last holder has removed it, and another may have made a new one
 
 
-def _is_still_there(path: Path, file: TextIO) -> bool:
+def _is_still_there(path: Path, file: BinaryIO) -> bool:
     """Returns whether ``path`` is the name of an open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
@@ -93,9 +101,14 @@ def _is_still_there(path: Path, file: TextIO) -> bool:
         return False
 
 
-def _name_holder(file: TextIO) -> None:
+def _holder(file: BinaryIO) -> str:
+    """Returns what the file of a lock says of its holder."""
+    return in_one_line(file.read(_MOST_READ).decode(errors="replace").strip()) or "unknown"
+
+
+def _name_holder(file: BinaryIO) -> None:
     """Writes this process into the file of a lock, which holds without that on a full disk."""
     holder = f"process {os.getpid()} on {socket.gethostname()}\n"
     with contextlib.suppress(OSError):
         os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), holder.encode())  # nothing is left for close to write
+        os.write(file.fileno(), holder.encode())

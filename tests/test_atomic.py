@@ -46,6 +46,15 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.txt"]
 
 
+def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / f".a.txt.{os.getpid()}").symlink_to(precious)
+    atomic.write_text(tmp_path / "a.txt", "new")
+    assert (precious.read_text(), (tmp_path / "a.txt").read_text()) == ("kept", "new")
+    assert names(tmp_path) == ["a.txt", "precious"]
+
+
 def test_a_failure_keeps_the_file_that_was_there(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")

@@ -107,3 +107,13 @@ def test_a_replaced_file_is_whole_at_every_moment(directory, monkeypatch):
     (directory / "a").write_text("first")
     with pytest.raises(InputError):
         checksums.check(directory)
+
+
+@pytest.mark.parametrize("name", ["./a", "inner/./b", "inner//b", "inner/b/", ".", "inner/../a"])
+def test_a_file_has_one_spelling(directory, name):
+    """Others could have one large file read as often as there are lines."""
+    path = directory / checksums.SUMS
+    lines = path.read_text().splitlines()[1:]
+    path.write_text("\n".join(["# 3 sums", *lines, f"{'0' * 64}  {name}", ""]))
+    with pytest.raises(InputError, match="is none of its lines"):
+        checksums.check(directory)

@@ -100,3 +100,38 @@ def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path):
     message = r"\.lock: cannot be written \(Is a directory\)"
     with pytest.raises(InputError, match=message), locks.locked(tmp_path, "trains", "leave"):
         pass
+
+
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path, is_dangling):
+    """It would be emptied: a directory that somebody made may hold one to any file."""
+    target = tmp_path / "precious"
+    if not is_dangling:
+        target.write_text("kept")
+    workdir = tmp_path / "workdir"
+    workdir.mkdir()
+    (workdir / locks.LOCK).symlink_to(target)
+    message = r"\.lock: cannot be written"
+    with pytest.raises(InputError, match=message), locks.locked(workdir, "trains", "leave"):
+        pass
+    assert target.read_text() == "kept" if not is_dangling else not target.exists()
+
+
+def test_a_pipe_in_place_of_the_lock_is_named(tmp_path):
+    os.mkfifo(tmp_path / locks.LOCK)
+    message = r"\.lock: no regular file; delete it"
+    with pytest.raises(InputError, match=message), locks.locked(tmp_path, "trains", "leave"):
+        pass
+
+
+def test_what_a_lock_says_is_one_short_line(tmp_path, monkeypatch):
+    (tmp_path / locks.LOCK).write_bytes(b"a\n\x1b[1m\xff" + b"b" * 10**5)
+
+    def lockf(*args):
+        raise BlockingIOError
+
+    monkeypatch.setattr(locks.fcntl, "lockf", lockf)
+    with pytest.raises(InputError) as caught, locks.locked(tmp_path, "trains", "leave"):
+        pass
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2000

@@ -1,7 +1,6 @@
 """longsum verify: compares files with their checksums, and says what has none."""
 
 import itertools
-import json
 import os
 import re
 import zipfile
@@ -11,7 +10,18 @@ from typing import NamedTuple
 
 from longsum_jax import checksums
 from longsum_jax.commands import console
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.files import (
+    DAMAGED,
+    MAX_RATIO,
+    RATIO_FROM,
+    bounded_lines,
+    expands,
+    open_regular,
+    parse_json,
+    read_bytes,
+)
+from longsum_jax.text.documents import MAX_BYTES
 
 EXAMPLES = """\
   # a training run: checkpoints, model, metrics
@@ -27,6 +37,7 @@ checksums of their parts, safetensors say where every tensor begins and ends. Th
 anything is damaged.
 """
 
+_MAX_JSON_BYTES = 2**25  # larger ones may take a gigabyte to parse
 _HUB_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
@@ -112,9 +123,9 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
 
 def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
     if num_good:
-        print(f"{where}: {num_good} file{'s' if num_good > 1 else ''} {proof}")
+        print(in_one_line(f"{where}: {num_good} file{'s' if num_good > 1 else ''} {proof}"))
     for problem in damaged:
-        print(f"DAMAGED {problem}")
+        print(in_one_line(f"DAMAGED {problem}"))
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -129,6 +140,8 @@ def _files(root: Path) -> Iterator[Path]:
 def _kind(path: Path) -> _Kind:
     """Returns the kind of a file without sums."""
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        return _Kind("not read: pipes, devices and links to directories", _read_nothing)
     if target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name):
         return _Kind("as published on the Hub, by SHA-256", _read_blob)
     if path.suffix == ".safetensors":
@@ -137,6 +150,8 @@ def _kind(path: Path) -> _Kind:
         return _Kind("with the checksums of their parts (zip)", _read_zip)
     if path.suffix == ".array_record":
         return _Kind("with the hashes of their records", _read_records)
+    if path.suffix == ".json" and target.exists() and target.stat().st_size > _MAX_JSON_BYTES:
+        return _Kind(f"not read: JSON of more than {_MAX_JSON_BYTES} bytes", _read_nothing)
     if path.suffix in (".json", ".jsonl"):
         return _Kind("whole as JSON; nothing proves the values", _read_json)
     return _Kind("not read: nothing proves their content", _read_nothing)
@@ -158,8 +173,14 @@ def _read_tensors(path: Path) -> None:
 
 
 def _read_zip(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if size > max(RATIO_FROM, MAX_RATIO * path.stat().st_size):
+                raise InputError(expands(str(path)))
+            damaged = archive.testzip()
+    except (*DAMAGED, NotImplementedError) as error:
+        raise InputError(f"a damaged archive ({error}); fetch it again") from None
     if damaged is not None:
         raise InputError(f"the checksum of its part {damaged} is another; fetch it again")
 
@@ -173,14 +194,13 @@ def _read_records(path: Path) -> None:
 
 
 def _read_json(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        json.loads(text)
+        parse_json(read_bytes(path, _MAX_JSON_BYTES))
         return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line:
+    with open_regular(path) as file:
+        for number, line in bounded_lines(file, str(path), max_bytes=MAX_BYTES):
             try:
-                json.loads(line)
+                parse_json(line)
             except ValueError as error:
                 raise InputError(f"line {number} is no JSON ({error})") from error
 

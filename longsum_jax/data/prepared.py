@@ -30,7 +30,7 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.files import open_regular, parse_json, read_bytes
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
@@ -112,7 +112,8 @@ def write_prepared(
             examples = _examples(task, tokenizer, split, work, seed, counts, workers, auxiliary)
             if progress:
                 examples = _with_progress(examples, counts, f"{task.name}/{split}")
-            lengths = _write_shards(shard_paths(work, split, num_shards), examples)
+            paths = list(shard_paths(work, split, num_shards))
+            lengths = _write_shards(paths, examples)
             _check_not_empty(lengths, task, split, counts)
             np.save(work / LENGTHS, lengths)
             metadata = _metadata(task, tokenizer, split, num_shards, seed, len(lengths), counts)
@@ -145,6 +146,8 @@ class _Entries:
         check_ranges(self)
         if not isinstance(self.tokenizer.get("fingerprint"), str):
             raise InputError("tokenizer.fingerprint is missing; prepare the data again")
+        if type(self.tokenizer.get("vocab_size", 1)) is not int:
+            raise InputError("tokenizer.vocab_size is no number of ids; prepare the data again")
 
 
 class PreparedExamples(Sequence[Example]):
@@ -174,11 +177,12 @@ class PreparedExamples(Sequence[Example]):
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
         num_shards = self.metadata["num_shards"]
-        self._paths = shard_paths(self.directory, self.metadata["split"], num_shards)
+        self._paths = []
         self._shards = []
-        for shard, path in enumerate(self._paths):
-            num_records = len(range(shard, len(self.lengths), num_shards))
+        for path in shard_paths(self.directory, self.metadata["split"], num_shards):
+            num_records = len(range(len(self._paths), len(self.lengths), num_shards))
             self._shards.append(_open_shard(path, num_records))
+            self._paths.append(path)
 
     def check_content(self) -> None:
         """Reads everything once; raises InputError for a file that is not what was written."""
@@ -227,12 +231,26 @@ class PreparedExamples(Sequence[Example]):
             raise IndexError(f"example {index} of {len(self)}")
         record, shard = divmod(index, len(self._shards))
         try:
-            return unpack(self._shards[shard][record])
-        except (RuntimeError, ValueError) as error:  # of ArrayRecord and of msgpack
+            example = unpack(self._shards[shard][record])
+            self._check_example(example, index)
+            return example
+        except Exception as error:  # a record that somebody made can raise anything
             path = self._paths[shard]
             raise InputError(
                 f"{path} is damaged ({error}); copy it again or prepare the data again"
             ) from error
+
+    def _check_example(self, example: Example, index: int) -> None:
+        """Raises a ValueError unless an example has its lengths, and ids of the tokenizer."""
+        found, wanted = example_lengths(example), tuple(self.lengths[index].tolist())
+        if found != wanted:
+            raise ValueError(f"example {index} has the lengths {found}, by {LENGTHS} {wanted}")
+        ids = example["input_ids"]
+        if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32):
+            raise ValueError(f"example {index} has other input_ids than a row of int32")
+        largest = self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max) - 1
+        if len(ids) and not (ids.min() >= 0 and ids.max() <= largest):
+            raise ValueError(f"example {index} has ids outside of 0 to {largest}")
 
 
 def pack(example: Example) -> bytes:
@@ -256,9 +274,10 @@ def unpack(record: bytes) -> Example:
     return example
 
 
-def shard_paths(directory: Path, split: str, num_shards: int) -> list[Path]:
-    """Returns the paths of the shards, in order."""
-    return [directory / f"{split}-{i:05d}-of-{num_shards:05d}{_SHARD}" for i in range(num_shards)]
+def shard_paths(directory: Path, split: str, num_shards: int) -> Iterator[Path]:
+    """Yields the paths of the shards, in order."""
+    for shard in range(num_shards):
+        yield directory / f"{split}-{shard:05d}-of-{num_shards:05d}{_SHARD}"
 
 
 def _examples(
@@ -408,6 +427,7 @@ def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | 
 def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
     path = directory / LENGTHS
     try:
+        open_regular(path).close()
         lengths = np.load(path, mmap_mode="r")
     except Exception as error:  # a damaged header can make NumPy raise anything
         raise InputError(
@@ -417,13 +437,15 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
         raise InputError(
             f"{path} has shape {lengths.shape}, not {(num_examples, 2)}; prepare the data again"
         )
+    if lengths.dtype != np.int32 or lengths.min(initial=0) < 0:
+        raise InputError(f"{path} holds other numbers than lengths; prepare the data again")
     return lengths
 
 
 def _open_shard(path: Path, num_records: int) -> Any:
     import grain
 
-    if not path.exists():
+    if not path.is_file():  # the library of the format would wait for a pipe
         raise InputError(f"{path} is missing; copy all the shards or prepare the data again")
     try:
         shard = grain.sources.ArrayRecordDataSource(str(path))

@@ -18,7 +18,6 @@ from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
-MAX_MEMBERS = 100_000
 _DAMAGED = (*DAMAGED, OSError, tarfile.TarError, NotImplementedError, ValueError, RuntimeError)
 
 Opener = Callable[[IO[bytes]], IO[bytes]]
@@ -49,31 +48,32 @@ def unzstd(source: Source) -> Iterator[Source | Failure]:
 def unzip(source: Source) -> Iterator[Source | Failure]:
     """Yields the members of a .zip file, and a failure for each that cannot be read."""
     archive = open_zip(source)
-    left = source.options.max_bytes
     for member in archive.infolist():
         # Not is_dir, which ends in an IndexError where the name is empty.
         if member.filename.endswith("/") or _is_hidden(member.filename):
             continue
         name = in_one_line(f"{source.name}/{member.filename or 'no name'}")
         try:
-            content = read_member(archive, member.filename, name, source, left)
+            content = read_member(archive, member.filename, name, source)
         except InputError as error:
             yield Failure.of(name, error)
+            source.count_bytes(0)  # raises where all others would fail, too
             continue
-        left -= len(content)
         yield source.inner(name, content)
 
 
 def untar(source: Source) -> Iterator[Source | Failure]:
     """Yields the files in a .tar file."""
     left = source.options.max_bytes
-    count = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(source.content), mode="r:") as archive:
             for member in archive:
-                count += 1
-                _check_members(count, source.name)
+                source.count_members(1)
                 if not member.isfile() or _is_hidden(member.name):
+                    continue
+                if member.issparse():  # a few bytes may stand for any number of zeros
+                    name = in_one_line(f"{source.name}/{member.name}")
+                    yield Failure.of(name, f"{name}: a file with holes; unpack the archive")
                     continue
                 if member.size > left:
                     raise InputError(beyond(source.name, source.options.max_bytes))
@@ -98,14 +98,12 @@ def open_zip(source: Source) -> zipfile.ZipFile:
     except _DAMAGED as error:
         raise InputError(f"{source.name}: a damaged zip archive ({error}); copy it again") from None
     members = archive.infolist()
-    _check_members(len(members), source.name)
+    source.count_members(len(members))
     source.check_size(sum(member.file_size for member in members))
     return archive
 
 
-def read_member(
-    archive: zipfile.ZipFile, member: str, name: str, source: Source, max_bytes: int | None = None
-) -> bytes:
+def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source) -> bytes:
     """Returns the content of a member of a zip archive.
 
     Args:
@@ -113,7 +111,6 @@ def read_member(
         member: its name there.
         name: for errors.
         source: of the archive.
-        max_bytes: it may have; by default the limit of a file.
 
     Raises:
         InputError: no such member; an encrypted, damaged or too large one.
@@ -124,10 +121,9 @@ def read_member(
         raise InputError(f"{name}: not in the archive; the document is damaged") from None
     if info.flag_bits & 1:
         raise InputError(f"{name}: needs a password; unpack it, or save it without one")
-    limit = source.options.max_bytes if max_bytes is None else max_bytes
     try:
         with archive.open(info) as file:
-            return _read_limited(file, name, info.compress_size, limit, source)
+            return _read_limited(file, name, info.compress_size, source)
     except InputError:
         raise
     except _DAMAGED as error:
@@ -139,9 +135,7 @@ def _decompressed(
 ) -> Source:
     try:
         with opener(io.BytesIO(source.content)) as file:
-            content = _read_limited(
-                file, source.name, len(source.content), source.options.max_bytes, source
-            )
+            content = _read_limited(file, source.name, len(source.content), source)
     except InputError:
         raise
     except (*_DAMAGED, *errors) as error:
@@ -150,23 +144,17 @@ def _decompressed(
     return source.inner(source.name, content, inner_name)
 
 
-def _read_limited(file: Any, name: str, packed: int, limit: int, source: Source) -> bytes:
+def _read_limited(file: Any, name: str, packed: int, source: Source) -> bytes:
     chunks = []
     size = 0
     while chunk := file.read(_CHUNK):
         chunks.append(chunk)
         size += len(chunk)
-        if size > limit:
-            raise InputError(beyond(source.name, source.options.max_bytes))
+        source.count_bytes(len(chunk))
         if size > max(RATIO_FROM, MAX_RATIO * packed):
             raise InputError(expands(name))
         source.check_time()
     return b"".join(chunks)
-
-
-def _check_members(count: int, name: str) -> None:
-    if count > MAX_MEMBERS:
-        raise InputError(f"{name}: more than {MAX_MEMBERS} members; unpack the archive")
 
 
 def _is_hidden(name: str) -> bool:

@@ -10,7 +10,6 @@ from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source
 
-_ROWS_AT_ONCE = 64
 Rows = Iterator[tuple[int, Mapping[str, Any] | InputError]]
 
 
@@ -32,16 +31,17 @@ def read(source: Source) -> Iterator[Document | Failure]:
             f"{source.name}: a damaged Parquet file ({error}); copy it again"
         ) from None
     columns = columns_read(table.schema_arrow.names, source.options)
-    return row_documents(source, _rows(table, columns, arrow, source.name))
+    return row_documents(source, _rows(table, columns, arrow, source))
 
 
-def _rows(table: Any, columns: list[str], arrow: Any, name: str) -> Rows:
-    number = 0
+def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
+    number, name = 0, source.name
     try:
-        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
-            for i in range(batch.num_rows):
-                number += 1
-                yield number, _row(batch.slice(i, 1), f"{name}:{number}")
+        # A row at a time: a value that is stored once may come in every row.
+        for batch in table.iter_batches(batch_size=1, columns=columns):
+            number += 1
+            source.count_bytes(batch.nbytes)
+            yield number, _row(batch, f"{name}:{number}")
     except (arrow.ArrowException, OSError) as error:
         yield number + 1, InputError(f"{name}: damaged after row {number} ({error}); copy it again")
 

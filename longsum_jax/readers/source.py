@@ -10,6 +10,8 @@ from longsum_jax.readers.cleaning import clean, counted
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
 
+MAX_MEMBERS = 100_000  # of the archives in one file, and of those inside of them
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
@@ -21,7 +23,7 @@ class ReadOptions:
         document_key: column or field of JSON lines, CSV and Parquet that holds the document;
             "text|document" is the first of these that a row has.
         query_key: column or field with a query.
-        max_bytes: largest size of a file, and of all that it expands to.
+        max_bytes: largest size of a file, and of all that it expands to, archives in it included.
         max_depth: archives and compressed files inside one another.
         max_pages: pages of a PDF, chapters of an EPUB.
         max_seconds: time that reading one document may take.
@@ -49,6 +51,14 @@ class ReadOptions:
                 raise InputError(f"{name} is empty; give the name of a field")
 
 
+class Unpacked:
+    """The sums of what has been unpacked from one file on disk, whatever lies in what."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.num_members = 0
+
+
 class Source:
     """The content of a document that is to be read.
 
@@ -59,6 +69,7 @@ class Source:
         options: how it is read.
         depth: of archives around it.
         file_name: by whose suffix its kind is known; ``name`` by default.
+        unpacked: from the file on disk so far.
     """
 
     def __init__(
@@ -70,6 +81,7 @@ class Source:
         *,
         depth: int = 0,
         file_name: str | None = None,
+        unpacked: Unpacked | None = None,
     ) -> None:
         self.name = name
         self.path = path
@@ -77,12 +89,20 @@ class Source:
         self.options = options
         self.depth = depth
         self.file_name = file_name or name
+        self.unpacked = unpacked or Unpacked()
         self._began = time.monotonic()
 
     def inner(self, name: str, content: bytes, file_name: str | None = None) -> "Source":
         """Returns the source of something that lies in this one."""
-        options, depth = self.options, self.depth + 1
-        return Source(name, self.path, content, options, depth=depth, file_name=file_name)
+        return Source(
+            name,
+            self.path,
+            content,
+            self.options,
+            depth=self.depth + 1,
+            file_name=file_name,
+            unpacked=self.unpacked,
+        )
 
     def check_time(self) -> None:
         """Raises InputError when reading has taken longer than it may."""
@@ -96,6 +116,17 @@ class Source:
         """Raises InputError when more bytes are read than may be."""
         if num_bytes > self.options.max_bytes:
             raise InputError(beyond(self.name, self.options.max_bytes))
+
+    def count_bytes(self, num_bytes: int) -> None:
+        """Counts what has been unpacked; raises InputError when it is more than may be."""
+        self.unpacked.num_bytes += num_bytes
+        self.check_size(self.unpacked.num_bytes)
+
+    def count_members(self, num_members: int) -> None:
+        """Counts members of archives; raises InputError when they are more than may be."""
+        self.unpacked.num_members += num_members
+        if self.unpacked.num_members > MAX_MEMBERS:
+            raise InputError(f"{self.name}: more than {MAX_MEMBERS} members; unpack the archive")
 
     def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
         """Returns the content as text, and a note where its encoding is a guess or damaged.

@@ -30,6 +30,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.training.workdir import CHECKPOINTS
 from longsum_jax.typing import Params
@@ -110,6 +111,7 @@ class TrainingCheckpoints:
         self.directory = Path(directory).absolute()
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
         self._hooks = _hide_threads_of_failures()
+        _leave_metrics_alone()
         _set_aside_damaged(self.directory)
         self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
         options = ocp.CheckpointManagerOptions(
@@ -384,6 +386,16 @@ def _not_an_orbax_traceback(record: logging.LogRecord) -> bool:
     return not any("orbax" in file for file in files)
 
 
+def _leave_metrics_alone() -> None:
+    """Keeps orbax from asking TensorStore at every save how much it has written, for a line of its
+    log: TensorStore (0.1.86) never frees its answers.
+    """
+    with contextlib.suppress(ImportError):  # of another version, which may ask elsewhere
+        from orbax.checkpoint._src.serialization import tensorstore_utils
+
+        tensorstore_utils.get_tensorstore_raw_bytes = lambda direction=None: 0
+
+
 class _Hooks(NamedTuple):
     """Python's hooks for uncaught exceptions."""
 
@@ -476,9 +488,9 @@ def _read_meta(where: Path, step: int) -> dict[str, Any]:
     directory = where / str(step)
     checksums.check(directory, lambda name: name == _META)
     try:
-        meta = json.loads((directory / _META).read_text(encoding="utf-8"))
+        meta = parse_json(read_bytes(directory / _META))
         version, writer = meta.get("format_version"), meta.get("library_version")
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise InputError(
             f"{where}: step {step} is not a checkpoint of this library ({error})"
         ) from error

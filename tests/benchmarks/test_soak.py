@@ -34,8 +34,16 @@ def test_the_least_memory_of_a_tenth_counts(soak, monkeypatch):
 
 
 def test_growth_is_seen(soak):
-    rows = [{"resident_mib": size} for size in (50.0, 100.0, 100.0, 103.0)]
+    sizes, compiled = (50.0, 80.0, 100.0, 103.0), (5, 1, 0, 0)
+    rows = [{"resident_mib": x, "compiled": n} for x, n in zip(sizes, compiled, strict=True)]
     assert soak.growth(rows) == pytest.approx(0.03)
+
+
+def test_memory_counts_once_all_programs_are_compiled(soak):
+    def place(*compiled):
+        return soak.settled([{"compiled": number} for number in compiled])
+
+    assert (place(3, 0, 0), place(3, 0, 2, 0, 0), place(0, 0), place(1, 1)) == (1, 3, 0, 1)
 
 
 def test_compilations_are_counted(soak):

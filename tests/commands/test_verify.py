@@ -1,4 +1,6 @@
 import hashlib
+import io
+import os
 import zipfile
 
 import numpy as np
@@ -120,6 +122,47 @@ def test_what_proves_nothing_is_said(tmp_path, capsys):
         0,
         [f"{tmp_path / 'vocab.txt'}: 1 file not read: nothing proves their content"],
     )
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path, capsys):
+    for name in ("a.json", "b.jsonl", "c.bin", "d.array_record", "e.safetensors"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "f.json").symlink_to("/dev/zero")
+    said = "6 files not read: pipes, devices and links to directories"
+    assert verified(capsys, tmp_path) == (0, [f"{tmp_path}: {said}"])
+
+
+def bomb():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", bytes(2**25))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.zip", b"PK\x05\x06" + b"\xff" * 18, "a damaged archive"),
+        ("a.zip", bomb(), "expands to more than 200 times its size"),
+        ("a.json", b"[" * 10**5, "nested too deeply"),
+        ("a.jsonl", b"{}\n" + b"[" * 10**5, "line 2 is no JSON"),
+        ("a.json", b"\xff\xfe\xff", "decode"),
+        ("a\n\x1b[1m.json", b"{", r"a\n\x1b[1m.json"),
+        (os.fsdecode(b"a\xff.json"), b"{", "a\\udcff.json"),
+    ],
+)
+def test_what_somebody_made_to_do_harm_is_one_line(tmp_path, capsys, name, content, problem):
+    (tmp_path / name).write_bytes(content)
+    code, [line] = verified(capsys, tmp_path)
+    assert (code, line.startswith("DAMAGED "), line.isprintable()) == (1, True, True)
+    assert problem in line
+
+
+def test_json_that_takes_a_gigabyte_to_parse_is_not_read(tmp_path, capsys):
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate(2**25 + 1)
+    said = f"1 file not read: JSON of more than {2**25} bytes"
+    assert verified(capsys, tmp_path) == (0, [f"{tmp_path}: {said}"])
 
 
 def test_a_path_that_is_not_there(tmp_path):

@@ -184,6 +184,11 @@ def edit_metadata(directory, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -198,6 +203,21 @@ def edit_metadata(directory, **changes):
             lambda d: np.save(d / "lengths.npy", np.zeros((3, 2))),
             r"has shape \(3, 2\), not \(25, 2\)",
         ),
+        (
+            lambda d: np.save(d / "lengths.npy", np.full((25, 2), -1, np.int32)),
+            r"lengths\.npy holds other numbers than lengths",
+        ),
+        (
+            lambda d: np.save(d / "lengths.npy", np.ones((25, 2))),
+            r"lengths\.npy holds other numbers than lengths",
+        ),
+        (lambda d: edit_metadata(d, num_shards=10**9), "00000-of-1000000000.* is missing"),
+        (
+            lambda d: edit_metadata(d, tokenizer={"fingerprint": "x", "vocab_size": "9"}),
+            r"tokenizer\.vocab_size is no number",
+        ),
+        (lambda d: pipe(d / "lengths.npy"), "pipe or device, so not read"),
+        (lambda d: pipe(d / "train-00002-of-00004.array_record"), "00002-of-00004.* is missing"),
         (
             lambda d: (d / "train-00002-of-00004.array_record").unlink(),
             "00002-of-00004.* is missing",
@@ -329,6 +349,52 @@ def test_texts_are_those_of_no_other_run(segment_task, tokenizer, tmp_path):
             found.check_task(dataclasses.replace(task, **changes), "train", {})
     with pytest.raises(InputError, match=r'split \("train" there, "test" here\)'):
         found.check_task(task, "test", {})
+
+
+def rewrite(path, change):
+    """Writes a shard anew, with right hashes and another first example."""
+    import grain
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    source = grain.sources.ArrayRecordDataSource(str(path))
+    records = [source[index] for index in range(len(source))]
+    records[0] = change(prepared.unpack(records[0]))
+    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+    for record in records:
+        writer.write(record)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda example: b"\x93\x01\x02\x03", "is damaged"),  # a list
+        (lambda example: b"\xc1", "is damaged"),  # nothing
+        (lambda example: prepared.pack({"id": "a"}), "is damaged .*input_ids"),
+        (
+            lambda example: prepared.pack(example | {"labels": example["labels"][1:]}),
+            r"example 1 has the lengths .*, by lengths\.npy",
+        ),
+        (
+            lambda example: prepared.pack(example | {"input_ids": example["input_ids"] + 10**6}),
+            "example 1 has ids outside of 0 to",
+        ),
+        (
+            lambda example: prepared.pack(example | {"input_ids": -1 - example["input_ids"]}),
+            "example 1 has ids outside of 0 to",
+        ),
+        (
+            lambda example: prepared.pack(example | {"input_ids": example["input_ids"] / 2}),
+            "example 1 has other input_ids than a row of int32",
+        ),
+    ],
+)
+def test_examples_that_somebody_made_are_not_used(directory, change, message):
+    rewrite(directory / "train-00001-of-00004.array_record", change)
+    found = PreparedExamples(directory)
+    assert len(found[0]["input_ids"]) > 0
+    with pytest.raises(InputError, match=message):
+        found[1]
 
 
 def test_content_that_changed_is_found_by_its_checksum(directory):

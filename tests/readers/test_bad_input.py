@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tarfile
+import zipfile
 from typing import NamedTuple
 
 import pytest
@@ -346,6 +347,73 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, make):
 def test_options_out_of_range(options):
     with pytest.raises(InputError, match=next(iter(options))):
         ReadOptions(**options)
+
+
+def all_of(path, **options):
+    """Documents of a file, and problems of what could not be read."""
+    failures = []
+    found = read_documents(path, options=ReadOptions(**options), on_failure=failures.append)
+    return list(found), [failure.problem for failure in failures]
+
+
+def test_archives_inside_one_another_have_one_limit(tmp_path, make):
+    """Each may be small, and all of them together larger than any disk."""
+    content = make.zip({"a.txt": "word " * 2000})
+    for _ in range(2):
+        content = make.zip({f"{i}.zip": content for i in range(10)})
+    (tmp_path / "a.zip").write_bytes(content)
+    documents, problems = all_of(tmp_path / "a.zip", max_bytes=200_000)
+    assert 10 < len(documents) < 20
+    assert len(problems) < 40
+    assert all("more than 200000 bytes; raise max_bytes" in problem for problem in problems)
+    assert len(all_of(tmp_path / "a.zip", max_bytes=2_000_000)[0]) == 100
+
+
+def test_members_of_archives_inside_one_another_are_counted_together(tmp_path, make, monkeypatch):
+    monkeypatch.setattr("longsum_jax.readers.source.MAX_MEMBERS", 25)
+    inner = make.zip({f"{i}.txt": "A word." for i in range(9)})
+    (tmp_path / "a.zip").write_bytes(make.zip({f"{i}.zip": inner for i in range(4)}))
+    documents, problems = all_of(tmp_path / "a.zip")
+    assert len(documents) == 18
+    assert problems
+    assert all("more than 25 members; unpack the archive" in problem for problem in problems)
+
+
+def test_holes_in_a_tar_archive_are_not_filled(tmp_path):
+    """A GNU tar file of a kilobyte may hold a file of a gigabyte of zeros."""
+    info = tarfile.TarInfo("holes.txt")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[386:398], header[398:410] = b"%011o\0" % 0, b"%011o\0" % 0
+    header[483:495] = b"%011o\0" % 2**29  # its size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(bytes(header) + tar_of("a.txt", b"Words."))
+    [document], [problem] = all_of(tmp_path / "a.tar")
+    assert document.text == "Words."
+    assert problem == f"{tmp_path}/a.tar/holes.txt: a file with holes; unpack the archive"
+
+
+def test_chapters_that_come_again_count_again(tmp_path, make):
+    book = make.epub(["<p>word word word</p>" * 200])
+    with zipfile.ZipFile(io.BytesIO(book)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    reference = b'<itemref idref="c0"/>'
+    members["OPS/book.opf"] = members["OPS/book.opf"].replace(reference, reference * 1000)
+    (tmp_path / "a.epub").write_bytes(make.zip(members))
+    documents, [problem] = all_of(tmp_path / "a.epub", max_bytes=500_000)
+    assert documents == []
+    assert "more than 500000 bytes; raise max_bytes" in problem
+
+
+def test_a_value_that_a_table_stores_once_counts_in_every_row(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": ["word " * 2000] * 100}), path)
+    assert path.stat().st_size < 20_000
+    documents, problems = all_of(path, max_bytes=100_000)
+    assert len(documents) == 9
+    assert "more than 100000 bytes; raise max_bytes" in problems[-1]
 
 
 def test_a_file_beyond_the_cap(tmp_path):
