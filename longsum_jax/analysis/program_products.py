@@ -10,14 +10,18 @@ import numpy as np
 from longsum_jax.analysis.program_text import Computation, Instruction, integers
 
 # Products of the size queries x keys in a kernel of attention (``ops.attention.fused``), by the
-# beginning of its target (cuDNN) or of the instruction's name (splash attention).
+# beginning of its target (cuDNN), of the instruction's name (splash attention), or of the kernel's.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
     "splash_mha_fwd": 2,
     "splash_mha_dq": 3,
     "splash_mha_dkv": 4,
+    "triton_attention_forward": 2,
+    "triton_attention_queries": 3,
+    "triton_attention_keys": 4,
 }
+_TRITON = "__gpu$xla.gpu.triton"
 _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
@@ -68,6 +72,9 @@ def _count_attention_products(instruction: Instruction) -> int:
     instruction is none."""
     target = instruction.target
     name = instruction.name if target == "tpu_custom_call" else target
+    if target == _TRITON:
+        kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
+        name = kernel.group(1) if kernel else ""
     matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
     return matches[0] if matches else 0
 
@@ -77,13 +84,17 @@ def _attention_operations(
 ) -> float:
     """Returns the operations of one product of queries and keys; half of them if it is causal.
 
-    Calls of splash attention have the pairs of a row in their names (``ops.attention.splash``).
+    Calls of Pallas kernels have the pairs of a row in their names, see ``ops.attention.splash``.
     """
     queries, keys, *_ = filter(_is_float, operands)
     shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
     if instruction.target.startswith("__cudnn"):
         is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
         return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
+    if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
+        shape, of_keys = (
+            (*rows, heads, length, head_dim) for *rows, length, heads, head_dim in (shape, of_keys)
+        )
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
     pairs = int(named.group(1)) if named else num_queries * of_keys[-2]

@@ -231,6 +231,24 @@ def test_attention_of_pallas_is_counted_by_its_name(scope, pairs):
     assert work.products == {"bfloat16": 4 * 2 * 3 * 2 * 8 * pairs}
 
 
+@pytest.mark.parametrize(
+    ("name", "count"), [("forward", 2), ("queries", 3), ("keys", 4), ("other", 0)]
+)
+def test_attention_of_triton_is_counted_by_the_name_of_the_kernel(name, count):
+    call = """\
+  %table = s32[2,2]{1,0} parameter(0)
+  %q = bf16[3,16,2,8]{3,2,1,0} parameter(1)
+  %k = bf16[3,32,2,8]{3,2,1,0} parameter(2)
+  ROOT %pallas_call.3 = bf16[3,16,2,8]{3,2,1,0} custom-call(%table, %q, %k), \
+custom_call_target="__gpu$xla.gpu.triton", api_version=API_VERSION_TYPED_FFI, \
+metadata={op_name="jit(loss)/jvp(pairs_192)/f/pallas_call"}, backend_config={debug = false, \
+ir = "ML\\EFR", name = "triton_attention_NAME", num_warps = 4 : i32}
+"""
+    work = program_work(convolution(call.replace("NAME", name)))
+    assert work.operations == count * 2 * 3 * 2 * 8 * 192
+    assert work.num_bytes == 4 * 4 + 2 * 2 * 3 * 16 * 16 + 2 * 3 * 32 * 16
+
+
 def test_asynchronous_collectives_and_updates_in_place():
     text = """\
 HloModule jit_f, num_partitions=2

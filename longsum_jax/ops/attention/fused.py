@@ -1,12 +1,15 @@
 """Attention by fused kernels of accelerators: scores stay on the chip, never in its memory.
 
-Two kernels compute what ``dense.dot_product_attention`` does without a bias and without dropout:
+Three kernels compute what ``dense.dot_product_attention`` does without a bias and without dropout:
 
-    "splash"    JAX's Pallas kernel for TPUs; a program for other devices interprets it, for tests
+    "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
+    "triton"    a Pallas kernel of ours for these GPUs and what cuDNN cannot do: windows and other
+                patterns, and masks in causal attention
 
-Both go over blocks of keys with a running softmax, and compute scores again for the gradients
-(FlashAttention, Dao et al. 2022). What they cannot do by themselves is done around them: lengths
+A program for other devices interprets the two of Pallas, for tests. All go over blocks of keys with
+a running softmax, and compute scores again for the gradients (FlashAttention, Dao et al. 2022).
+What they cannot do by themselves is done around them: lengths
 off the block are padded, to even ones for cuDNN, queries without a key get zeros, masks that differ
 by head are masks of sequences with one head each, and cuDNN, which knows numbers of keys alone,
 gets the real ones first (without later keys to hide, their order does not matter).
@@ -37,8 +40,8 @@ from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.typing import AnyArray
 
-Kernel = Literal["splash", "cudnn"]
-AttentionBackend = Literal["auto", "reference", "splash", "cudnn"]
+Kernel = Literal["splash", "cudnn", "triton"]
+AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
 # Takes int32 positions of queries and of keys in a row, which broadcast; returns True where a query
 # reads a key. Hashable, and made of operations that NumPy and kernels have (no integer division).
 Pattern = Callable[[Any, Any], Any]
@@ -65,9 +68,9 @@ _CHOICES: ContextVar[dict[str, Choice] | None] = ContextVar("choices", default=N
 MIN_QUERIES, MIN_KEYS = 64, 128
 MAX_ROW = 4096  # queries of a row; the longer, the smaller the part of keys that two rows have
 # GPUs with compute capability 8 and more, by the beginnings of JAX's names of them.
-_CUDNN_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
-_CUDNN_MAX_HEAD_DIM = 128
-_CUDNN_DTYPES = (jnp.bfloat16, jnp.float16)
+_GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
+_GPU_MAX_HEAD_DIM = 128
+_GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
 @contextlib.contextmanager
@@ -123,7 +126,8 @@ def choose_kernel(
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
         return Choice(None)
     dtype = jnp.dtype(dtype)
-    kernel = _kernel_of_target(dtype) if backend == "auto" else backend
+    chooses_keys = has_pattern or (causal and has_mask)
+    kernel = _kernel_of_target(dtype, chooses_keys) if backend == "auto" else backend
     if kernel is None:
         platform = target_platform()
         return Choice(
@@ -131,20 +135,20 @@ def choose_kernel(
         )
     if kernel == "splash":
         return Choice(None, "TPUs have no float16") if dtype == jnp.float16 else Choice(kernel)
-    if head_dim % 8 or head_dim > _CUDNN_MAX_HEAD_DIM or dtype not in _CUDNN_DTYPES:
-        return Choice(None, f"cuDNN has no heads of {head_dim} in {dtype}")
-    if has_pattern or (causal and has_mask):
+    if head_dim % 8 or head_dim > _GPU_MAX_HEAD_DIM or dtype not in _GPU_DTYPES:
+        return Choice(None, f"kernels of GPUs have no heads of {head_dim} in {dtype}")
+    if kernel == "cudnn" and chooses_keys:
         return Choice(None, "cuDNN has no windows, and no masks in causal attention")
     return Choice(kernel)
 
 
-def _kernel_of_target(dtype: Any) -> Kernel | None:
+def _kernel_of_target(dtype: Any, chooses_keys: bool) -> Kernel | None:
     platform = target_platform()
     if platform == "tpu" and dtype == jnp.bfloat16:
         return "splash"
-    is_capable = target_kind().removeprefix("NVIDIA ").startswith(_CUDNN_GPUS)
-    if platform == "gpu" and is_capable and dtype in _CUDNN_DTYPES:
-        return "cudnn"
+    is_capable = target_kind().removeprefix("NVIDIA ").startswith(_GPUS)
+    if platform == "gpu" and is_capable and dtype in _GPU_DTYPES:
+        return "triton" if chooses_keys else "cudnn"
     return None
 
 
@@ -167,7 +171,7 @@ def fused_attention(
         mask: True on the keys that a head reads; a query without a key gets zeros.
         kernel: of ``choose_kernel``.
         causal: queries see no later keys.
-        pattern: the keys that each query reads, of those in the mask; for "splash" alone.
+        pattern: the keys that each query reads, of those in the mask; not for "cudnn".
         scale: factor of the products.
         spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, where there is one.
             XLA cannot partition a kernel: each device computes its rows and heads, and lengths are
@@ -215,6 +219,10 @@ def _attend(
         from longsum_jax.ops.attention.splash import splash_attention
 
         out = splash_attention(q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale)
+    elif kernel == "triton":
+        from longsum_jax.ops.attention.triton import triton_attention
+
+        out = triton_attention(q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale)
     else:
         out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=scale)
     return _rows_as_heads(out, batch, heads) if differs_by_head else out

@@ -1,10 +1,12 @@
-"""Compiles fused attention over 16,384 tokens, with gradients, for the device that is named.
+"""Compiles fused attention over 16,384 tokens, with gradients, for the device that is named: to all
+keys, or to those within a radius.
 
 Prints one JSON object: the kernels in the program, the products of queries and keys in them, its
 temporary bytes, and those of one array of scores. Run by test_fused.py in a process of its own,
 because JAX reads the environment when it is imported.
 """
 
+import functools
 import json
 import os
 import sys
@@ -15,18 +17,20 @@ from longsum_jax.analysis.program_work import program_work
 LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
 # The target of a custom call, by kernel.
 CALLS = {"splash": '"tpu_custom_call"', "cudnn": '"__cudnn$fmha'}
+CALLS["triton"] = '"__gpu$xla.gpu.triton"'
 
 
-def compile_for(name):
+def compile_for(name, radius):
     import jax
     import jax.numpy as jnp
 
     from longsum_jax.ops.attention.fused import choose_kernel, fused_attention
+    from longsum_jax.ops.attention.local import local_attention
 
     device, *_ = find_target(name).devices
     sharding = jax.sharding.SingleDeviceSharding(device)
     array = jax.ShapeDtypeStruct((1, LENGTH, HEADS, HEAD_DIM), jnp.bfloat16, sharding=sharding)
-    mask = jax.ShapeDtypeStruct((1, 1, LENGTH), bool, sharding=sharding)
+    mask = jax.ShapeDtypeStruct((1, LENGTH), bool, sharding=sharding)
     with jax.default_device(device):
         kernel = choose_kernel(
             "auto",
@@ -36,10 +40,16 @@ def compile_for(name):
             head_dim=HEAD_DIM,
             causal=False,
             has_mask=True,
+            has_pattern=radius > 0,
         ).kernel
+        attend = functools.partial(fused_attention, kernel=kernel)
 
         def loss(q, k, v, mask):
-            return fused_attention(q, k, v, mask, kernel=kernel).astype(jnp.float32).sum()
+            if radius:
+                out = local_attention(q, k, v, mask, radius=radius, fused=attend)
+            else:
+                out = attend(q, k, v, mask[:, None])
+            return out.astype(jnp.float32).sum()
 
         gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
         compiled = gradients.lower(array, array, array, mask).compile()
@@ -54,4 +64,4 @@ def compile_for(name):
 
 if __name__ == "__main__":
     set_environment(sys.argv[1], os.environ)
-    print(json.dumps(compile_for(sys.argv[1])))
+    print(json.dumps(compile_for(sys.argv[1], int(sys.argv[2]))))

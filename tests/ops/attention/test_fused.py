@@ -1,4 +1,5 @@
-"""Fused kernels against the dense reference: interpreted for TPUs, around XLA's own for GPUs."""
+"""Fused kernels against the dense reference: those of Pallas interpreted, cuDNN's arguments with
+XLA's own implementation."""
 
 import functools
 import json
@@ -15,7 +16,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, 
 
 from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention import fused, splash
+from longsum_jax.ops.attention import fused, splash, triton
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention
 from longsum_jax.ops.attention.fused import choose_kernel, fused_attention, row_size
 from longsum_jax.ops.attention.key_sets import KeySet
@@ -67,6 +68,7 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
     assert all(np.asarray(x[1]).any() for x in found)
 
 
+@pytest.mark.parametrize("kernel", ["splash", "triton"])
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "mask_heads", "causal"),
     [
@@ -77,14 +79,14 @@ def assert_same_values_and_gradients(function, q, k, v, gradient, mask, causal=F
         pytest.param(150, 150, 1, True, marks=pytest.mark.slow),
     ],
 )
-def test_tpu_kernel_equals_the_reference_off_its_blocks(
-    num_queries, num_keys, mask_heads, causal, monkeypatch
+def test_pallas_kernels_equal_the_reference_off_their_blocks(
+    kernel, num_queries, num_keys, mask_heads, causal, monkeypatch
 ):
     monkeypatch.setattr(splash, "_MAX_BLOCK", 128)  # several blocks
     *arrays, gradient, mask = draw(num_queries, num_keys, mask_heads, causal)
 
     def attend(q, k, v):
-        return fused_attention(q, k, v, mask, kernel="splash", causal=causal, scale=SCALE)
+        return fused_attention(q, k, v, mask, kernel=kernel, causal=causal, scale=SCALE)
 
     assert_same_values_and_gradients(attend, *arrays, gradient, mask, causal)
 
@@ -156,6 +158,7 @@ def lsg(tokens, global_tokens, *, spec, **options):
     return lsg_attention(tokens, global_tokens, spec=spec, **masks, **options)
 
 
+@pytest.mark.parametrize("kernel", ["splash", "triton"])
 @pytest.mark.parametrize(
     "attention",
     [
@@ -175,8 +178,9 @@ def lsg(tokens, global_tokens, *, spec, **options):
         ),
     ],
 )
-def test_tpu_kernel_computes_sparse_attention_in_rows(attention, monkeypatch):
+def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monkeypatch):
     monkeypatch.setattr(splash, "_MAX_BLOCK", 128)
+    monkeypatch.setattr(triton, "_BLOCK", 32)
     monkeypatch.setattr(fused, "MAX_ROW", 60)
     rng = np.random.default_rng(0)
 
@@ -189,11 +193,11 @@ def test_tpu_kernel_computes_sparse_attention_in_rows(attention, monkeypatch):
         out, pull_back = jax.vjp(functools.partial(attention, scale=SCALE, fused=kernel), *arrays)
         return out, pull_back(jax.tree.map(jnp.cos, out))
 
-    kernel = functools.partial(fused_attention, kernel="splash")
+    fused_kernel = functools.partial(fused_attention, kernel=kernel)
     traced, reference = (
-        jax.jit(gradients, static_argnums=0).trace(name) for name in (kernel, None)
+        jax.jit(gradients, static_argnums=0).trace(name) for name in (fused_kernel, None)
     )
-    assert "splash" in str(traced.jaxpr)
+    assert f"name={kernel}" in str(traced.jaxpr)
     found, wanted = (jax.tree.leaves(x.lower().compile()()) for x in (traced, reference))
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5)
@@ -232,6 +236,9 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         options = {"causal": False, "has_mask": True}
         assert choose_kernel("auto", dtype, **SIZES, **options).kernel == kernel
         assert choose_kernel("reference", dtype, **SIZES, **options).kernel is None
+        for change in ({"has_pattern": True}, {"causal": True}):
+            of_some_keys = choose_kernel("auto", dtype, **SIZES, **(options | change)).kernel
+            assert of_some_keys == ("triton" if kernel == "cudnn" else kernel)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +259,10 @@ def test_kernel_is_that_of_the_devices_and_of_the_type(kind, platform, dtype, ke
         ("cudnn", {"causal": True, "has_mask": False}, True),
         ("splash", {"has_pattern": True}, True),
         ("cudnn", {"has_pattern": True}, False),
+        ("triton", {"has_pattern": True}, True),
+        ("triton", {"causal": True}, True),
+        ("triton", {"dtype": "float32"}, False),
+        ("triton", {"head_dim": 256}, False),
     ],
 )
 def test_a_kernel_that_is_named_is_taken_where_it_can_be(backend, change, is_fused):
@@ -266,36 +277,39 @@ def test_kernels_of_gpus_are_not_for_other_devices():
         choose_kernel("cudnn", jnp.bfloat16, **SIZES, causal=False, has_mask=True)
 
 
-def test_layers_that_are_computed_again_keep_what_the_kernel_returns():
+@pytest.mark.parametrize(
+    ("kernel", "forward"), [("splash", "splash_mha_fwd"), ("triton", "triton_attention_forward")]
+)
+def test_layers_that_are_computed_again_keep_what_the_kernel_returns(kernel, forward):
     """The policy of layers without ``remat``: the backward pass runs no forward kernel."""
 
     def gradients(policy):
         def layer(x, _):
-            return fused_attention(x, x, x, kernel="splash"), None
+            return fused_attention(x, x, x, kernel=kernel), None
 
         def loss(x):
             return jax.lax.scan(jax.checkpoint(layer, policy=policy), x, length=2)[0].sum()
 
         return str(jax.make_jaxpr(jax.grad(loss))(np.ones((B, 128, H, K), np.float32)))
 
-    counts = [
-        gradients(policy).count("name=splash_mha_fwd") for policy in (SAVE_MARKED_POLICY, None)
-    ]
+    counts = [gradients(policy).count(f"name={forward}") for policy in (SAVE_MARKED_POLICY, None)]
     assert counts == [1, 2]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "num_kernels", "num_products"),
+    ("device", "radius", "num_kernels", "num_products"),
     [
-        pytest.param("v5e", 3, 9, marks=pytest.mark.tpu_compiler),
-        pytest.param("h200", 2, 7, marks=pytest.mark.cuda_compiler),
+        pytest.param("v5e", 0, 3, 9, marks=pytest.mark.tpu_compiler),
+        pytest.param("h200", 0, 2, 7, marks=pytest.mark.cuda_compiler),
+        # Each block of 64 queries reads 9 blocks of keys, of 256.
+        pytest.param("h200", 256, 3, 9 * 9 / 256, marks=pytest.mark.cuda_compiler),
     ],
 )
-def test_kernels_compile_without_scores_in_memory(device, num_kernels, num_products):
+def test_kernels_compile_without_scores_in_memory(device, radius, num_kernels, num_products):
     path = os.pathsep.join([str(WORKER.parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, str(WORKER), device],
+        [sys.executable, str(WORKER), device, str(radius)],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": path},

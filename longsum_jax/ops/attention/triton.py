@@ -1,0 +1,391 @@
+"""Attention to the keys of a pattern by Pallas kernels for NVIDIA's GPUs, which Triton compiles;
+other devices interpret them, for tests.
+
+Blocks of queries go with a running softmax over those blocks of keys of which they read any; for
+the gradients they go there once more, and blocks of keys over blocks of queries (FlashAttention-2,
+Dao 2023). A window of one block on either side, and the table of its blocks:
+
+    keys          0 1 2 3 4
+    queries 0     x x . . .        0 1
+    queries 1     x x x . .        0 1 2
+    queries 2     . x x x .        1 2 3
+
+Imported where it is called, because importing Pallas takes a third of a second.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.ops.attention.key_sets import MASK_VALUE
+from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.typing import AnyArray
+
+_BLOCK = 64  # queries and keys of a block; Triton has powers of two, of at least 16, alone
+_LEAST = 16
+
+
+class _Problem(NamedTuple):
+    """What the kernels know when they are compiled.
+
+    Attributes:
+        pattern: see ``fused.Pattern``.
+        scale: factor of the products.
+        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width`` of a head.
+        block: queries and keys of a block.
+        interpret: runs them without Triton.
+    """
+
+    pattern: Callable[..., Any]
+    scale: float
+    rows: int
+    heads: int
+    num_queries: int
+    num_keys: int
+    width: int
+    block: int
+    interpret: bool
+
+
+def triton_attention(
+    q: Float[AnyArray, "rows query_length heads head_dim"],
+    k: Float[AnyArray, "rows key_length heads head_dim"],
+    v: Float[AnyArray, "rows key_length heads head_dim"],
+    mask: Bool[AnyArray, "rows key_length"] | None,
+    *,
+    causal: bool = False,
+    pattern: Callable[..., Any] | None = None,
+    scale: float = 1.0,
+) -> Float[Array, "rows query_length heads head_dim"]:
+    """Computes ``fused.fused_attention`` for masks that all heads share."""
+    rows, length, heads, head_dim = q.shape
+    if mask is None:
+        mask = jnp.ones(k.shape[:2], bool)
+    width = max(_LEAST, pl.next_power_of_2(head_dim))
+    q, k, v = (_padded(x, width) for x in (q, k, v))
+    mask = jnp.pad(mask, ((0, 0), (0, k.shape[1] - mask.shape[1]))).astype(jnp.int32)
+    problem = _Problem(
+        pattern or (_no_later_keys if causal else _all_keys),
+        scale,
+        rows,
+        heads,
+        q.shape[1],
+        k.shape[1],
+        width,
+        _BLOCK,
+        target_platform() != "gpu",
+    )
+    # For plans of compiled programs, which see no tables of blocks.
+    num_pairs = _block_pairs(problem).sum() * _BLOCK**2
+    with jax.named_scope(f"pairs_{num_pairs}"):
+        return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
+
+
+def _all_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
+    return (queries >= 0) & (keys >= 0)
+
+
+def _no_later_keys(queries: AnyArray, keys: AnyArray) -> AnyArray:
+    return queries >= keys
+
+
+def _padded(x: AnyArray, width: int) -> Array:
+    """Pads [rows, positions, heads, head_dim] with zeros to whole blocks and to ``width``."""
+    _, length, _, head_dim = x.shape
+    return jnp.pad(x, ((0, 0), (0, -length % _BLOCK), (0, 0), (0, width - head_dim)))
+
+
+@functools.lru_cache(maxsize=12)
+def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks"]:
+    """Tells for every block of queries of which blocks of keys it reads any."""
+    keys = np.arange(problem.num_keys, dtype=np.int32)
+    found = []
+    for start in range(0, problem.num_queries, problem.block):
+        queries = np.arange(start, start + problem.block, dtype=np.int32)
+        reads = problem.pattern(queries[:, None], keys).any(0)
+        found.append(reads.reshape(-1, problem.block).any(1))
+    return np.stack(found)
+
+
+def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the places of every row's pairs, int32 [rows, most pairs], and how many it has."""
+    counts = pairs.sum(1)
+    places = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
+    return places.astype(np.int32), counts.astype(np.int32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray) -> Array:
+    """Computes attention over whole blocks; ``mask`` is int32 [rows, num_keys]."""
+    return _attend_forward(problem, q, k, v, mask)[0]
+
+
+def _attend_forward(
+    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
+) -> tuple[Array, tuple[AnyArray, ...]]:
+    own = _Instances(problem, problem.num_queries)
+    keys = problem.num_keys
+    sums = jax.ShapeDtypeStruct((problem.rows, problem.heads, problem.num_queries), jnp.float32)
+    out, log_sums = _call(
+        "triton_attention_forward",
+        _forward_kernel,
+        own,
+        _block_pairs(problem),
+        [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys), own.part("rl", keys)],
+        [own.part("rlhd"), own.part("rhl")],
+        [q, sums],
+        [q, k, v, mask],
+    )
+    out, log_sums = save_for_backward(out), save_for_backward(log_sums)
+    return out, (q, k, v, mask, out, log_sums)
+
+
+def _attend_backward(
+    problem: _Problem, kept: tuple[AnyArray, ...], gradient: AnyArray
+) -> tuple[Array | None, ...]:
+    q, k, v, mask, out, log_sums = kept
+    # Of every query, the sum of its probabilities times their gradients.
+    sums = jnp.einsum("rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32)
+    pairs = _block_pairs(problem)
+    arrays = [q, k, v, mask, gradient, log_sums, sums]
+    own, keys = _Instances(problem, problem.num_queries), problem.num_keys
+    parts = [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys)]
+    parts += [own.part("rl", keys), own.part("rlhd"), own.part("rhl"), own.part("rhl")]
+    results = [own.part("rlhd")]
+    (of_q,) = _call(
+        "triton_attention_queries", _queries_kernel, own, pairs, parts, results, [q], arrays
+    )
+    own, queries = _Instances(problem, problem.num_keys), problem.num_queries
+    parts = [own.part("rlhd", queries), own.part("rlhd"), own.part("rlhd"), own.part("rl")]
+    parts += [own.part("rlhd", queries), own.part("rhl", queries), own.part("rhl", queries)]
+    results = [own.part("rlhd"), own.part("rlhd")]
+    of_k, of_v = _call(
+        "triton_attention_keys", _keys_kernel, own, pairs.T, parts, results, [k, v], arrays
+    )
+    return of_q, of_k, of_v, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+class _Instances(NamedTuple):
+    """The instances of a kernel: one for every block of ``length`` positions, head and row.
+
+    They are counted in one number, blocks first: CUDA takes more than 65,535 along one axis alone,
+    and those that read the same keys run at about the same time.
+    """
+
+    problem: _Problem
+    length: int
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of a row."""
+        return self.length // self.problem.block
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.num_blocks * self.problem.heads * self.problem.rows
+
+    def part(self, axes: str, whole: int = 0) -> pl.BlockSpec:
+        """Returns the part of an array that an instance has: its row and head, of those its block.
+
+        Args:
+            axes: of the array: (r)ow, (h)ead, (l)ength, (d)imension of the head.
+            whole: the length of arrays of which it has all positions.
+        """
+        sizes = {"r": None, "h": None, "l": whole or self.problem.block, "d": self.problem.width}
+
+        def place(instance: Any) -> tuple[Any, ...]:
+            row_and_head = lax.div(instance, self.num_blocks)
+            places = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
+            places |= {"h": lax.rem(row_and_head, self.problem.heads)}
+            places |= {"l": 0 if whole else lax.rem(instance, self.num_blocks)}
+            return tuple(places[axis] for axis in axes)
+
+        return pl.BlockSpec(tuple(sizes[axis] for axis in axes), place)
+
+
+def _call(
+    name: str,
+    kernel: Callable[..., None],
+    instances: _Instances,
+    pairs: Bool[np.ndarray, "own_blocks other_blocks"],
+    parts: Sequence[pl.BlockSpec],
+    results: Sequence[pl.BlockSpec],
+    shapes: Sequence[Any],
+    arrays: Sequence[AnyArray],
+) -> Sequence[Array]:
+    """Runs a kernel for every instance.
+
+    Args:
+        name: of the kernel.
+        kernel: takes the problem, an instance's block, the other blocks that this one goes over,
+            and its parts of arrays and results.
+        instances: of the kernel.
+        pairs: which other blocks go with which of its own.
+        parts, results: of the arrays and the results that an instance has.
+        shapes: of the results.
+        arrays: what the kernel reads.
+    """
+    places, counts = _table(pairs)
+    problem = instances.problem
+
+    def run(places: Any, counts: Any, *parts: Any) -> None:
+        own = lax.rem(pl.program_id(0), instances.num_blocks)
+        kernel(problem, own, _Others(places, counts[own], own), *parts)
+
+    run.__name__ = name  # of the function on the device
+
+    def whole(table: np.ndarray) -> pl.BlockSpec:
+        return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
+
+    call = pl.pallas_call(
+        run,
+        grid=(instances.count,),
+        in_specs=[whole(places), whole(counts), *parts],
+        out_specs=list(results),
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        interpret=problem.interpret,
+        name=name,
+    )
+    # Layers that are computed again leave out a whole function whose results they have, no kernel.
+    return jax.jit(call)(jnp.asarray(places), jnp.asarray(counts), *arrays)
+
+
+class _Others(NamedTuple):
+    """The blocks that an instance goes over."""
+
+    places: Any
+    count: Any
+    own: Any
+
+    def over(self, step: Callable[[Any, Any], Any], start: Any) -> Any:
+        """Returns what ``step`` makes of (block, value), for one block after the other."""
+
+        def body(n: Any, value: Any) -> Any:
+            return step(self.places[self.own, n], value)
+
+        return lax.fori_loop(0, self.count, body, start)
+
+
+def _scores(
+    problem: _Problem, q: AnyArray, k: AnyArray, mask: AnyArray, query_block: Any, key_block: Any
+) -> tuple[Array, Array]:
+    """Returns the scores of a block of queries and one of keys, and which of them count."""
+    positions = jnp.arange(problem.block)
+    queries = (query_block * problem.block + positions)[:, None]
+    keys = (key_block * problem.block + positions)[None]
+    reads = problem.pattern(queries, keys) & (mask != 0)[None]
+    return jnp.where(reads, _product(q, k, 1, 1) * problem.scale, MASK_VALUE), reads
+
+
+def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
+    """Returns the sums over an axis of each matrix of their products, in float32."""
+    axes = ((a_axis,), (b_axis,)), ((), ())
+    return lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
+
+
+def _forward_kernel(
+    problem: _Problem,
+    own: Any,
+    others: _Others,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: Any,
+    log_sums: Any,
+) -> None:
+    queries = q[...]
+
+    def step(other: Any, kept: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        values, sums, largest = kept
+        place = pl.ds(other * problem.block, problem.block)
+        scores, reads = _scores(problem, queries, k[place], mask[place], own, other)
+        new = jnp.maximum(largest, scores.max(1))
+        weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
+        shrunk = jnp.exp(largest - new)
+        values = values * shrunk[:, None] + _product(weights.astype(v.dtype), v[place], 1, 0)
+        return values, sums * shrunk + weights.sum(1), new
+
+    start = (
+        jnp.zeros((problem.block, problem.width), jnp.float32),
+        jnp.zeros(problem.block, jnp.float32),
+        jnp.full(problem.block, MASK_VALUE, jnp.float32),
+    )
+    values, sums, largest = others.over(step, start)
+    sums = jnp.where(sums > 0, sums, 1.0)  # a query without a key gets zeros
+    out[...] = (values / sums[:, None]).astype(out.dtype)
+    log_sums[...] = largest + jnp.log(sums)
+
+
+def _queries_kernel(
+    problem: _Problem,
+    own: Any,
+    others: _Others,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    gradient: Any,
+    log_sums: Any,
+    sums: Any,
+    of_q: Any,
+) -> None:
+    queries, of_out, log_sums, sums = q[...], gradient[...], log_sums[...], sums[...]
+
+    def step(other: Any, found: Array) -> Array:
+        place = pl.ds(other * problem.block, problem.block)
+        keys = k[place]
+        scores, reads = _scores(problem, queries, keys, mask[place], own, other)
+        weights = jnp.where(reads, jnp.exp(scores - log_sums[:, None]), 0.0)
+        of_scores = weights * (_product(of_out, v[place], 1, 1) - sums[:, None])
+        return found + _product(of_scores.astype(keys.dtype), keys, 1, 0)
+
+    start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    of_q[...] = (problem.scale * others.over(step, start)).astype(of_q.dtype)
+
+
+def _keys_kernel(
+    problem: _Problem,
+    own: Any,
+    others: _Others,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    gradient: Any,
+    log_sums: Any,
+    sums: Any,
+    of_k: Any,
+    of_v: Any,
+) -> None:
+    keys, values, is_key = k[...], v[...], mask[...]
+
+    def step(other: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        place = pl.ds(other * problem.block, problem.block)
+        queries, of_out = q[place], gradient[place]
+        scores, reads = _scores(problem, queries, keys, is_key, other, own)
+        weights = jnp.where(reads, jnp.exp(scores - log_sums[place][:, None]), 0.0)
+        of_scores = weights * (_product(of_out, values, 1, 1) - sums[place][:, None])
+        return (
+            found[0] + _product(of_scores.astype(queries.dtype), queries, 0, 0),
+            found[1] + _product(weights.astype(of_out.dtype), of_out, 0, 0),
+        )
+
+    start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    for_keys, for_values = others.over(step, (start, start))
+    of_k[...] = (problem.scale * for_keys).astype(of_k.dtype)
+    of_v[...] = for_values.astype(of_v.dtype)
