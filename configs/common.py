@@ -25,6 +25,7 @@ _SHORT_OPTIONS = {
 }
 ENCODER_OBJECTIVES = ("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze")
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
+OWN_FILES = "data/{split}.jsonl"  # what configs read where ``data`` is not given
 
 
 def base(family: str, preset_name: str, task: dict[str, Any], **model: Any) -> ConfigDict:
@@ -158,13 +159,16 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
 def shrink(config: ConfigDict) -> ConfigDict:
     """Turns a config into its ``tiny`` mode, which trains in seconds on a CPU.
 
-    It has the embedded corpus and a tiny model. A checkpoint stays, with its own tokenizer, prefix
-    and lengths.
+    It has a tiny model, and the embedded corpus in place of large data sets. Files of one's own
+    stay, and so does a checkpoint, with its own tokenizer, prefix and lengths.
     """
     objective = config.task.get("objective") or get_task(config.task.name).objective
-    task = task_section(
-        "embedded", max_source_length=256, max_target_length=64, prefix=config.task.prefix
-    )
+    short = {"max_source_length": 256, "max_target_length": 64, "prefix": config.task.prefix}
+    if config.task.source in (None, f"json:{OWN_FILES}"):
+        task = task_section("embedded", **short)
+    else:
+        own = {key: config.task[key] for key in ("source", "held_out", "labels")}
+        task = task_section(config.task.name, **own, **short)
     task |= {"objective": objective} if objective in ENCODER_OBJECTIVES else {}
     task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
     task |= {"max_parts": 2} if objective == "choose" else {}

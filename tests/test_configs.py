@@ -1,9 +1,11 @@
 """Every file of configs/ in every mode; the tiny ones train."""
 
 import importlib.util
+import inspect
 import itertools
 import json
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -73,6 +75,29 @@ def test_every_mode_builds(path, mode):
     assert run.family.parameter_shapes(run.model)
     make_optimizer(run.optimizer.for_run(run.training.steps))
     assert run.data.batch_size % run.training.accumulation == 0
+
+
+def reads_own_files(path):
+    return "data" in inspect.signature(runpy.run_path(path)["get_config"]).parameters
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, mode in ALL if mode == "tiny" and reads_own_files(path)],
+    ids=lambda path: path.stem,
+)
+@pytest.mark.parametrize(
+    ("data", "source", "held_out"),
+    [
+        ("rows.jsonl", "json:rows.jsonl", 0.1),
+        ("reports/{split}.parquet", "parquet:reports/{split}.parquet", 0.0),
+    ],
+)
+def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
+    task = run_config(read_config(f"{path}:tiny,data={data}", {})).task
+    assert (task.source, task.held_out) == (source, held_out)
+    assert task.max_source_length <= 256
+    assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
 
 
 SMALL_MODELS = {

@@ -30,6 +30,10 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     Raises:
         InputError: no such directory or repository, or it cannot be reached or read.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            f"the model is of type {type(path).__name__}; give the path of a directory, or ORG/NAME"
+        )
     if os.path.isdir(path):  # False for what can be no path, too
         if revision is not None:
             raise InputError(

@@ -2,15 +2,25 @@
 
 import argparse
 import contextlib
+import difflib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+    Set,
+)
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
@@ -215,13 +225,35 @@ class _Parser(argparse.ArgumentParser):
         """See ``argparse``.
 
         Raises:
-            InputError: values that do not fit.
+            InputError: an unknown flag, values that do not fit.
         """
+        if self._subparsers is None:  # else flags may be of a command inside
+            self._check_flags(sys.argv[1:] if args is None else args)
         found, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
             if action.dest in vars(found):
                 _check_value(action, getattr(found, action.dest))
         return found, rest
+
+    def _check_flags(self, args: Sequence[str]) -> None:
+        """Raises InputError for a flag that does not exist, before argparse misses another one."""
+        known = {name for action in self._actions for name in action.option_strings}
+        for argument in itertools.takewhile("--".__ne__, args):
+            flag = argument.partition("=")[0]
+            if flag.startswith("--") and " " not in flag and flag not in known:
+                self.error(f"unknown flag {flag}{_guess(flag, known)}")
+
+
+_CONFIG_KEY = "--config.KEY"
+
+
+def _guess(flag: str, known: Set[str]) -> str:
+    """Returns which of the known flags may be meant, if any is like an unknown one."""
+    name = "--" + flag.removeprefix("--").replace("-", "_")
+    if "." in name and _CONFIG_KEY in known:
+        return f"; did you mean --config.{name.removeprefix('--')}?"
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _check_value(action: argparse.Action, value: Any) -> None:

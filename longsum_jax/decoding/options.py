@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import (
     Count,
@@ -212,6 +214,7 @@ def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     values = {name: value for name, value in config.items() if value is not None}
     values = _without_other_unit(values, overrides)
     for name, value in overrides.items():
+        value = value.item() if isinstance(value, np.generic) else value
         if value is None and name in _REQUIRED:
             continue  # decoding needs them: None leaves the checkpoint's value
         values[name] = _OFF.get(name) if value is None else value

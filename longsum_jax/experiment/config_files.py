@@ -130,7 +130,14 @@ def _find(name: str) -> Path:
     for path in (Path(name), shipped.parent / name):
         if path.is_file():
             return path
-    raise InputError(f"--config={name}: no such file, neither here nor in {shipped}")
+    files = [f"configs/{path.name}" for path in shipped.glob("*.py") if _is_config(path)]
+    raise InputError(
+        f"--config={name}: no such file, neither here nor in {shipped}; {did_you_mean(name, files)}"
+    )
+
+
+def _is_config(path: Path) -> bool:
+    return "def get_config(" in path.read_text()
 
 
 def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:

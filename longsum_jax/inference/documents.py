@@ -13,9 +13,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
-from longsum_jax.text.documents import check_characters
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -43,14 +42,6 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
             raise InputError(
                 f"{name} has {len(items)} items for {number} documents; give one for each"
             )
-
-
-def check_text(request: Request) -> None:
-    """Raises InputError for a document that is empty or, like its query, holds half a character."""
-    if not request.text.strip():
-        raise InputError(f"{request.name} is empty; give it some text or leave it out")
-    for text in (request.text, request.query or ""):
-        check_characters(text, request.name, "decode its source anew")
 
 
 def check_overflow(name: str, total: int, limit: int, on_overflow: Overflow) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.stream import Result
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.inference.summary import Request, Summary, check_no_file_name, check_text
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.coverage import statement_coverage
@@ -33,9 +33,13 @@ def summarize(
         The summary, one sentence a line; its ``sources`` say where each stands in the document.
 
     Raises:
-        InputError: an empty document, a blank query, or a length that is none.
+        InputError: an empty document, the name of a file in its place, a blank query, or a length
+            that is none.
     """
-    return _summary(Request(text, "the document", query, outline), builtin_ranker(), length)
+    request = Request(text, "the document", query, outline)
+    check_text(request)
+    check_no_file_name(request)
+    return _summary(request, builtin_ranker(), length)
 
 
 def summarize_stream(

@@ -239,7 +239,15 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     Raises:
         InputError: another shape or type, or ids outside the vocabulary.
     """
-    ids = np.asarray(ids)
+    if ids is None:
+        raise InputError(f"{name} is missing; give integers [batch, length]")
+    try:
+        ids = np.asarray(ids)
+    except ValueError:
+        raise InputError(
+            f"{name} has rows of different lengths; pad them to one and give attention_mask, or "
+            "one row at a time"
+        ) from None
     if ids.ndim != 2 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
         raise InputError(
             f"{name} has shape {ids.shape} and type {ids.dtype}; give integers [batch, length]"

@@ -25,11 +25,11 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.inference.documents import TokenizedDocument, check_overflow, check_text
+from longsum_jax.inference.documents import TokenizedDocument, check_overflow
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
 from longsum_jax.inference.strategies import Piece
-from longsum_jax.inference.summary import Overflow, Request, Summary
+from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors

@@ -1,7 +1,7 @@
 """Summaries of documents by any strategy, all at once or as they come."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, get_args
@@ -13,7 +13,6 @@ from longsum_jax.inference.documents import (
     DocumentSummarizer,
     TokenizedDocument,
     check_counts,
-    check_text,
 )
 from longsum_jax.inference.padding import check_length, kernel_limit
 from longsum_jax.inference.rounds import Plan, run_plans
@@ -28,7 +27,15 @@ from longsum_jax.inference.strategies import (
     summarize_steps,
 )
 from longsum_jax.inference.stream import Work, coarse_length
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
+from longsum_jax.inference.summary import (
+    BatchSize,
+    Overflow,
+    Request,
+    Strategy,
+    Summary,
+    check_no_file_name,
+    check_text,
+)
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.coverage import summary_coverage
@@ -91,19 +98,34 @@ def make_requests(
             reads each by itself.
 
     Raises:
-        InputError: another number of names or queries.
+        InputError: another number of names or queries; a document or query that is no text, an
+            empty document, or the name of a file in place of its text.
     """
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = _documents(texts)
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
     queries = queries or [None] * len(texts)
     check_counts(len(texts), names=names, queries=queries)
     requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
-    if separator is None or not requests:
-        return requests
     for request in requests:
         check_text(request)
+        check_no_file_name(request)
+    if separator is None or not requests:
+        return requests
     text, borders = join_documents(texts, separator)
     return [requests[0]._replace(text=text, borders=borders)]
+
+
+def _documents(texts: Any) -> list[Any]:
+    """Returns the documents as a list."""
+    if isinstance(texts, str):
+        return [texts]
+    # What dictionaries, sets and named tuples (``readers.Document``) iterate over are no documents.
+    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
+    if is_record or not isinstance(texts, Iterable):
+        raise InputError(
+            f"texts is of type {type(texts).__name__}; give a string, or a list of strings"
+        )
+    return list(texts)
 
 
 class ByStrategy:

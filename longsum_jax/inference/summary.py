@@ -3,9 +3,13 @@
 import dataclasses
 import functools
 import html
+import os
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import check_characters
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
 # What happens to documents beyond the limit: their beginning is read, or InputError is raised.
@@ -14,6 +18,8 @@ Overflow = Literal["truncate", "error"]
 Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
 # Documents decoded together; "auto" for as many as are fastest.
 BatchSize = int | Literal["auto"]
+_READERS = "longsum_jax.readers.read_documents(path) reads files"
+_LONGEST_NAME = 255  # characters
 
 
 class Request(NamedTuple):
@@ -32,6 +38,32 @@ class Request(NamedTuple):
     query: str | None
     outline: Outline = NO_OUTLINE
     borders: tuple[int, ...] = ()
+
+
+def check_text(request: Request) -> None:
+    """Raises InputError for a document or query that is no text or holds half a character, and for
+    an empty document."""
+    if not isinstance(request.text, str):
+        raise InputError(
+            f"{request.name} is of type {type(request.text).__name__}; give its text, a string: "
+            f"{_READERS}"
+        )
+    if not request.text.strip():
+        raise InputError(f"{request.name} is empty; give it some text or leave it out")
+    if request.query is not None and not isinstance(request.query, str):
+        raise InputError(
+            f"the query of {request.name} is of type {type(request.query).__name__}; give a string "
+            "or None"
+        )
+    for text in (request.text, request.query or ""):
+        check_characters(text, request.name, "decode its source anew")
+
+
+def check_no_file_name(request: Request) -> None:
+    """Raises InputError for the name of a file in place of its text."""
+    name = request.text if isinstance(request.text, str) else ""
+    if len(name) <= _LONGEST_NAME and PurePath(name).suffix and os.path.isfile(name):
+        raise InputError(f"{request.name} is {name}, the name of a file; give its text: {_READERS}")
 
 
 @dataclasses.dataclass(frozen=True)

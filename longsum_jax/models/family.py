@@ -122,13 +122,16 @@ class Family:
         Args:
             config: whose token ids are defaults.
             stored: options that go before the defaults; None counts as absent. A ``max_length``
-                replaces the default ``max_new_tokens``.
+                replaces the default ``max_new_tokens``, which is never more than the decoder reads.
         """
         if config.head != "language_model":
             return {}
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         defaults = {name: getattr(config, name) for name in ids}
         defaults |= self.generation
+        if config.max_target_length is not None:
+            longest = min(defaults["max_new_tokens"], config.max_target_length)
+            defaults["max_new_tokens"] = longest
         stored = {key: value for key, value in stored.items() if value is not None}
         if "max_length" in stored:
             defaults.pop("max_new_tokens", None)

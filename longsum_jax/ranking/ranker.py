@@ -21,6 +21,7 @@ from longsum_jax.text.support import PlacedSentences
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "medium"
 _FEWEST_WORDS = 4  # of a sentence in a summary, unless there are no others
+_CELLS = " | "  # between the cells of a table, as readers write its rows
 
 
 class Extract(NamedTuple):
@@ -97,8 +98,9 @@ class Ranker:
         if query is not None and not query.strip():
             raise InputError("the query is blank; give a question or leave it out")
         document = parse_document(join_wrapped_lines(text))
-        scores = self.scores(document, query)
-        chosen = select_sentences(document, without_fragments(document, scores), wanted)
+        scores = without_fragments(document, self.scores(document, query))
+        scores[_is_layout(document, outline)] = -np.inf
+        chosen = select_sentences(document, scores, wanted)
         statements = _statements(_placed(text, document, outline), chosen)
         return Extract(
             text="\n".join(statement.text for statement in statements),
@@ -117,6 +119,16 @@ def without_fragments(document: ParsedDocument, scores: np.ndarray) -> np.ndarra
     """
     words = np.bincount(document.words.rows, minlength=len(scores))
     return np.where(document.headings | (words < _FEWEST_WORDS), -np.inf, scores)
+
+
+def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:
+    """Returns bool [n], sentences that are part of a known heading, or a row of a table."""
+    rows = np.array([_CELLS in sentence for sentence in document.sentences])
+    if not outline.headings:
+        return rows
+    bounds = np.array([heading[:2] for heading in outline.headings])
+    heading = np.searchsorted(bounds[:, 0], document.starts, side="right") - 1
+    return rows | ((heading >= 0) & (document.starts < bounds[heading, 1]))
 
 
 def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSentences:

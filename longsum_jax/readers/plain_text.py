@@ -1,11 +1,19 @@
-"""Plain text: paragraphs at empty lines, pages at form feeds, headings by their look."""
+"""Plain text: paragraphs at empty lines, pages at form feeds, headings by their look, chats message
+by message."""
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
+from longsum_jax.readers.cleaning import counted, join_hyphens, lines_to_leave_out
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.text.sentences import (
+    LONGEST_WRAPPED_LINE,
+    SHORTEST_WRAP,
+    WIDEST_WRAP,
+    breaks_sentence,
+)
 
 _EMPTY_LINES = re.compile(r"\n(?:[ \t\xa0]*\n)+")
 # "Chapter 4", "PART II. The sea", "Appendix B"
@@ -18,6 +26,22 @@ _LARGEST = re.compile(r"(?:part|book|volume|title)\b", re.IGNORECASE)
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+[A-Z][^.!?;]{1,78}")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9 ,:;&'\u2019\-()]{3,78}")
 _REFERENCES_LINE = re.compile(r"(?:references|bibliography|works cited)\s*:?", re.IGNORECASE)
+
+_OPEN_END = re.compile(r"[\w,;-]\Z")
+_SHORTEST_DOUBLE = 40  # characters of a full line of double-spaced text
+_FEWEST_BREAKS = 20  # inside of sentences, from which on a text counts as double-spaced
+# "[12/03/2024, 09:15:32] Anna: Hi", "3/12/24, 9:15 PM - Anna: Hi", "[09:15] <anna> hi", "<anna> hi"
+_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4},?"
+_TIME = r"\d{1,2}:\d{2}(?::\d{2})?(?:[ \u202f][ap]\.?m\.?)?"
+_MESSAGE = re.compile(
+    rf"(?:\[(?:{_DATE} )?{_TIME}\] ?|{_DATE} {_TIME}(?: -)? )"
+    r"(?:<([^<>]{1,40})> |([^:<>]{1,40}): )"
+    r"|<([^\s<>/][^\s<>]{0,39})> (?=\S)",
+    re.IGNORECASE,
+)
+_FEWEST_MESSAGES = 3
+# A speaker's name before what is said.
+_TURN = re.compile(r"[^\W\d_][^\s:]{0,19}(?: [^\W\d_][^\s:]{0,19}){0,3}: \S")
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -32,7 +56,9 @@ def read(source: Source) -> Iterator[Document]:
         if len(pages) > 1:
             pages, dropped = _without_running_lines(pages)
             notes += dropped
-        pages = join_hyphens("\f".join(pages)).split("\f")  # by the words of all pages
+        text, dropped = _without_export_marks("\f".join(pages))
+        notes += dropped
+        pages = join_hyphens(_single_spaced(text)).split("\f")  # by the words of all pages
     numbered = len(pages) > 1
     blocks = [
         block
@@ -49,6 +75,11 @@ def text_blocks(text: str, page: int = 0) -> list[Block]:
         paragraph = paragraph.strip("\n\x0b\x0c\x85").rstrip()
         if not paragraph.strip():
             continue
+        lines = paragraph.split("\n")
+        if _is_talk(lines):
+            blocks += [Block(turn, 0, page) for turn in _turns(lines)]
+            continue
+        paragraph = _unwrapped(lines)
         first, newline, rest = paragraph.partition("\n")
         if newline and _REFERENCES_LINE.fullmatch(first.strip()):
             blocks += [Block(first.strip(), 1, page), Block(rest, 0, page)]
@@ -82,3 +113,84 @@ def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
             if is_running:
                 page[i] = ""
     return ["\n".join(page) for page in lines], notes
+
+
+def _without_export_marks(text: str) -> tuple[str, list[str]]:
+    """Returns a text, and if it is an exported chat, without the times before the messages."""
+    lines = text.split("\n")
+    found = [_MESSAGE.match(line) for line in lines]
+    count = sum(match is not None for match in found)
+    if count < max(_FEWEST_MESSAGES, sum(bool(line.strip()) for line in lines) / 2):
+        return text, []
+    for number, match in enumerate(found):
+        if match is not None:
+            name = next(filter(None, match.groups()))
+            lines[number] = f"{name}: {lines[number][match.end() :]}"
+    return "\n".join(lines), [f"{counted(count, 'message')} of an exported chat"]
+
+
+def _single_spaced(text: str) -> str:
+    """Returns a text without the empty lines of its double-spaced parts.
+
+    Such an empty line stands between single lines of the width of wrapped prose, of which the first
+    has no stop. A small letter begins the second one, or the line before or after it.
+    """
+    places = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(places)]  # empty lines first
+    lines = [part.strip() for part in parts]
+    open_ended = [_is_open_ended(line) for line in lines]
+    small = [line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE for line in lines]
+    # Whether a sentence goes on from the line before: surely, and with a capital among such lines.
+    goes_on = [False, *(a and b for a, b in zip(open_ended, small[1:], strict=False)), False]
+    if sum(goes_on) < _FEWEST_BREAKS:
+        return text
+    for i in range(1, len(parts)):
+        near = goes_on[i - 1] or goes_on[i + 1]
+        if goes_on[i] or (open_ended[i - 1] and near and "\n" not in lines[i]):
+            parts[i] = f"\n{lines[i]}"
+    return "".join(parts)
+
+
+def _is_open_ended(line: str) -> bool:
+    """Tells whether a paragraph is one line of wrapped prose inside of a sentence."""
+    is_full = _SHORTEST_DOUBLE <= len(line) <= LONGEST_WRAPPED_LINE
+    return is_full and "\n" not in line and _OPEN_END.search(line) is not None
+
+
+def _is_talk(lines: Sequence[str]) -> bool:
+    """Tells whether most lines of a paragraph are speakers' turns, short as those of wrapped prose.
+
+    ``split_sentences`` would join them; it keeps longer lines apart.
+    """
+    if max(map(len, lines)) > LONGEST_WRAPPED_LINE:
+        return False
+    turns = sum(_TURN.match(line) is not None for line in lines)
+    return turns >= max(2, 0.6 * len(lines))
+
+
+def _turns(lines: Sequence[str]) -> list[str]:
+    """Returns turns; a line without a speaker's name belongs to the turn before."""
+    turns: list[str] = []
+    for line in lines:
+        if turns and _TURN.match(line) is None:
+            turns[-1] += f"\n{line}"
+        else:
+            turns.append(line)
+    return turns
+
+
+def _unwrapped(lines: Sequence[str]) -> str:
+    """Joins lines that are as wide as wrapped prose, although a few (an address, code) are wider.
+
+    ``join_wrapped_lines`` leaves those as they are, since a paragraph in which all lines are long
+    may hold one paragraph a line.
+    """
+    body = lines[:-1]
+    widest = max(map(len, lines))
+    full = sum(SHORTEST_WRAP <= len(line) <= WIDEST_WRAP for line in body)
+    if not WIDEST_WRAP < widest <= 2 * WIDEST_WRAP or not body or full < 0.8 * len(body):
+        return "\n".join(lines)
+    parts = [lines[0]]
+    for line, following in itertools.pairwise(lines):
+        parts += [" " if breaks_sentence(line, following) else "\n", following]
+    return "".join(parts)

@@ -1,6 +1,7 @@
 """The kinds of files that can be read, and how each is known: by its first bytes or its suffix."""
 
 import io
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
@@ -109,6 +110,19 @@ _RIFF = {b"WEBP": "a WebP image", b"WAVE": "a WAV recording", b"AVI ": "an AVI f
 _TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
 _BEYOND_JUNK = 1024  # bytes before a PDF that readers forgive
 _SNIFFED = 512
+# Marks of Markdown, of which other text (a script's comments, say) has one kind at most: headings,
+# fences, links, the rule of a table.
+_BEGINNING = 2**16
+_MARKDOWN = tuple(
+    re.compile(mark, re.MULTILINE)
+    for mark in (
+        rb"^#{1,6} +\S",
+        rb"^(?:```|~~~)[\w+-]*\r?$",
+        rb"\[[^\[\]\n]+\]\([^()\s]*[./#:][^()\s]*\)",
+        rb"^\|?[ ]*:?-{3,}:?[ ]*\|[-|: ]*\r?$",
+    )
+)
+_FEWEST_MARKS = 2
 
 
 def kind_of(source: Source) -> Kind:
@@ -133,7 +147,7 @@ def kind_of(source: Source) -> Kind:
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
-    return KINDS[_look(head)] if named is None else _named(named, suffix, source)
+    return KINDS[_look(source.content)] if named is None else _named(named, suffix, source)
 
 
 def _refused(head: bytes) -> str | None:
@@ -154,14 +168,16 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
     return kind if source.content else KINDS["text"]
 
 
-def _look(head: bytes) -> str:
-    text = head[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+def _look(content: bytes) -> str:
+    text = content[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     is_markup = text.startswith((b"<?xml", b"<!--"))
     if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
         return "html"
     if text.startswith(b"webvtt"):
         return "subtitles"
-    return "text"
+    beginning = content[:_BEGINNING]
+    marks = sum(mark.search(beginning) is not None for mark in _MARKDOWN)
+    return "markdown" if marks >= _FEWEST_MARKS else "text"
 
 
 def _kind_of_zip(source: Source) -> Kind:

@@ -53,10 +53,19 @@ def join_wrapped_lines(text: str) -> str:
     lines = text.split("\n")
     joined = [lines[0]]
     for line, following, is_wrapped in zip(lines, lines[1:], _in_wide_blocks(lines), strict=False):
-        long = is_wrapped and len(line) >= SHORTEST_WRAP
-        inside = long and line.rstrip()[-1] not in ".!?:;|" and not _MARKER.match(following)
-        joined.append((" " if inside and following.strip() else "\n") + following)
+        inside = is_wrapped and breaks_sentence(line, following)
+        joined.append((" " if inside else "\n") + following)
     return "".join(joined)
+
+
+def breaks_sentence(line: str, following: str) -> bool:
+    """Tells whether a line of a wide block ends inside a sentence that the following one goes on.
+
+    It is long and has no stop, and the following one is no list item, heading, table or quotation.
+    """
+    if len(line) < SHORTEST_WRAP or line.rstrip()[-1:] in ".!?:;|":
+        return False
+    return bool(following.strip()) and not _MARKER.match(following)
 
 
 def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:

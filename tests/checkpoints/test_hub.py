@@ -149,6 +149,12 @@ def test_paths_that_are_no_repository(path, tmp_path, monkeypatch):
             local_directory(given or "nowhere")
 
 
+@pytest.mark.parametrize("path", [None, b"org/name", 3, ["org/name"]])
+def test_what_is_no_path_at_all(path):
+    with pytest.raises(InputError, match=f"the model is of type {type(path).__name__}; give"):
+        local_directory(path)
+
+
 def test_directories_stay_what_they_are(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -1,12 +1,15 @@
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from longsum_jax.commands import console
 from longsum_jax.commands.console import keep_compiled_programs, run
+from longsum_jax.errors import InputError
 
 PROGRAM = """
 from longsum_jax.commands import console
@@ -99,3 +102,37 @@ def test_a_disk_that_fails_is_one_sentence(monkeypatch, tmp_path, number):
     said = sys.stderr.buffer.getvalue().decode()
     problem = os.strerror(number)
     assert said.startswith(f"error: {tmp_path / 'file'}: {problem}; make room there")
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["--lenght=short", "a.txt"], "; did you mean --length?"),
+        (["--num-beams", "4"], "; did you mean --num_beams?"),
+        (["--xyzzy"], ""),
+    ],
+)
+def test_an_unknown_flag_is_named_with_the_one_that_is_meant(argv, meant):
+    parser = console.parser("summarize", "Summarizes.", "  longsum summarize a.txt")
+    for flag in ("--length", "--num_beams", "--out"):
+        parser.add_argument(flag, required=True)  # which is missing, too
+    parser.add_argument("files", nargs="*")
+    flag = argv[0].partition("=")[0]
+    with pytest.raises(InputError, match=f"^unknown flag {flag}{re.escape(meant)}; longsum summ"):
+        parser.parse_args(argv)
+
+
+def test_a_key_of_a_config_without_its_prefix():
+    parser = console.parser("train", "Trains.", "  longsum train --config=a.py")
+    parser.add_argument("--config.KEY")
+    with pytest.raises(InputError, match=re.escape("did you mean --config.training.steps?")):
+        parser.parse_args(["--training.steps=3"])
+    with pytest.raises(InputError, match=re.escape("unknown flag --training; longsum train")):
+        parser.parse_args(["--training"])
+
+
+def test_what_looks_like_a_flag_and_is_none():
+    parser = console.parser("summarize", "Summarizes.", "  longsum summarize a.txt")
+    parser.add_argument("files", nargs="*")
+    assert parser.parse_args(["--", "--name.txt"]).files == ["--name.txt"]
+    assert parser.parse_args(["-"]).files == ["-"]

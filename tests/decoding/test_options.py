@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from longsum_jax.decoding.options import GenerationOptions
@@ -52,6 +53,14 @@ def test_overrides_win_and_none_switches_off():
         1.0,
     )
     assert GenerationOptions.from_config(_SMALL, eos_token_id=None).eos_token_id == ()
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    given = {"max_new_tokens": np.int64(30), "length_penalty": np.float32(0.5), "num_beams": 2}
+    options = GenerationOptions.from_config(_SMALL, **given, early_stopping=np.bool_(True))
+    assert (options.max_new_tokens, options.length_penalty) == (30, 0.5)
+    assert type(options.max_new_tokens) is int
+    assert options.early_stopping is True
 
 
 def test_lengths_given_in_the_other_unit_win_too():

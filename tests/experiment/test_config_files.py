@@ -192,6 +192,14 @@ def test_missing_file(name, tmp_path, monkeypatch):
         read_config(name, {})
 
 
+def test_the_name_of_a_shipped_config_is_suggested():
+    with pytest.raises(InputError, match=r'did you mean "configs/quickstart.py"\? known: configs/'):
+        read_config("quickstart", {})
+    with pytest.raises(InputError, match="known: ") as caught:
+        read_config("configs/zzzz.py", {})
+    assert "common.py" not in str(caught.value)  # which is no config
+
+
 def test_found_beside_the_package_from_another_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_config("configs/quickstart.py:tiny", {})["model"]["family"] == "locost"

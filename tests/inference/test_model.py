@@ -295,6 +295,8 @@ def test_bucket_lengths():
             "attention_mask has shape .1, 1., input_ids .1, 2.; they must agree",
         ),
         (lambda m: m.logits([[1, 2]], None, [[1010]]), "decoder_input_ids holds 1010, outside"),
+        (lambda m: m.logits([[1, 2]]), "decoder_input_ids is missing; give integers"),
+        (lambda m: m.encode([[1, 2], [3]]), "input_ids has rows of different lengths; pad them"),
         (
             lambda m: m.logits([[1, 2]], None, [[1], [1]]),
             "decoder_input_ids has 2 rows, input_ids 1; they must agree",

@@ -1,6 +1,7 @@
 """Strategies with a model of 60 positions, against loops over its summaries of slices."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
+from longsum_jax.readers import Document
 from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import sentence_ends, split_sentences
@@ -221,6 +223,15 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"queries": ["why?", "how?"]}, "queries has 2 items for 1 documents; give one for each"),
         ({"texts": ["One.", "Two."], "names": ["a"]}, "names has 1 items for 2 documents"),
         ({"join": True, "texts": ["One.", " "]}, "document 2 is empty; give it some text"),
+        ({"texts": None}, "texts is of type NoneType; give a string, or a list of strings"),
+        ({"texts": b"One."}, "texts is of type bytes; give a string"),
+        ({"texts": Path("a.txt")}, "texts is of type PosixPath; give a string"),
+        ({"texts": {"a": "One."}}, "texts is of type dict; give a string"),
+        ({"texts": {"One.", "Two."}}, "texts is of type set; give a string"),
+        ({"texts": Document("One.", "a.txt", "a.txt")}, "texts is of type Document; give a str"),
+        ({"texts": ["One.", None]}, "document 2 is of type NoneType; give its text, a string"),
+        ({"texts": [["One."]]}, "document 1 is of type list; give its text, a string"),
+        ({"queries": [3]}, "the query of document 1 is of type int; give a string or None"),
         (
             {"texts": ["One.", "Half \ud83d a character."]},
             r"document 2 holds half a character \(\\ud83d\); decode its source anew",
@@ -235,6 +246,22 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
 def test_bad_input(model, options, problem):
     with pytest.raises(InputError, match=problem):
         model.summaries(**{"texts": "One sentence."} | options)
+
+
+@pytest.mark.parametrize(
+    "texts", [("One sentence.",), iter(["One sentence."]), np.array(["One sentence."])]
+)
+def test_documents_of_any_sequence(model, texts):
+    assert model.summarize(texts) == model.summarize(["One sentence."])
+
+
+def test_the_name_of_a_file_is_not_its_text(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert model.summarize("notes.txt") == model.summarize(["notes.txt"])  # no such file
+    (tmp_path / "notes.txt").write_text("One sentence.")
+    for texts in ("notes.txt", ["One sentence.", "notes.txt"]):
+        with pytest.raises(InputError, match=r"is notes.txt, the name of a file; give its text"):
+            model.summarize(texts)
 
 
 def test_a_beginning_without_a_word(make_model):

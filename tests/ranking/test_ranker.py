@@ -91,6 +91,21 @@ def test_scores_are_those_of_the_trees(text):
         Ranker(trees._replace(names=["words", "size"]))
 
 
+def test_headings_and_rows_of_tables_are_no_sentences():
+    text = (
+        "CHAPTER II. THE BRIDGE OF STONE AND OAK\n\nThe bridge of stone and oak was built here.\n\n"
+        "bridge of stone | oak and stone | built\n"
+    )
+    heading = text.index("\n")
+    outline = Outline([(0, heading), (len(text), len(text))])
+    found = longsum_jax.summarize(text, length="100%", outline=outline)
+    assert found.text == "The bridge of stone and oak was built here."
+    assert found.sources[0].sources[0].heading == text[:heading]
+    only = text[:heading]
+    alone = longsum_jax.summarize(only, outline=outline).text
+    assert alone.split() == only.split()  # there is nothing else
+
+
 def test_bad_input(text):
     with pytest.raises(InputError, match="the document is empty"):
         longsum_jax.summarize(" \n")
@@ -98,6 +113,20 @@ def test_bad_input(text):
         longsum_jax.summarize(text, query=" ")
     with pytest.raises(InputError, match='length="x"; write'):
         longsum_jax.summarize(text, length="x")
+    for wrong in (None, [text], text.encode(), Path("a.txt"), iter([text])):
+        name = type(wrong).__name__
+        with pytest.raises(InputError, match=f"the document is of type {name}; give its text"):
+            longsum_jax.summarize(wrong)
+    with pytest.raises(InputError, match="the query of the document is of type int"):
+        longsum_jax.summarize(text, query=5)
+
+
+def test_the_name_of_a_file_is_not_its_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert longsum_jax.summarize("notes.txt").text == "notes.txt"  # no such file
+    (tmp_path / "notes.txt").write_text("One sentence.")
+    with pytest.raises(InputError, match=r"document is notes\.txt, the name of a file; give its"):
+        longsum_jax.summarize("notes.txt")
 
 
 def test_weights_are_small_and_described():

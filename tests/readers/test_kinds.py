@@ -14,7 +14,7 @@ from email.message import EmailMessage
 import pytest
 
 from longsum_jax.readers import KINDS, ReadOptions, read_documents
-from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE
+from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE, split_sentences
 
 MANY_WORDS = "The quick brown fox jumps over the lazy dog and goes home again today"
 
@@ -52,6 +52,105 @@ def pages(document):
 
 
 # Text
+
+
+DOUBLE_SPACED = """It was he who had been the first to find the body of Sir
+
+Charles, and we had only his word for all the circumstances which
+
+led up to the old man's death.
+
+"Well?" said he.
+
+"Is that all?"
+
+"""
+
+
+def test_double_spaced_text_has_whole_sentences(read_one):
+    text = DOUBLE_SPACED * 20
+    found = read_one("a.txt", text).text
+    whole = DOUBLE_SPACED.replace("Sir\n\nC", "Sir\nC").replace("which\n\nled", "which\nled")
+    assert found == (whole * 20).strip()
+    assert read_one("b.txt", text, keep_all=True).text == text.strip()
+    sentence = DOUBLE_SPACED.split('"')[0].split()
+    assert split_sentences(found)[0].split() == sentence
+
+
+def test_paragraphs_of_a_line_are_no_double_spacing(read_one):
+    """A few that lack a stop are titles, captions or formulas between the parts of a sentence."""
+    text = ("A line of more than forty characters, where\n\n" + "x = y holds.\n\n") * 19
+    assert read_one("a.txt", text).text == text.strip()
+    lower = "results of the analysis of many genes in the cells of mice\n\nthe genes " + "are " * 30
+    assert read_one("b.txt", f"{lower}\n\n" * 30).text.startswith(lower.rstrip())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[12/03/2024, 09:15:32] Anna Berg: ",
+        "[09:15] Anna Berg: ",
+        "3/12/24, 9:15 PM - Anna Berg: ",
+        "2024-03-12 09:15 <Anna Berg> ",
+        "[09:15:32] <Anna Berg> ",
+    ],
+)
+def test_messages_of_a_chat_are_turns(read_one, line):
+    said = ["The meeting is at ten, as it was before", "Ok", "Who brings the numbers for it"]
+    document = read_one("a.txt", "\n".join(line + text for text in said))
+    assert document.text.split("\n\n") == [f"Anna Berg: {text}" for text in said]
+    assert document.notes == ("3 messages of an exported chat",)
+    kept = read_one("b.txt", "\n".join(line + text for text in said), keep_all=True)
+    assert kept.text.startswith(line)
+
+
+def test_a_chat_of_names_alone(read_one):
+    text = "<anna> is main broken?\n<bob> yes\nsince noon\n<anna> i will mend it"
+    expected = ["anna: is main broken?", "bob: yes\nsince noon", "anna: i will mend it"]
+    assert read_one("a.txt", text).text.split("\n\n") == expected
+
+
+def test_a_few_times_are_no_chat(read_one):
+    text = "[09:15] The doors open: come in\n" + "We go on in another line.\n" * 9
+    document = read_one("a.txt", text)
+    assert (document.text, document.notes) == (text.strip(), ())
+    assert read_one("b.html", "<b> x\n<i> y\n<u> z").text == "x y z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# A title\n\nSee [the page](a.html) for more.",
+        "# A title\n\nSee the page for more.\n\n```bash\nls\n```",
+        "# A title\n\nSee the page for more.\n\n| a | b |\n|---|:-:|",
+    ],
+)
+def test_markdown_without_a_name_is_known_by_its_marks(read_one, text):
+    document = read_one("notes", text)
+    assert document.title == "A title"
+    assert document.text.split("\n\n")[1] == "See the page for more."
+
+
+@pytest.mark.parametrize("text", ["# a comment\nx = y[0](1) | z\n", "A list:\n\n--- | x\n# end"])
+def test_one_mark_of_markdown_is_none(read_one, text):
+    assert read_one("notes", text).text == text.strip()
+
+
+def test_short_turns_are_paragraphs(read_one):
+    turns = ["Anna Berg: Good morning", "Bob: Hello, shall we start?\nI have an hour.", "Anna: Yes"]
+    assert read_one("a.txt", "\n".join(turns)).text.split("\n\n") == turns
+    prose = "Note: this is prose\nthat was wrapped early\nand goes on for some lines."
+    assert read_one("b.txt", prose).text == prose
+
+
+def test_paragraphs_with_one_wide_line_have_whole_sentences(read_one):
+    wide = "See the address " + "x" * 160 + ", which an"
+    full = [f"{MANY_WORDS} until it comes to a"] * 4
+    lines = [*full, wide, f"{MANY_WORDS}, and that is the", "end of it."]
+    assert read_one("a.txt", "\n".join(lines)).text == " ".join(lines)
+    paragraphs = [f"{MANY_WORDS} " * 6, "A title", f"{MANY_WORDS} " * 6 + "."]
+    text = "\n".join(map(str.strip, paragraphs))
+    assert read_one("b.txt", text).text == text
 
 
 def test_text_is_left_as_it_is(read_one):
