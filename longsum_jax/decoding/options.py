@@ -29,7 +29,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "constraints": (),
     "diversity_penalty": (0.0,),
     "dola_layers": (),
-    "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1.0,),
     "exponential_decay_length_penalty": (),
     "force_words_ids": (),
@@ -116,6 +115,7 @@ class GenerationOptions:
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     no_repeat_ngram_size: SizeOrNone = 0
+    encoder_no_repeat_ngram_size: SizeOrNone = 0
     repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
     temperature: PositiveFloat = 1.0
