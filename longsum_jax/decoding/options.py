@@ -251,7 +251,10 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
 def _check_values(o: GenerationOptions) -> None:
     checks = {
         "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
-        "bad_words_ids": (all(o.bad_words_ids), "lists of at least one token id"),
+        "bad_words_ids": (
+            all(word and min(word) >= 0 for word in o.bad_words_ids),
+            "lists of at least one token id, from 0 on",
+        ),
     }
     for name, (fits, wanted) in checks.items():
         if not fits:
