@@ -23,7 +23,8 @@ class Decoder(NamedTuple):
         keep: (cache, counts [batch] int32) -> cache; of the tokens of a row that the last step has
             read one after the other, the first ``counts`` stay. For searches with drafts, whose
             ``step`` reads a newest token and a draft behind it in place of beams.
-        documents: ids of the documents, in which drafts are looked up too.
+        documents: ids of the documents, -1 where there is no token. Drafts are looked up in them
+            too, and their n-grams may be forbidden.
     """
 
     step: Callable[[Tokens, Cache], tuple[Float[Array, "batch beams vocab"], Cache]]

@@ -36,7 +36,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     # Every choice is made as if the draft before it were chosen already.
     drafted = write_several(sequences, draft, state.step + 1)
     steps = next_step(state.step, state.done)[:, None] + jnp.arange(1 + count)
-    process = partial(process_scores, options=options)
+    process = partial(process_scores, options=options, documents=decoder.documents)
     process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
     logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]
     tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
@@ -74,7 +74,7 @@ def look_up(
     first such place. The start token agrees with none. Where nothing agrees, the draft is anything.
 
     Args:
-        documents: ids, or None.
+        documents: see ``decoder.Decoder``; None for none.
         sequences: the start token and ``step`` new tokens, then anything.
         step: new tokens of each sequence.
         count: tokens of a draft.
@@ -94,7 +94,8 @@ def look_up(
         length = length + agrees
     place = jnp.argmax(length, axis=1)
     following = jnp.minimum(place[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
-    return jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
+    draft = jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
+    return jnp.maximum(draft, 0)  # a decoder reads ids
 
 
 def _begins_with(flags: Bool[AnyArray, "batch count"]) -> Bool[Array, "batch count"]:

@@ -19,15 +19,21 @@ from longsum_jax.typing import AnyArray
 Scores = Float[Array, "batch beams vocab"]
 History = Int[Array, "batch beams history"]
 Lengths = Int[Array, " batch"]
+Documents = Int[AnyArray, "batch document_length"]  # see ``decoder.Decoder``
 
 
 def process_scores(
-    scores: Scores, history: History, length: Lengths, options: GenerationOptions
+    scores: Scores,
+    history: History,
+    length: Lengths,
+    options: GenerationOptions,
+    documents: Documents | None = None,
 ) -> Scores:
     """Applies everything that ``options`` ask for except the sampling options.
 
     Raises:
-        InputError: a forced or forbidden token id that is outside the vocabulary.
+        InputError: a forced or forbidden token id that is outside the vocabulary, or options about
+            documents without any.
     """
     _check_vocabulary(options, scores.shape[-1])
     new_tokens = length[:, None, None] - 1
@@ -35,6 +41,14 @@ def process_scores(
         scores = penalize_repetition(scores, history, length, options.repetition_penalty)
     if options.no_repeat_ngram_size > 0:
         scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
+    if options.encoder_no_repeat_ngram_size > 0:
+        if documents is None:
+            raise InputError(
+                f"encoder_no_repeat_ngram_size={options.encoder_no_repeat_ngram_size}, but the "
+                "decoder was given no documents; give them, or 0"
+            )
+        size = options.encoder_no_repeat_ngram_size
+        scores = forbid_document_ngrams(scores, history, length, documents, size)
     for word in options.bad_words_ids:
         is_end = len(word) == 1 and word[0] in options.eos_token_id
         if not is_end:  # the end itself is never a bad word
@@ -91,6 +105,28 @@ def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, si
         wanted = _at(history, length - size + 1 + offset)
         match = match & (history[..., offset : offset + windows] == wanted)
     banned = _token_mask(history[..., size - 1 :], match, scores.shape[-1])
+    return jnp.where(banned, -jnp.inf, scores)
+
+
+def forbid_document_ngrams(
+    scores: Scores, history: History, length: Lengths, documents: Documents, size: int
+) -> Scores:
+    """Forbids every token that would complete an n-gram of ``size`` that the document holds.
+
+    Linear in the length of the document.
+    """
+    windows = documents.shape[-1] - size + 1
+    if windows < 1:
+        return scores
+    documents = documents[:, None]
+    completing = documents[..., size - 1 :]
+    match = (completing >= 0) & (length[:, None, None] >= size - 1)
+    for offset in range(size - 1):
+        wanted = _at(history, length - size + 1 + offset)
+        match = match & (documents[..., offset : offset + windows] == wanted)
+    shape = (*scores.shape[:2], windows)
+    completing = jnp.broadcast_to(completing, shape)
+    banned = _token_mask(completing, jnp.broadcast_to(match, shape), scores.shape[-1])
     return jnp.where(banned, -jnp.inf, scores)
 
 

@@ -31,7 +31,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "constraints": (),
     "diversity_penalty": (0.0,),
     "dola_layers": (),
-    "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1.0,),
     "exponential_decay_length_penalty": (),
     "force_words_ids": (),
@@ -118,6 +117,7 @@ class GenerationOptions:
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     no_repeat_ngram_size: SizeOrNone = 0
+    encoder_no_repeat_ngram_size: SizeOrNone = 0
     repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
     temperature: PositiveFloat = 1.0
@@ -254,7 +254,10 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
 def _check_values(o: GenerationOptions) -> None:
     checks = {
         "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
-        "bad_words_ids": (all(o.bad_words_ids), "lists of at least one token id"),
+        "bad_words_ids": (
+            all(word and min(word) >= 0 for word in o.bad_words_ids),
+            "lists of at least one token id, from 0 on",
+        ),
     }
     for name, (fits, wanted) in checks.items():
         if not fits:

@@ -57,7 +57,8 @@ def extend_samples(
     """Adds a token to every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
-    logits = process_scores(logits.astype(jnp.float32), state.sequences, step, options)
+    logits = logits.astype(jnp.float32)
+    logits = process_scores(logits, state.sequences, step, options, decoder.documents)
     if keys is None:
         tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     else:

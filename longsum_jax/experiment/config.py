@@ -149,6 +149,7 @@ class EvaluationOptions:
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     no_repeat_ngram_size: int | None = 0
+    encoder_no_repeat_ngram_size: int | None = None
     repetition_penalty: float | None = None
     do_sample: bool | None = None
     temperature: float | None = None

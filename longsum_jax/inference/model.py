@@ -78,7 +78,7 @@ class Model:
     Attributes:
         config: the family's config dataclass.
         module: the Flax module.
-        params: its parameter tree.
+        params: its parameter tree, which may be replaced.
         tokenizer: None when the directory had none; then only ids go in and out.
         generation_config: defaults of ``generate`` by their generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's config.json: "prefix", options
@@ -109,8 +109,16 @@ class Model:
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self.decoder_storage = decoder_storage
-        self._host_params: Params | None = None
         self._process = os.getpid()
+
+    @property
+    def params(self) -> Params:
+        return self._params
+
+    @params.setter
+    def params(self, params: Params) -> None:
+        self._params = params
+        self._host_params: Params | None = None  # a copy of the parameters before
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
@@ -733,13 +741,14 @@ class Model:
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""
         self.forget_kernels()
-        self._host_params = self._host_params or jax.device_get(self.params)
-        self.params = self._host_params
+        if self._host_params is None:
+            self._host_params = jax.device_get(self._params)
+        self._params = self._host_params
 
     def to_device(self) -> None:
         """Moves parameters from host memory to the device."""
-        if self.params is self._host_params:
-            self.params = jax.device_put(self._host_params)
+        if self._params is self._host_params:
+            self._params = jax.device_put(self._host_params)
 
     def forget_kernels(self) -> None:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""

@@ -364,7 +364,7 @@ def _read(
     source = module.apply(
         variables, states, mask, stores_states=stores_states, method="read_source"
     )
-    return source.stored(storage)._replace(ids=ids)
+    return source.stored(storage).with_ids(ids, mask)
 
 
 def _search(
@@ -399,7 +399,7 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:
         return apply(ids, cache, source, layers)
 
-    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.ids)
+    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.documents)
 
 
 def _empty_cache(

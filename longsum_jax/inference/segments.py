@@ -304,7 +304,8 @@ def _read_segment(
     apply = partial(module.apply, {"params": params})
     inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
-    return states, memory, apply(states, mask, memory, method="read_source")
+    source = apply(states, mask, memory, method="read_source")
+    return states, memory, source.with_ids(ids, mask)
 
 
 def _write_segment(

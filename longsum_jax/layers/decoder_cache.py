@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.ops.storage import Storage, Stored, store
 from longsum_jax.typing import AnyArray
@@ -94,13 +94,25 @@ class DecoderSource(NamedTuple):
         layers: keys and values of each layer.
         states: encoder states, None where keys and values are stored.
         mask: keys of the document that may be read.
-        ids: tokens of the document, for drafts; None where nobody drafts.
+        ids: of the document's tokens plus one, so that the zeros of padding are no tokens; None
+            where neither drafts nor forbidden n-grams are looked up in the document.
     """
 
     layers: tuple[LayerSource, ...]
     states: Float[AnyArray, "batch length d_model"] | None
     mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ids: Int[AnyArray, "documents length"] | None = None
+
+    def with_ids(
+        self, ids: Int[AnyArray, "documents length"], mask: Shaped[AnyArray, "documents length"]
+    ) -> "DecoderSource":
+        """Returns the document with its tokens: ``ids`` where ``mask`` is nonzero."""
+        return self._replace(ids=jnp.where(jnp.asarray(mask).astype(bool), ids + 1, 0))
+
+    @property
+    def documents(self) -> Int[Array, "documents length"] | None:
+        """The ids as ``decoding.decoder.Decoder`` has them: -1 where there is no token."""
+        return None if self.ids is None else self.ids - 1
 
     def stored(self, storage: Storage) -> "DecoderSource":
         """Returns the document with keys and values of the encoder states in a storage type."""

@@ -209,6 +209,7 @@ class MbartConfig(BartConfig):
 
     normalize_before: ClassVar[bool] = True
     wraps_source: ClassVar[bool] = True
+    absent: ClassVar[Mapping[str, Any]] = {"vocab_size": 50265, "scale_embedding": False}
 
     vocab_size: Positive = 250027
     scale_embedding: bool = True
@@ -230,6 +231,11 @@ class PegasusConfig(BartConfig):
     normalize_embedding: ClassVar[bool] = False
     positions: ClassVar[Positions] = "pegasus"
     position_offset: ClassVar[int] = 0
+    absent: ClassVar[Mapping[str, Any]] = MbartConfig.absent | {
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "activation_function": "gelu",
+    }
 
     vocab_size: Positive = 96103
     encoder_layers: Layers = 16
@@ -268,6 +274,7 @@ class PegasusXConfig(PegasusConfig):
     positions: ClassVar[Positions] = "pegasus_x"
     attention_bias: ClassVar[bool] = False
     has_logits_bias: ClassVar[bool] = False
+    absent: ClassVar[Mapping[str, Any]] = {"activation_function": "gelu"}
 
     encoder_attention: str = "block_staggered"
     max_position_embeddings: Length = 16384
@@ -329,6 +336,7 @@ class BigBirdPegasusConfig(PegasusConfig):
     heads: ClassVar[tuple[str, ...]] = BartConfig.heads
     positions: ClassVar[Positions] = "learned"
     final_norm_name: ClassVar[str] = "layernorm_embedding"
+    absent: ClassVar[Mapping[str, Any]] = {}
 
     encoder_attention: str = "bigbird"
     max_position_embeddings: Length = 4096

@@ -237,6 +237,11 @@ class RobertaConfig(BertConfig):
     class_name: ClassVar[str] = "Roberta"
     vocabulary_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
+    absent: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
 
     vocab_size: Positive = 50265
     max_position_embeddings: Length = 514
@@ -271,6 +276,7 @@ class XlmRobertaConfig(RobertaConfig):
     """The config of XLM-RoBERTa; defaults of XLM-RoBERTa base."""
 
     class_name: ClassVar[str] = "XLMRoberta"
+    absent: ClassVar[Mapping[str, Any]] = RobertaConfig.absent | {"vocab_size": 30522}
 
     vocab_size: Positive = 250002
 
@@ -280,6 +286,10 @@ class CamembertConfig(RobertaConfig):
     """The config of CamemBERT; defaults of CamemBERT base."""
 
     class_name: ClassVar[str] = "Camembert"
+    absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent | {
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+    }
 
     vocab_size: Positive = 32005
     bos_token_id: Count = 5
@@ -331,6 +341,12 @@ class ElectraConfig(BertConfig):
     vocabulary_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
     drops_head_input: ClassVar[bool] = True
+    absent: ClassVar[Mapping[str, Any]] = {
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+    }
 
     embedding_size: Size = 768
     summary_last_dropout: Rate = 0.1
@@ -365,6 +381,11 @@ class AlbertConfig(BertConfig):
     heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
     shares_layers: ClassVar[bool] = True
     always_maps_embeddings: ClassVar[bool] = True
+    absent: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 4096,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+    }
 
     vocab_size: Positive = 30000
     embedding_size: Size = 128
@@ -401,6 +422,7 @@ class LongformerConfig(RobertaConfig):
     prefix: ClassVar[str] = "longformer"
     class_name: ClassVar[str] = "Longformer"
     heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
+    absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent
 
     encoder_attention: str = "longformer"
     max_position_embeddings: Length = 4098

@@ -8,6 +8,7 @@ the library reads a config through the attributes of ``ModelConfig`` (every fami
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -42,6 +43,8 @@ class ModelConfig(EncoderAttentionOptions):
         scale_embedding: embeddings of tokens are multiplied by sqrt(d_model).
         bos_token_id, eos_token_id: the first and the last token of a text, None where the config
             names none.
+        absent: what a config.json that lacks a field means by it, where that is not the default
+            here. Defaults are those of published models, and transformers has others.
     """
 
     prefix: ClassVar[str] = ""
@@ -52,6 +55,7 @@ class ModelConfig(EncoderAttentionOptions):
     scale_embedding: ClassVar[bool] = False
     bos_token_id: ClassVar[int | None] = None
     eos_token_id: ClassVar[int | None] = None
+    absent: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     vocab_size: Positive
     pad_token_id: Count = 0
@@ -268,7 +272,8 @@ def read_fields(
     runtime_fields: Iterable[str],
     json_names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds.
+    """Returns the fields of ``config_class`` that a config.json holds, and those it means
+    otherwise than ``config_class`` by leaving them out.
 
     Args:
         raw: content of the config.json; its other keys, and those that are null, are left out.
@@ -276,7 +281,7 @@ def read_fields(
         json_names: field name to its key in the file, where they differ.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
-    values = {}
+    values = dict(config_class.absent)
     for name in fields - set(runtime_fields):
         key = (json_names or {}).get(name, name)
         if raw.get(key) is not None:

@@ -7,7 +7,7 @@ with a state-space encoder; see ``models.locost``.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -153,6 +153,8 @@ class T5Config(EncoderDecoderConfig):
 @dataclass(frozen=True, kw_only=True)
 class LongT5Config(T5Config):
     """The config of LongT5: T5 with one of two encoder attentions."""
+
+    absent: ClassVar[Mapping[str, Any]] = {"feed_forward_proj": "relu", "tie_word_embeddings": True}
 
     encoder_attention: str = "local"
     feed_forward_proj: str = "gated-gelu"

@@ -74,7 +74,11 @@ _NUM_DRAFTED = 4
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"no_repeat_ngram_size": 2, "min_new_tokens": 4}, {"forced_eos_token_id": 5}],
+    [
+        {},
+        {"no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 4, "min_new_tokens": 4},
+        {"forced_eos_token_id": 5},
+    ],
     ids=["plain", "processed", "forced end"],
 )
 def test_drafts_change_no_sequence(changes):

@@ -55,6 +55,37 @@ def test_ngrams_longer_than_the_history_are_never_repeated(scores, history):
 
 
 @pytest.mark.parametrize("lengths", _LENGTHS)
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_ngrams_of_documents(scores, history, lengths, size):
+    documents = np.random.default_rng(2).integers(0, 4, (_B, 8)).astype(np.int32)
+    documents[1, 5:] = -1
+    documents[1, 1] = -1  # the last id of the vocabulary, were it an index
+    expected = scores.copy()
+    for b, r in np.ndindex(_B, _R):
+        ids = history[b, r, : lengths[b]].tolist()
+        ngrams = [documents[b, i : i + size].tolist() for i in range(8 - size + 1)]
+        for *before, token in ngrams:
+            fits = len(ids) >= size - 1 and ids[len(ids) - size + 1 :] == before
+            if token >= 0 and (size == 1 or fits):
+                expected[b, r, token] = -np.inf
+    assert np.isinf(expected).any() == (size < 3 or (size == 3 and max(lengths) > 2))
+    got = processors.forbid_document_ngrams(
+        jnp.asarray(scores), jnp.asarray(history), jnp.array(lengths), documents, size
+    )
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_ngrams_of_no_documents(scores, history):
+    options = GenerationOptions(
+        max_new_tokens=_T - 1, decoder_start_token_id=0, encoder_no_repeat_ngram_size=3
+    )
+    with pytest.raises(InputError, match="encoder_no_repeat_ngram_size=3, but the decoder was"):
+        processors.process_scores(
+            jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, 1), options
+        )
+
+
+@pytest.mark.parametrize("lengths", _LENGTHS)
 @pytest.mark.parametrize("penalty", [1.5, 0.5])
 def test_repetition_penalty(scores, history, lengths, penalty):
     def twin(row, ids):

@@ -157,6 +157,7 @@ def test_sampling_keys_matter_only_when_sampling():
         ({"no_repeat_ngram_size": -2}, "no_repeat_ngram_size=-2 must be at least 0"),
         ({"early_stopping": "always"}, "early_stopping"),
         ({"bad_words_ids": [[]]}, "bad_words_ids=.* must be lists of at least one token id"),
+        ({"bad_words_ids": [[3], [4, -1]]}, "bad_words_ids=.* must be .* token id, from 0 on"),
         ({"pad_token_id": -1}, "pad_token_id=-1 must be at least 0"),
         ({"do_sample": True, "num_beams": 2}, "do_sample=True with num_beams=2 is not supported"),
         ({"num_return_sequences": 0}, "num_return_sequences=0 must be at least 1"),

@@ -37,7 +37,7 @@ FAMILIES = {
     ),
     "bart, pages": ("bart", BART | {"page_length": 64, "page_decoding": True}),
 }
-GREEDY = {"no_repeat_ngram_size": 1}
+GREEDY = {"no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 2}
 DRAFTS = {"no_repeat_ngram_size": 3, "prompt_lookup_num_tokens": 3}
 BEAMS = {"num_beams": 3, "no_repeat_ngram_size": 1}
 SAMPLES = {"do_sample": True, "temperature": 1.5, "seed": 3}

@@ -41,6 +41,19 @@ def ids(golden):
     return arrays["input_ids"], arrays["attention_mask"].astype(bool)
 
 
+def test_parameters_that_are_set_later_go_to_host_memory():
+    family = get_family("bert")
+    model = Model(family, family.presets["tiny"], {"table": jax.numpy.zeros(2)})
+    model.to_host()
+    model.to_device()
+    model.params = {"table": jax.numpy.ones(2)}
+    model.to_host()
+    assert isinstance(model.params["table"], np.ndarray)
+    assert model.params["table"].tolist() == [1, 1]
+    model.to_device()
+    assert isinstance(model.params["table"], jax.Array)
+
+
 # What the published code computes (tests/golden/locost)
 
 

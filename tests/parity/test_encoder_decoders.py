@@ -61,6 +61,32 @@ def test_generated_ids(name, options, saved, loaded):
     np.testing.assert_array_equal(ours.generate(ids, mask, **arguments), wanted.numpy())
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("t5", {"encoder_no_repeat_ngram_size": 1}),
+        pytest.param(
+            "bart",
+            {"encoder_no_repeat_ngram_size": 2, "num_beams": 3},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_ngrams_of_documents_are_not_written(name, options, saved, loaded):
+    theirs, ours = saved(name)[0], loaded(name)
+    free = ours.generate([[7, 8, 9]], max_new_tokens=16)[0]
+    # Ends with what would be written without the option.
+    ids = np.array([[*range(5, 12), *free[free > 4]]])
+    assert len(ids[0]) > 8
+    arguments = options | {"max_new_tokens": 16, "min_new_tokens": 6}
+    wanted = theirs.generate(torch.tensor(ids), **arguments, **further_inputs(name, ids))
+    np.testing.assert_array_equal(ours.generate(ids, **arguments), wanted.numpy())
+    size = options["encoder_no_repeat_ngram_size"]
+    windows = {tuple(row) for row in np.lib.stride_tricks.sliding_window_view(ids[0], size)}
+    written = np.lib.stride_tricks.sliding_window_view(wanted.numpy()[0, 1:], size)
+    assert not windows.intersection(map(tuple, written))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_path):
     theirs = saved(name)[0]
