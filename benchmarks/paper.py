@@ -171,7 +171,7 @@ TABLES: dict[str, Table] = {
             "tiny": f"{_LOCOST_LENGTHS} --workdir=runs/paper/tiny_locost_lengths --cells=32,64 "
             f"--config.model.vocab_size=512 --config.evaluation.max_new_tokens=4 {_ONE_STEP}",
         },
-        Curves("tokens", "mean_rouge", "seed"),
+        Curves("tokens", "mean_rouge", "seed", "linear"),
     ),
     "locost_table_6": Table(
         "LOCOST, table 6: trained at 4K tokens, read at 4K and 8K",
