@@ -138,9 +138,12 @@ def attend_all(
     if axes:
         replicated = [_on_first_shard(key_set, axes) for key_set in replicated]
     key_sets = [*replicated, *key_sets]
-    size = max(1, -(-length // _count_pieces(q[:, :, None], key_sets)))
-    if _on_cpu():  # where a piece is one block of one head
-        size = max(size, min(length, max_score_bytes() // (4 * _count_keys(key_sets))))
+    num_pieces = _count_pieces(q[:, :, None], key_sets)
+    size = max(1, -(-length // num_pieces))
+    if num_pieces > 1 and _on_cpu():  # where a piece is one block of one head
+        in_cache = max_score_bytes() // (4 * _count_keys(key_sets))
+        # One block alone would go through with all heads at once.
+        size = max(size, min(-(-length // 2), in_cache))
     blocks = to_blocks(q, size)
     if not axes:
         out = attend_key_sets(blocks, key_sets, scale=scale, dropout=dropout)
