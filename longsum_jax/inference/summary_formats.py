@@ -120,7 +120,7 @@ def _json_line(entry: Entry) -> str:
 _PAGE = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>Summaries</title></head><body>\n'
 
 FORMATS = {
-    "text": Format(".txt", _text),
+    "text": Format(".txt", _text, between="\n"),
     "markdown": Format(".md", _markdown, between="\n"),
     "html": Format(".html", _html, begin=_PAGE, end="</body></html>\n"),
     # Files of these are text: all that JSON holds is in the file beside.

@@ -318,12 +318,15 @@ def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     """Returns the text under ``key``, which must be a string that is not blank."""
     if key not in row:
+        in_config = flag.replace("--", "--config.task.")
         raise InputError(
-            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}'
+            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}, in '
+            f"training {in_config}"
         )
     value = row[key]
     if not isinstance(value, str):
-        raise InputError(f'{where}: "{key}" must be a string, got {type(value).__name__}')
+        kind = "null" if value is None else type(value).__name__
+        raise InputError(f'{where}: "{key}" must be a string, got {kind}; mend or remove the line')
     if not value.strip():
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:

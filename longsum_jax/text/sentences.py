@@ -14,13 +14,14 @@ WINDOW = 8192  # characters that sentencex reads at a time
 # sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone
 # surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits English text into sentences.
+    """Splits text into sentences, by the abbreviations of English, or of Russian in its script.
 
     Blank lines end a sentence. If all lines of a block are short (hard-wrapped prose), a line break
     in it is a space, except before a list item. Otherwise every line is a paragraph (or a speaker's
@@ -175,12 +176,16 @@ def _split_paragraph(paragraph: str) -> list[str]:
     return sentences
 
 
+def _is_cyrillic(line: str) -> bool:
+    return not line.isascii() and len(_CYRILLIC.findall(line)) > len(line) / 3
+
+
 def _segment(line: str) -> list[str]:
     """Returns consecutive slices of ``line``, one for each sentence."""
     from sentencex import segment
 
     safe = _UNSAFE_CHARACTER.sub(" ", line)
-    slices = segment("en", safe)
+    slices = segment("ru" if _is_cyrillic(safe) else "en", safe)
     if safe == line:
         return slices
     ends = list(itertools.accumulate(map(len, slices)))

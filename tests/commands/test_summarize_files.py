@@ -111,7 +111,7 @@ def names(directory):
 def test_a_folder_on_standard_output(run, folder):
     code, out, err = run("files")
     assert code == 0
-    assert out.splitlines() == ["The file a", "The file b", "The file below/c"]
+    assert out == "The file a\n\nThe file b\n\nThe file below/c\n"
     reports = [json.loads(line) for line in err.splitlines()]
     assert [report["file"] for report in reports] == [
         "files/a.txt",

@@ -119,10 +119,14 @@ def test_a_ten_megabyte_line(write):
             '{"documents": "x", "summary": "s"}',
             'no key "document"; did you mean "documents"? known: documents, summary',
         ),
-        ('{"document": "x"}', 'no key "summary"; known: document; name another with --summary_key'),
+        (
+            '{"document": "x"}',
+            'no key "summary"; known: document; name another with --summary_key, in training '
+            "--config.task.summary_key",
+        ),
         ('{"document": ["x", 3], "summary": "s"}', '"document" must be a string, got list'),
         ('{"document": 3, "summary": "s"}', '"document" must be a string, got int'),
-        ('{"document": "x", "summary": null}', '"summary" must be a string, got NoneType'),
+        ('{"document": "x", "summary": null}', '"summary" must be a string, got null; mend or'),
         ('{"document": "x", "summary": "s", "query": 1}', '"query" must be a string, got int'),
         ('{"document": " \\n ", "summary": "s"}', '"document" is empty; remove the line'),
         ('{"document": "x", "summary": ""}', '"summary" is empty; remove the line'),

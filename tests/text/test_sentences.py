@@ -23,6 +23,16 @@ def test_abbreviations_do_not_end_a_sentence():
     ]
 
 
+def test_abbreviations_and_initials_of_russian():
+    sentences = [
+        "В 1147 г. город впервые упоминается в летописи.",  # noqa: RUF001
+        "А. С. Пушкин родился в Москве 6 июня 1799 г. по новому стилю.",  # noqa: RUF001
+    ]
+    assert split_sentences(" ".join(sentences)) == sentences
+    mixed = "The word город means a town, as Dr. Berg says. It is Russian."
+    assert split_sentences(mixed) == [mixed[:46], mixed[47:]]
+
+
 @pytest.mark.parametrize("text", ["", " \n\t \r\n", "\u3000"])
 def test_blank_text_has_no_sentences(text):
     assert split_sentences(text) == []
