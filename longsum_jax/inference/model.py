@@ -692,7 +692,7 @@ class Model:
         return self._replace(self.config, params)
 
     def _replace(self, config: Any, params: Params) -> "Model":
-        return Model(
+        model = Model(
             self.family,
             config,
             params,
@@ -702,6 +702,9 @@ class Model:
             self.auxiliary,
             self.decoder_storage,
         )
+        if config is self.config:  # then programs, which take parameters as arguments, are the same
+            model.__dict__["_own_programs"] = self._programs
+        return model
 
     def save(self, path: str | Path) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.

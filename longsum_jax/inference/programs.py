@@ -181,12 +181,14 @@ class Search:
             return layer_views(params["decoder"])
         table = params[self._module.logits_parameter]
         leaves = [*jax.tree.leaves(params["decoder"]), table]
-        if self._stored is None or any(map(operator.is_not, self._stored[0], leaves)):
+        stored = self._stored  # threads with other parameters may replace it
+        if stored is None or any(map(operator.is_not, stored[0], leaves)):
             if not all(map(_is_on_one_cpu, leaves)):
                 raise self._not_on_cpu()
             layers = layer_views(params["decoder"])
-            self._stored = leaves, stored_decoder(layers, table, self._storage)
-        return self._stored[1]
+            stored = leaves, stored_decoder(layers, table, self._storage)
+            self._stored = stored
+        return stored[1]
 
     def weight_shapes(self, params: Params) -> Any:
         """Returns the shapes of ``weights`` for shapes of parameters on the target's devices.
