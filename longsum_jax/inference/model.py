@@ -755,7 +755,7 @@ class Model:
 
     def forget_kernels(self) -> None:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""
-        self.__dict__.pop("_kernels", None)
+        self._kernels.forget()
 
     def _generated(
         self,
@@ -794,7 +794,7 @@ class Model:
 
     @cached_property
     def _kernels(self) -> KernelCache:
-        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES)
+        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES, self._programs.kernels)
 
     @property
     def _segment_options(self) -> SegmentInputOptions:

@@ -31,6 +31,7 @@ from longsum_jax.decoding.search import (
 )
 from longsum_jax.errors import InputError
 from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
+from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
@@ -63,6 +64,7 @@ class Programs:
             ``Model.log_probs``.
         read: (variables, ids, mask, inputs) -> the encoded documents, a ``DecoderSource``.
         search, slots: decode encoded documents, see ``Search`` and ``Slots``.
+        kernels: see ``kernel_cache.kernel_program``.
     """
 
     def __init__(self, module: Any, storage: Storage = "float32") -> None:
@@ -72,6 +74,7 @@ class Programs:
         self.read = Program(partial(_read, module, storage), static_argnames="stores_states")
         self.search = Search(module, storage)
         self.slots = Slots(module)
+        self.kernels = kernel_program(module)
 
     def generate(
         self,
