@@ -1,12 +1,14 @@
 """Strategies with a model of 60 positions, against loops over its summaries of slices."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.summarizer import ByStrategy
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.text.joining import DOCUMENT_TOKEN
@@ -235,6 +237,25 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
 def test_bad_input(model, options, problem):
     with pytest.raises(InputError, match=problem):
         model.summaries(**{"texts": "One sentence."} | options)
+
+
+def test_documents_are_not_read_after_an_error(model, monkeypatch):
+    read = []
+
+    def slow(engine, request, plan=ByStrategy.plan):
+        read.append(request)
+        time.sleep(0.01)
+        return plan(engine, request)
+
+    def fail(engine, documents, limit, **sizes):
+        next(iter(documents))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ByStrategy, "plan", slow)
+    monkeypatch.setattr(ByStrategy, "_decode", fail)
+    with pytest.raises(KeyboardInterrupt):
+        model.summaries(["A document."] * 500)
+    assert 0 < len(read) < 400
 
 
 def test_a_beginning_without_a_word(make_model):
