@@ -8,6 +8,8 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 
+MOST_LABELS = 2**16  # as many as a model may have
+
 
 def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
     """Returns the task with the names of its labels, and whether documents may have several.
@@ -40,6 +42,12 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
     if not labels:
         raise InputError(
             f'task "{task.name}", split "{split}": no document has a label; check {task.source}'
+        )
+    if not names and types == {int} and max(labels) >= MOST_LABELS:
+        raise InputError(
+            f'task "{task.name}", split "{split}": there is a label {max(labels)}, and labels are '
+            f"numbered from 0 to {MOST_LABELS - 1} at most; name another field with "
+            "task.label_key, or write them as texts"
         )
     return dataclasses.replace(
         task, labels=names or _sorted_names(labels), multi_label=shapes == {True}

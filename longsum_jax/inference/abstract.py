@@ -61,7 +61,7 @@ def summary_programs(
     programs = Programs(module, storage)
     variables = {"params": params}
     if kernel_bytes:
-        variables |= KernelCache(module, kernel_bytes).shapes(params, length)
+        variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)
     ids, mask = (
         jax.ShapeDtypeStruct((batch_size, length), dtype) for dtype in (jnp.int32, jnp.bool_)
     )

@@ -28,12 +28,12 @@ class KernelCache:
     Args:
         module: with the methods of ``models.encoder_decoder``.
         limit: bytes to keep; kernels of a length that takes more are computed anew in every call.
+        make: of ``kernel_program``; None for a new one.
     """
 
-    def __init__(self, module: Any, limit: int) -> None:
+    def __init__(self, module: Any, limit: int, make: Any = None) -> None:
         self.limit = limit
-        self._module = module
-        self._make = jax.jit(self._kernels, static_argnums=1)
+        self._make = make or kernel_program(module)
         attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
         self._has_kernels = "s4d" in attentions
         self._lock = threading.Lock()
@@ -62,6 +62,12 @@ class KernelCache:
         kernels = self._make.eval_shape(params, length)
         return kernels if 0 < _num_bytes(kernels) <= self.limit else {}
 
+    def forget(self) -> None:
+        """Drops all kernels; what computes them stays compiled."""
+        with self._lock:
+            self._leaves = []
+            self._entries = OrderedDict()
+
     @property
     def _is_used(self) -> bool:
         on_mesh = not jax.sharding.get_abstract_mesh().empty
@@ -77,23 +83,30 @@ class KernelCache:
             self._entries = OrderedDict()
 
     def _add(self, params: Params, length: int) -> None:
-        traced = self._make.trace(params, length)
-        num_bytes = _num_bytes(traced.out_info)
+        num_bytes = _num_bytes(self._make.eval_shape(params, length))
         if not 0 < num_bytes <= self.limit:
             self._entries[length] = _Entry({}, 0)
             return
         while sum(entry.num_bytes for entry in self._entries.values()) + num_bytes > self.limit:
             self._entries.popitem(last=False)
-        kernels = traced.lower().compile()(params)
-        self._entries[length] = _Entry(kernels, num_bytes)
+        self._entries[length] = _Entry(self._make(params, length), num_bytes)
 
-    def _kernels(self, params: Params, length: int) -> Mapping[str, Any]:
-        """Returns the kernels that the encoder computes; XLA drops the rest of the encoder."""
+
+def kernel_program(module: Any) -> Any:
+    """Returns the compiled function from parameters and a length to the kernels of the encoder.
+
+    XLA drops the rest of the encoder.
+
+    Args:
+        module: with the methods of ``models.encoder_decoder``.
+    """
+
+    def kernels(params: Params, length: int) -> Mapping[str, Any]:
         ids = jnp.zeros((1, length), jnp.int32)
-        _, kernels = self._module.apply(
-            {"params": params}, ids, ids, method="encode", mutable=[KERNELS]
-        )
-        return kernels
+        _, found = module.apply({"params": params}, ids, ids, method="encode", mutable=[KERNELS])
+        return found
+
+    return jax.jit(kernels, static_argnums=1)
 
 
 def _num_bytes(tree: Any) -> int:

@@ -692,7 +692,7 @@ class Model:
         return self._replace(self.config, params)
 
     def _replace(self, config: Any, params: Params) -> "Model":
-        return Model(
+        model = Model(
             self.family,
             config,
             params,
@@ -702,6 +702,9 @@ class Model:
             self.auxiliary,
             self.decoder_storage,
         )
+        if config is self.config:  # then programs, which take parameters as arguments, are the same
+            model.__dict__["_own_programs"] = self._programs
+        return model
 
     def save(self, path: str | Path) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.
@@ -752,7 +755,7 @@ class Model:
 
     def forget_kernels(self) -> None:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""
-        self.__dict__.pop("_kernels", None)
+        self._kernels.forget()
 
     def _generated(
         self,
@@ -791,7 +794,7 @@ class Model:
 
     @cached_property
     def _kernels(self) -> KernelCache:
-        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES)
+        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES, self._programs.kernels)
 
     @property
     def _segment_options(self) -> SegmentInputOptions:

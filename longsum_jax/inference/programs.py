@@ -31,6 +31,7 @@ from longsum_jax.decoding.search import (
 )
 from longsum_jax.errors import InputError
 from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
+from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import is_on_one_cpu
@@ -63,6 +64,7 @@ class Programs:
             ``Model.log_probs``.
         read: (variables, ids, mask, inputs) -> the encoded documents, a ``DecoderSource``.
         search, slots: decode encoded documents, see ``Search`` and ``Slots``.
+        kernels: see ``kernel_cache.kernel_program``.
     """
 
     def __init__(self, module: Any, storage: Storage = "float32") -> None:
@@ -72,6 +74,7 @@ class Programs:
         self.read = Program(partial(_read, module, storage), static_argnames="stores_states")
         self.search = Search(module, storage)
         self.slots = Slots(module)
+        self.kernels = kernel_program(module)
 
     def generate(
         self,
@@ -181,12 +184,14 @@ class Search:
             return layer_views(params["decoder"])
         table = params[self._module.logits_parameter]
         leaves = [*jax.tree.leaves(params["decoder"]), table]
-        if self._stored is None or any(map(operator.is_not, self._stored[0], leaves)):
+        stored = self._stored  # threads with other parameters may replace it
+        if stored is None or any(map(operator.is_not, stored[0], leaves)):
             if not all(map(_is_on_one_cpu, leaves)):
                 raise self._not_on_cpu()
             layers = layer_views(params["decoder"])
-            self._stored = leaves, stored_decoder(layers, table, self._storage)
-        return self._stored[1]
+            stored = leaves, stored_decoder(layers, table, self._storage)
+            self._stored = stored
+        return stored[1]
 
     def weight_shapes(self, params: Params) -> Any:
         """Returns the shapes of ``weights`` for shapes of parameters on the target's devices.

@@ -1,5 +1,6 @@
 """Summaries of documents by any strategy, all at once or as they come."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -156,12 +157,15 @@ class ByStrategy:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document.
 
-        A thread reads the next documents while the first are decoded.
+        A thread reads the next documents while the first are decoded; it ends with an error.
         """
-        with ThreadPoolExecutor(1, "tokenizer") as reader:
-            plans: Iterable[Plan] = reader.map(self.plan, requests)
+        with (
+            ThreadPoolExecutor(1, "tokenizer") as reader,
+            contextlib.closing(reader.map(self.plan, requests)) as read,
+        ):
+            plans: Iterable[Plan] = read
             if self._options.length is not None:  # those of one limit go together
-                plans = list(plans)
+                plans = list(read)
             found = dict(run_plans(plans, self._decode))
         return [found[i] for i in range(len(requests))]
 

@@ -81,6 +81,7 @@ def test_numbers_of_labels():
             'document "a": label 500 is none of the labels; there are 30 labels',
         ),
         ([[], []], (), 'task "labels", split "train": no document has a label; check json:'),
+        ([3, 10**9], (), "there is a label 1000000000, and labels are numbered from 0 to 65535"),
     ],
 )
 def test_labels_that_do_not_fit(task_of, labels, names, problem):

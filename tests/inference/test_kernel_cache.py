@@ -147,3 +147,16 @@ def test_kernels_are_forgotten_when_asked_to(make):
     assert kept(model) == [128]
     model.forget_kernels()
     assert kept(model) == []
+
+
+def test_kernels_of_other_parameters_are_made_by_the_same_program(make):
+    model = make()
+    model.encode(IDS)
+    compiled = model._kernels._make._cache_size()
+    model.params = jax.tree.map(jnp.copy, model.params)  # as at every evaluation of a training
+    model.forget_kernels()
+    model.encode(IDS)
+    other = model.with_params(jax.tree.map(jnp.copy, model.params))
+    other.encode(IDS)
+    assert kept(model) == kept(other) == [128]
+    assert other._kernels._make._cache_size() == compiled

@@ -54,6 +54,19 @@ def test_parameters_that_are_set_later_go_to_host_memory():
     assert isinstance(model.params["table"], jax.Array)
 
 
+def test_other_parameters_compile_nothing(draw_params):
+    family = get_family("bert")
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 32}
+    config = family.config(sizes)
+    params = draw_params(family.init_params(config))
+    model = Model(family, config, params)
+    states = model.encode([[5, 6, 7]])
+    other = model.with_params(jax.tree.map(lambda x: 2 * x, params))
+    assert np.abs(other.encode([[5, 6, 7]]) - states).max() > 0.1
+    np.testing.assert_array_equal(model.encode([[5, 6, 7]]), states)
+    assert other._programs.encode._jitted._cache_size() == 1
+
+
 # What the published code computes (tests/golden/locost)
 
 

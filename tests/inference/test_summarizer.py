@@ -1,6 +1,7 @@
 """Strategies with a model of 60 positions, against loops over its summaries of slices."""
 
 import itertools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.summarizer import ByStrategy
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document
@@ -262,6 +264,25 @@ def test_the_name_of_a_file_is_not_its_text(model, tmp_path, monkeypatch):
     for texts in ("notes.txt", ["One sentence.", "notes.txt"]):
         with pytest.raises(InputError, match=r"is notes.txt, the name of a file; give its text"):
             model.summarize(texts)
+
+
+def test_documents_are_not_read_after_an_error(model, monkeypatch):
+    read = []
+
+    def slow(engine, request, plan=ByStrategy.plan):
+        read.append(request)
+        time.sleep(0.01)
+        return plan(engine, request)
+
+    def fail(engine, documents, limit, **sizes):
+        next(iter(documents))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ByStrategy, "plan", slow)
+    monkeypatch.setattr(ByStrategy, "_decode", fail)
+    with pytest.raises(KeyboardInterrupt):
+        model.summaries(["A document."] * 500)
+    assert 0 < len(read) < 400
 
 
 def test_a_beginning_without_a_word(make_model):

@@ -75,34 +75,34 @@ class TokenClassification(Objective):
         words have.
         """
         names = self.setup.task.labels
-        loss_sum, weight, rows = 0.0, 0.0, []
-        for logits, (document, example) in zip(
-            self._logits(params), self.documents_with_examples, strict=True
+        numbers, loss = self._numbers_and_loss(params)
+        rows = []
+        for of_tokens, (document, example) in zip(
+            numbers, self.documents_with_examples, strict=True
         ):
-            labels = example["labels"]
-            loss, count = token_cross_entropy(logits[None], labels[None])
-            loss_sum, weight = loss_sum + float(loss), weight + float(count)
             wanted = [names[number] for number in label_numbers(document, names)]
-            numbers = logits.argmax(-1)
             places = word_places(self.setup.task, self.setup.tokenizer, document)
-            found = ["" if place == NO_TOKEN else names[numbers[place]] for place in places]
+            found = ["" if place == NO_TOKEN else names[of_tokens[place]] for place in places]
             rows.append({"id": example["id"], "prediction": found, "label": wanted})
         wanted = [row["label"] for row in rows]
         scores = tag_scores([row["prediction"] for row in rows], wanted)
-        scores["negative_loss"] = -loss_sum / max(weight, 1.0)
+        scores["negative_loss"] = -loss
         [(frequent, _)] = collections.Counter(x for text in wanted for x in text).most_common(1)
         constant = tag_scores([[frequent] * len(text) for text in wanted], wanted)
         return Evaluation(scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows)
 
-    def _logits(self, params: Params) -> list[np.ndarray]:
-        """Returns logits [length, labels] of every document's tokens."""
+    def _numbers_and_loss(self, params: Params) -> tuple[np.ndarray, float]:
+        """Returns the most likely label of every token, int [documents, length], and the mean loss
+        of the words that are read."""
         examples = [example for _, example in self.documents_with_examples]
-        found: list[np.ndarray] = []
+        numbers, loss_sum, weight = [], 0.0, 0.0
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
-            logits = self.logits(params, batch["input_ids"], batch["attention_mask"])
-            found += list(jax.device_get(logits))
-        rows = zip(found, examples, strict=False)
-        return [row[: len(example["input_ids"])] for row, example in rows]
+            mask = batch["attention_mask"]
+            logits = jax.device_get(self.logits(params, batch["input_ids"], mask))
+            loss, count = token_cross_entropy(logits, batch["labels"][:, : mask.shape[1]])
+            loss_sum, weight = loss_sum + float(loss), weight + float(count)
+            numbers.append(logits.argmax(-1))
+        return np.concatenate(numbers)[: len(examples)], loss_sum / max(weight, 1.0)
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores
