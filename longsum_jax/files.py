@@ -19,6 +19,7 @@ from longsum_jax.errors import InputError
 
 MAX_JSON_BYTES = 2**24  # of a config or an index; published ones have a few megabytes at most
 MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes a hundred bytes
+MAX_ROWS_BYTES = 2**34  # of a file of rows that this library wrote: metrics, predictions
 MAX_LINE_BYTES = 2**26  # of a document on one line: fifty long novels
 _MAX_BLANK_LINES = 2**20  # in a row
 # Texts are packed to a hundredth at best; beyond that and this size it is a bomb.

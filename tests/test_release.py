@@ -1,5 +1,6 @@
 """What a release promises of its dependencies and of its build."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -106,3 +107,30 @@ def test_two_builds_that_differ_end_a_release(release, monkeypatch):
     monkeypatch.setattr(release, "build", build)
     with pytest.raises(SystemExit, match=r"a\.whl: two builds differ"):
         release.build_twice("0")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_an_audit_finds_or_cannot_look_for_ends_a_release(release, monkeypatch, capsys, code):
+    asked = []
+
+    def run(*command):
+        asked.append((command[1:], Path(command[-1]).read_text()))
+        if code:
+            raise release.subprocess.CalledProcessError(code, command)
+        return b""
+
+    monkeypatch.setattr(release, "run", run)
+    monkeypatch.setattr(release, "find_spec", lambda name: object())
+    with pytest.raises(release.subprocess.CalledProcessError) if code else contextlib.nullcontext():
+        release.audit()
+    [(command, pinned)] = asked
+    assert command[:2] == ("-m", "pip_audit")
+    assert "--strict" in command  # else it passes over what its service does not know
+    assert f"jax=={metadata.version('jax')}\n" in pinned
+    assert capsys.readouterr().out == ""
+
+
+def test_a_release_says_that_nobody_looked_for_vulnerabilities(release, monkeypatch, capsys):
+    monkeypatch.setattr(release, "find_spec", lambda name: None)
+    release.audit()
+    assert "known vulnerabilities were not looked for" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization, ssm_kernel
 from longsum_jax.typing import Array
 
@@ -80,11 +80,12 @@ def read_run(workdir: str | Path) -> Run:
     """
     path = Path(workdir) / "metrics.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the --workdir of a training run"
         ) from error
+    lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
     rows = [_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
@@ -377,7 +378,7 @@ def read_sweep(path: str | Path) -> list[dict[str, Any]]:
             at all.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give results.jsonl of a sweep"

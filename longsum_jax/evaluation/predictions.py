@@ -15,7 +15,7 @@ from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.files import parse_json
+from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 from longsum_jax.text.documents import Document, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
@@ -136,7 +136,7 @@ class PredictionsFile:
         if not path.exists():
             return
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, MAX_ROWS_BYTES)
             # Not splitlines: predictions may hold other characters that it takes for the end of a
             # line, such as U+2028.
             *lines, cut_short = content.split(b"\n")

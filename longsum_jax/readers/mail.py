@@ -4,7 +4,9 @@ import email
 import email.policy
 import re
 from collections.abc import Iterator
+from email.errors import MessageError
 from email.message import EmailMessage
+from typing import Any
 
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.readers.document import Block, Document, Failure
@@ -13,6 +15,7 @@ from longsum_jax.readers.html import Page
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
+_LONGEST_HEADER = 2000  # characters
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
 # The space is often lost; without it the line may be a rule, but hardly so near to the end.
@@ -33,15 +36,37 @@ _FORWARDED = re.compile(
 )
 
 
+class _Policy(email.policy.EmailPolicy):
+    """The standard library's policy, which reads headers that the library gives up on as empty, and
+    the beginning of long ones: the time that they take grows with the square of their length.
+    """
+
+    def header_fetch_parse(self, name: str, value: Any) -> Any:
+        is_parsed = hasattr(value, "name")
+        try:
+            return super().header_fetch_parse(name, value if is_parsed else value[:_LONGEST_HEADER])
+        except (ValueError, LookupError, TypeError, AttributeError, MessageError):
+            return super().header_fetch_parse(name, "")
+
+
 def read(source: Source) -> Iterator[Document | Source]:
     """Reads one message; its attachments come after it, to be read as the files they are.
 
     Raises:
-        InputError: a message without text or attachments.
+        InputError: a message without text or attachments, or with too deep ones.
     """
-    message = email.message_from_bytes(source.content, policy=email.policy.default)
+    try:
+        yield from _read(source)
+    except RecursionError:  # of messages, or of brackets in a header
+        raise InputError(
+            f"{source.name}: its parts lie too deep inside one another; the mail is damaged"
+        ) from None
+
+
+def _read(source: Source) -> Iterator[Document | Source]:
+    message = email.message_from_bytes(source.content, policy=_Policy())
     assert isinstance(message, EmailMessage)
-    bodies, attached = _parts(message, source.name)
+    bodies, attached = _parts(message, source)
     attachments, notes = _attachments(attached, source)
     blocks: list[Block] = []
     for part in bodies:
@@ -61,8 +86,9 @@ def read(source: Source) -> Iterator[Document | Source]:
     yield from attachments
 
 
-def _parts(part: EmailMessage, name: str) -> tuple[list[EmailMessage], list[EmailMessage]]:
+def _parts(part: EmailMessage, source: Source) -> tuple[list[EmailMessage], list[EmailMessage]]:
     """Returns the parts that make the body, in reading order, and those attached to it."""
+    source.check_time()
     if part.get_content_maintype() != "multipart":
         is_text = part.get_content_type() in ("text/plain", "text/html")
         is_body = is_text and not part.is_attachment() and not part.get_filename()
@@ -70,14 +96,14 @@ def _parts(part: EmailMessage, name: str) -> tuple[list[EmailMessage], list[Emai
     has_alternatives = part.get_content_type() == "multipart/alternative"
     bodies, attached = [], []
     for inner in part.iter_parts():
-        body, beside = _parts(inner, name)
+        body, beside = _parts(inner, source)
         bodies.append(body)
         is_named = inner.is_attachment() or inner.get_filename()
         # The body in another form, as a calendar, is no attachment.
         if not (has_alternatives and beside == [inner] and not is_named):
             attached += beside
     if has_alternatives:
-        bodies = [_alternative(bodies, name)]
+        bodies = [_alternative(bodies, source.name)]
     return [each for body in bodies for each in body], attached
 
 
@@ -162,8 +188,5 @@ def _own_words(text: str) -> tuple[str, list[str]]:
 
 
 def _header(message: EmailMessage, name: str) -> str | None:
-    try:
-        value = message[name]
-    except (ValueError, IndexError, LookupError):  # headers that the standard library gives up on
-        return None
+    value = message[name]
     return str(value) if value else None

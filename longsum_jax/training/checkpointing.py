@@ -296,7 +296,7 @@ def restore_params(
     where = _checkpoints_of(directory)
     step, meta = _choose(where, which)
     wanted = ("meta/", "params/")
-    checksums.check(where / str(step), lambda name: name.startswith(wanted))
+    _check_files(where / str(step), lambda name: name.startswith(wanted))
     place = f"{where}, step {step}"
     if abstract_params is not None:
         check_names(describe(abstract_params), meta["parameters"], place, "parameters")
@@ -469,18 +469,37 @@ def _damaged_steps(directory: Path) -> tuple[dict[int, str], int]:
     for step in reversed(_steps(directory)):
         try:
             _read_meta(directory, step)
-            checksums.check(directory / str(step))
+            _check_files(directory / str(step))
             return reasons, step
         except InputError as error:
             reasons[step] = str(error)
     return reasons, -1 if reasons else 0
 
 
+def _check_files(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Compares the files of a step with their sums, and looks for what is none: the libraries that
+    read them would wait for a pipe, and read a device without end.
+
+    Args:
+        directory: of the step.
+        wanted: see ``checksums.check``.
+
+    Raises:
+        InputError: names a file that is not what was written, or no file.
+    """
+    for folder, _, names in os.walk(directory):
+        for path in (Path(folder, name) for name in names):
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: no regular file; copy the checkpoint again")
+    checksums.check(directory, wanted)
+
+
 def _steps(directory: Path) -> list[int]:
     """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
     if not directory.is_dir():
         return []
-    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
+    names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
+    return sorted(int(name) for name in names if name == str(int(name)))  # no 007
 
 
 def _read_meta(where: Path, step: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
+from longsum_jax.files import MAX_ROWS_BYTES, read_bytes
 
 
 class MetricsFile:
@@ -140,7 +141,7 @@ class ProgressLine:
 
 def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> None:
     """Removes from a file of metrics what a run will write anew; see `MetricsFile`."""
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
     if None in steps[:-1]:
         number = steps.index(None) + 1

@@ -1,6 +1,7 @@
 """The numbers of figures, and what is drawn of them."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -148,3 +149,16 @@ def test_kernels_that_are_not_finite():
     params["C"][0, 0, 0, 0, 0] = np.nan
     with pytest.raises(InputError, match="zero or not finite"):
         figures.kernels({0: layer_of(params, 0)}, 8)
+
+
+def test_metrics_of_a_pipe_or_of_no_text_are_refused(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl:1"):
+        figures.read_run(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="a directory, pipe or device"):
+        figures.read_run(tmp_path)
+    with pytest.raises(InputError, match="a directory, pipe or device"):
+        figures.read_sweep(path)

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -191,7 +192,7 @@ def test_predictions_that_are_a_directory(tmp_path):
     (tmp_path / "predictions.jsonl").mkdir()
     with pytest.raises(
         InputError,
-        match=r"predictions\.jsonl: cannot be read \(Is a directory\); give another --out",
+        match=r"predictions\.jsonl: a directory, pipe or device, so not read",
     ):
         PredictionsFile(tmp_path / "predictions.jsonl")
 
@@ -208,3 +209,11 @@ def test_several_references_are_combined_by_the_metric():
     means = make_metrics(["rouge"], {"rouge": {"references": "mean"}})
     scores = [rouge("a blue fish", each)["rouge1"] for each in pairs[0].references]
     assert example_scores(means, predictions, pairs)[0]["rouge1"] == pytest.approx(sum(scores) / 2)
+
+
+@pytest.mark.parametrize("target", [None, "/dev/zero"])
+def test_predictions_of_a_pipe_or_a_device_are_refused(tmp_path, target):
+    path = tmp_path / "predictions.jsonl"
+    os.mkfifo(path) if target is None else path.symlink_to(target)
+    with pytest.raises(InputError, match="a directory, pipe or device"):
+        PredictionsFile(path)

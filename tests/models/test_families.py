@@ -14,7 +14,8 @@ import pytest
 
 from longsum_jax.checkpoints.state_dict import to_params, to_state_dict
 from longsum_jax.inference.model import Model
-from longsum_jax.models.registry import family_of, get_family
+from longsum_jax.layers.attention.registry import ENCODER_ATTENTIONS
+from longsum_jax.models.registry import FAMILIES, family_of, get_family
 
 WORKER = Path(__file__).parents[1] / "inference" / "devices_worker.py"
 FILES = sorted((Path(__file__).parents[1] / "golden" / "families").glob("*.npz"))
@@ -82,11 +83,62 @@ def test_outputs(path):
     assert_close(turned[kept], wanted[kept])
 
 
+def drawn_model(name, draw, **options):
+    """A tiny model of a family of the registry, its parameters drawn at random."""
+    family = get_family(name)
+    config = dataclasses.replace(family.presets["tiny"], **options)
+    if hasattr(config, "init_std"):  # smaller ones write the same of every text
+        config = dataclasses.replace(config, init_std=0.5)
+    return Model(family, config, draw(family.init_params(config)))
+
+
 @pytest.mark.slow
-def test_devices_change_neither_states_nor_ids(tmp_path):
-    for path in FILES:
-        read(path)[0].save(tmp_path / path.stem)
-    directories = [str(tmp_path / path.stem) for path in FILES]
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_batch_mates_order_padding_and_bucket_change_nothing(name, draw_params):
+    """Every family of the registry. A row alone is padded to another length."""
+    model = drawn_model(name, draw_params)
+    lengths = np.array([[150], [90], [9]])
+    mask = np.arange(150) < lengths
+    ids = np.random.default_rng(0).integers(5, 300, mask.shape)
+    order = [2, 0, 1]
+    pad = model.config.pad_token_id
+
+    def states_of(ids, mask):
+        return np.asarray(model.encode(ids, mask))
+
+    wanted = states_of(np.where(mask, ids, pad), mask)
+    turned = states_of(np.where(mask, ids, 11)[order], mask[order])
+    for place, row in enumerate(order):
+        assert_close(turned[place][mask[row]], wanted[row][mask[row]])
+    for row, (length,) in enumerate(lengths):
+        alone = states_of(ids[row : row + 1, :length], mask[row : row + 1, :length])
+        assert_close(alone[0], wanted[row][mask[row]])
+    if not model.family.is_encoder_decoder:
+        return
+    options = {"max_new_tokens": 4, "no_repeat_ngram_size": 1}
+    options |= {"eos_token_id": None, "forced_eos_token_id": None}
+    together = model.generate(ids, mask, **options)
+    assert len({tuple(row) for row in together.tolist()}) > 1
+    np.testing.assert_array_equal(
+        model.generate(ids[order], mask[order], **options), together[order]
+    )
+    alone = model.generate(ids[2:, :9], mask[2:, :9], **options)
+    np.testing.assert_array_equal(alone[0], together[2])
+
+
+@pytest.mark.slow
+def test_devices_change_neither_states_nor_ids(tmp_path, draw_params):
+    """Every family and every encoder attention of the registries."""
+    models = {path.stem: read(path)[0] for path in FILES}
+    others = sorted(FAMILIES.keys() - {model.family.name for model in models.values()})
+    models |= {name: drawn_model(name, draw_params) for name in others}
+    for kind in ENCODER_ATTENTIONS:
+        options = {"encoder_attention": kind, "num_hidden_layers": 1}
+        models[f"bert, {kind}"] = drawn_model("bert", draw_params, **options)
+    assert {model.family.name for model in models.values()} == set(FAMILIES)
+    for name, model in models.items():
+        model.save(tmp_path / name)
+    directories = [str(tmp_path / name) for name in models]
     root = str(WORKER.parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -97,7 +149,7 @@ def test_devices_change_neither_states_nor_ids(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])
-    found = dict(zip([path.stem for path in FILES], rows, strict=True))
+    found = dict(zip(models, rows, strict=True))
     assert [name for name, row in found.items() if row["difference"] > 1e-5] == []
     assert all(row["parallel"] == row["alone"] for row in found.values())
     assert sum(bool(row["alone"]) for row in found.values()) > 10  # families that write

@@ -94,6 +94,14 @@ def nested_zip(make):
     return content
 
 
+def deep_mail(make):
+    content = "x"
+    for i in range(600):
+        kind = f"Content-Type: multipart/mixed; boundary=b{i}"
+        content = f"{kind}\n\n--b{i}\n{content}\n--b{i}--\n"
+    return content
+
+
 BOMB = (
     '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
     '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
@@ -281,6 +289,29 @@ CASES = [
     Case("no pattern", one("[a].txt", "Text."), text="Text.", paths=("", "[a].txt")[:1]),
     Case("a page elsewhere", lambda make, folder: {}, "fetch it first", paths=("", "http://a/b")),
     Case("another machine", lambda make, folder: {}, "lies on a", paths=("", "file://a/b.txt")),
+    # Mail that takes long or goes deep
+    Case(
+        "messages in messages",
+        one("a.eml", "Content-Type: message/rfc822\n\n" * 400 + "A: b\n\nx"),
+        "too deep inside one another",
+    ),
+    Case(
+        "brackets in a header",
+        one("a.eml", "Content-Type: " + "(" * 100_000 + "\n\nx"),
+        "too deep inside one another",
+    ),
+    Case("parts of parts", one("a.eml", deep_mail), text="x"),
+    Case(
+        "a long subject",
+        one("a.eml", "Subject: " + "=?utf-8?q?a?= " * 100_000 + "\n\nx"),
+        text="a" * 142 + " =?utf-8?q?a?\n\nx",
+    ),
+    Case("a parameter without end", one("a.eml", "Content-Type: a/b; a*0*\n\nx"), text="x"),
+    Case(
+        "ten thousand parameters",
+        one("a.eml", "Content-Type: text/plain; " + "a*0*=b; " * 10_000 + "\n\nx"),
+        text="x",
+    ),
     Case(
         "no time",
         one("a.docx", lambda make: make.docx(PARAGRAPH)),

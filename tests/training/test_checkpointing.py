@@ -66,6 +66,42 @@ def test_answers_about_metrics_do_not_pile_up(tmp_path):
     assert num_answers() == before
 
 
+@pytest.mark.parametrize("name", ["007", "٣", "²"])
+def test_names_that_only_look_like_a_step_are_left_alone(tmp_path, name):
+    save(tmp_path, {2: None})
+    shutil.copytree(tmp_path / "2", tmp_path / name)
+    (tmp_path / name / "meta" / "metadata").write_text("{")
+    checkpoints = TrainingCheckpoints(tmp_path)
+    assert checkpoints.latest_step() == 2
+    checkpoints.close()
+    assert read_meta(tmp_path)["step"] == 2
+    assert (tmp_path / name).exists()
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("replace", [pipe, device])
+@pytest.mark.parametrize("name", ["meta/metadata", "params/_METADATA", "params/manifest.ocdbt"])
+def test_pipes_and_devices_are_not_read(tmp_path, capsys, name, replace):
+    save(tmp_path, {1: None, 2: None}, keep_latest=2)
+    (tmp_path / "2" / checksums.SUMS).unlink()
+    replace(tmp_path / "2" / name)
+    with pytest.raises(InputError, match="regular file"):
+        restore_params(tmp_path, which="latest")
+    checkpoints = TrainingCheckpoints(tmp_path)
+    assert checkpoints.latest_step() == 1
+    checkpoints.close()
+    assert "regular file" in capsys.readouterr().err
+
+
 def test_round_trip(tmp_path):
     save(tmp_path, {7: None})
     checkpoints = TrainingCheckpoints(tmp_path)

@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -94,5 +95,13 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 
 def test_a_file_that_cannot_be_opened_is_one_sentence(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(InputError, match="cannot be read or written"):
+    with pytest.raises(InputError, match="a directory, pipe or device"):
         MetricsFile(tmp_path / "metrics.jsonl", after_step=0)
+
+
+@pytest.mark.parametrize("target", [None, "/dev/zero"])
+def test_metrics_of_a_pipe_or_a_device_are_refused(tmp_path, target):
+    path = tmp_path / "metrics.jsonl"
+    os.mkfifo(path) if target is None else path.symlink_to(target)
+    with pytest.raises(InputError, match="a directory, pipe or device"):
+        MetricsFile(path, after_step=1)
