@@ -3,10 +3,11 @@
     python benchmarks/accelerator.py --minutes=9 --out=accelerator.json
 
 First every family's tiny model, its loss and its gradient on the device beside the same program on
-this machine's CPU in float32, and finite in bfloat16; and the two backends of the state-space
-operation. Then the other scripts, one case after another in a process of its own until --minutes
-are over, those first that settle most. The report is written after every part, and a start that
-finds one goes on where it ended. Nothing is measured on a device that computes wrongly.
+this machine's CPU in float32, and finite in bfloat16; the two backends of the state-space
+operation; and each kernel of attention, its values and gradients beside the reference. Then the
+other scripts, one case after another in a process of its own until --minutes are over, those first
+that settle most. The report is written after every part, and a start that finds one goes on where
+it ended. Nothing is measured on a device that computes wrongly.
 """
 
 import argparse
@@ -23,9 +24,11 @@ from common import print_table, write_report
 
 HERE = Path(__file__).resolve().parent
 # Differences from the CPU, of the largest entry. Products of float32 are formed in full here.
-MOST = {"float32": 1e-3}
+MOST = {"float32": 1e-3, "bfloat16": 2e-2}
 FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bigbird_pegasus")
 LENGTH, TARGET = 256, 16  # tokens of the tiny models
+ATTENTION = (2, 321, 2, 64)  # batch, an odd length, heads, head_dim
+MILLION = 2**20
 Row = dict[str, Any]
 
 
@@ -47,9 +50,12 @@ def cases(size: str, lengths: tuple[int, ...]) -> Iterator[Case]:
                 continue  # beyond its positions
             yield Case(f"train {model} {length}", "train_step.py", (f"--models={model}", *at))
             yield Case(f"encode {model} {length}", "encode.py", (f"--models={model}", *at))
+    ours = (f"--lengths={MILLION}", f"--size={size}", "--repeats=1", "--peers=none")
+    yield Case(f"encode locost {MILLION}", "encode.py", ("--models=locost", *ours))
     for beams in (1, 4):
         flags = ("--models=bart", "--lengths=1024", f"--beams={beams}", *short)
         yield Case(f"decode bart, {beams} beams", "decode.py", flags)
+    yield Case("state-space backends", "ssm.py", ("--tables=backends", "--repeats=2"))
 
 
 def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
@@ -68,6 +74,7 @@ def check_rows(families: tuple[str, ...]) -> Iterator[Row]:
         error = backends_error(device)
         row = {"check": "state-space products beside FFT", "error": error}
         yield row | {"holds": error < MOST["float32"]}
+        yield from kernel_rows(device)
     for name in families:
         values = loss_and_norm(name, "bfloat16", device)
         is_finite = all(abs(value) < float("inf") for value in values)
@@ -132,6 +139,86 @@ def backends_error(device: Any) -> float:
         convolve = jax.jit(ssm_convolution, static_argnames="backend")
         outputs = [convolve(u, ssm, D, backend=name) for name in ("fft", "matmul")]
         return float(jnp.abs(outputs[0] - outputs[1]).max() / jnp.abs(outputs[0]).max())
+
+
+def kernel_rows(device: Any, backend: str = "auto") -> Iterator[Row]:
+    """Yields a row for every attention that a kernel of the device computes, in bfloat16.
+
+    Values and gradients are compared with those of the reference on the CPU, in float32.
+
+    Args:
+        device: to compute on.
+        backend: of ``choose_kernel``; "auto" has no kernels on CPUs.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from longsum_jax.ops.attention.fused import choose_kernel
+
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=ATTENTION), jnp.bfloat16) for _ in range(4)]
+    length, head_dim = ATTENTION[1], ATTENTION[3]
+    mask = np.stack([np.arange(length) >= 5, np.arange(length) < 200])
+    sizes = {"num_queries": length, "num_keys": length, "head_dim": head_dim}
+    for name, attend, asked in _attentions():
+        with jax.default_device(device):
+            kernel = choose_kernel(backend, jnp.bfloat16, **sizes, **asked).kernel
+        if kernel is None:
+            continue
+
+        def with_gradients(*arrays: Any, kernel: str | None, attend: Any = attend) -> Any:
+            *qkv, gradient = arrays
+            out, pull_back = jax.vjp(lambda q, k, v: attend(q, k, v, mask, kernel), *qkv)
+            return out, *pull_back(gradient)
+
+        run = jax.jit(with_gradients, static_argnames="kernel")
+        with jax.default_device(device):
+            found = run(*jax.device_put(arrays, device), kernel=kernel)
+        cpu = jax.devices("cpu")[0]
+        with jax.default_device(cpu):
+            exact = [x.astype(jnp.float32) for x in jax.device_put(arrays, cpu)]
+            wanted = run(*exact, kernel=None)
+        pairs = [
+            (np.asarray(a, np.float32), np.asarray(b)) for a, b in zip(found, wanted, strict=True)
+        ]
+        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+        holds = error < MOST["bfloat16"]  # False where it is not a number, too
+        yield {"check": f"attention, {name}: {kernel}", "error": error, "holds": holds}
+
+
+def _attentions() -> Iterator[tuple[str, Any, Row]]:
+    """Yields name, function of (q, k, v, mask, kernel or None), and what ``choose_kernel`` asks."""
+    from functools import partial
+
+    import numpy as np
+
+    from longsum_jax.ops.attention.dense import dot_product_attention
+    from longsum_jax.ops.attention.fused import fused_attention
+    from longsum_jax.ops.attention.local import local_attention
+
+    scale = ATTENTION[3] ** -0.5
+
+    def attend(
+        q: Any, k: Any, v: Any, mask: Any, kernel: Any, *, causal: bool, masked: bool
+    ) -> Any:
+        key_mask = mask[:, None] if masked else None
+        if kernel is not None:
+            options = {"kernel": kernel, "causal": causal, "scale": scale}
+            return fused_attention(q, k, v, key_mask, **options)
+        seen = np.tri(len(mask[0]), dtype=bool) if causal else np.ones((1, 1), bool)
+        seen = seen & key_mask[:, :, None] if masked else seen[None, None]
+        return dot_product_attention(q, k, v, mask=seen, scale=scale)
+
+    def window(q: Any, k: Any, v: Any, mask: Any, kernel: Any) -> Any:
+        fused = None if kernel is None else partial(fused_attention, kernel=kernel)
+        return local_attention(q, k, v, mask, radius=40, scale=scale, fused=fused)
+
+    for causal, masked in ((False, True), (True, False), (True, True)):
+        name = f"{'causal' if causal else 'all keys'}{', masked' if masked else ''}"
+        asked = {"causal": causal, "has_mask": masked}
+        yield name, partial(attend, causal=causal, masked=masked), asked
+    yield "window", window, {"causal": False, "has_mask": True, "has_pattern": True}
 
 
 def measure(case: Case, seconds: float) -> list[Row]:

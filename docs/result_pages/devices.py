@@ -94,6 +94,21 @@ PAGES: Mapping[str, Page] = {
         GIB_BY_DEVICE,
         gib_by_length,
     ),
+    "train_step_batch_memory": Page(
+        "Memory of training steps over eight documents",
+        "GiB that a training step of base models holds on one NVIDIA H200, eight documents and "
+        "targets of 1,024 tokens, AdamW and checkpointing, parameters included. From compiled "
+        "programs; nothing was run. The paper has LOCOST at half of LongT5's: here parameters, "
+        "optimizer, decoder and loss are the same in both, and LongT5's scores, too, go through "
+        "in pieces.",
+        [
+            Table(
+                "",
+                [MODEL, Column("16,384", "16384", digits(1)), Column("32,768", "32768", digits(1))],
+                pivot("model", "length", "gib"),
+            )
+        ],
+    ),
     "million_tokens": Page(
         "A pass over a million tokens",
         "Gigabytes of arguments, results and temporary arrays of compiled programs, and of a "

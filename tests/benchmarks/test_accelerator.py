@@ -62,6 +62,29 @@ def test_backends_of_the_state_space_operation_agree(accelerator):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["splash", "triton"])
+def test_kernels_are_compared_with_the_reference(accelerator, backend, monkeypatch):
+    """Interpreted here; a kernel that computes something else is found."""
+    import jax
+
+    from longsum_jax.ops.attention import fused
+
+    cpu = jax.devices()[0]
+    assert not list(accelerator.kernel_rows(cpu))  # CPUs have none
+    rows = list(accelerator.kernel_rows(cpu, backend))
+    assert [row["check"].split(":")[0] for row in rows] == [
+        "attention, all keys, masked",
+        "attention, causal",
+        "attention, causal, masked",
+        "attention, window",
+    ]
+    assert all(row["holds"] and 0 < row["error"] < 0.02 for row in rows)
+    exact = fused._attend
+    monkeypatch.setattr(fused, "_attend", lambda q, *rest: exact(1.2 * q, *rest))
+    assert not any(row["holds"] for row in accelerator.kernel_rows(cpu, backend))
+
+
+@pytest.mark.slow
 def test_losses_of_a_family_agree_with_themselves(accelerator):
     [float32, products, bfloat16] = accelerator.check_rows(("t5",))
     assert float32["error"] == 0.0
