@@ -148,7 +148,8 @@ class GenerationOptions:
         Args:
             config: the parsed file; ``max_length`` and ``min_length`` count the start token, and
                 are used where ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not
-                set".
+                set". Its shortest length gives way to a longest one below it: no sequence then
+                ends before, as transformers has it.
             **overrides: options by name; they win over ``config``, and an explicit None switches
                 one off.
 
@@ -169,6 +170,10 @@ class GenerationOptions:
                 f"max_new_tokens is set neither here nor in {_CONFIG}; give the longest output in "
                 "tokens"
             )
+        if overrides.keys().isdisjoint(("min_length", "min_new_tokens")):
+            longest = _count("max_new_tokens", values["max_new_tokens"])
+            shortest = _count("min_new_tokens", values.get("min_new_tokens", 0))
+            values["min_new_tokens"] = min(shortest, longest)
         fields = {f.name for f in dataclasses.fields(cls)}
         return from_dict(
             cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG
@@ -221,12 +226,12 @@ def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in values.items() if value is not None}
 
 
-def with_overrides(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``options`` as overrides of a config, under those of the user.
+def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config with ``options`` in the place of its own.
 
-    A length that the user gives in one unit replaces the same length in the other unit.
+    A length in one unit replaces the same length in the other unit.
     """
-    return {**_without_other_unit(options, overrides), **overrides}
+    return {**_without_other_unit(config, options), **options}
 
 
 def _without_other_unit(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
-from longsum_jax.decoding.options import GenerationOptions, with_overrides
+from longsum_jax.decoding.options import GenerationOptions, with_options
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, sentences
@@ -369,9 +369,14 @@ class Model:
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``generate`` would use."""
+        return self._options(self.generation_config, options)
+
+    def _options(
+        self, generation_config: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> GenerationOptions:
         if self.config.head != "language_model":
             raise InputError(f"this model ({self._name}) cannot generate; use encode or logits")
-        found = GenerationOptions.from_config(self.generation_config, **options)
+        found = GenerationOptions.from_config(generation_config, **options)
         check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
         return found
 
@@ -388,7 +393,7 @@ class Model:
             settings.pop(name, None)
         # Some checkpoints' own options ask for several sequences; a document has one summary.
         settings["num_return_sequences"] = None
-        found = self.generation_options(**with_overrides(settings, options))
+        found = self._options(with_options(self.generation_config, settings), options)
         if found.num_return_sequences > 1:
             raise InputError(
                 f"num_return_sequences={found.num_return_sequences}: a document gets one summary; "

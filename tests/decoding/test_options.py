@@ -71,6 +71,16 @@ def test_lengths_given_in_the_other_unit_win_too():
     assert GenerationOptions.from_config(config, min_new_tokens=None).min_new_tokens == 0
 
 
+def test_the_shortest_length_of_a_config_gives_way_to_the_longest():
+    """transformers lets no sequence end before the limit then."""
+    options = GenerationOptions.from_config(_BART, max_new_tokens=30)
+    assert (options.min_new_tokens, options.max_new_tokens) == (30, 30)
+    options = GenerationOptions.from_config(_BART, max_length=20)
+    assert (options.min_new_tokens, options.max_new_tokens) == (19, 19)
+    with pytest.raises(InputError, match="min_new_tokens=55 must be at most max_new_tokens=30"):
+        GenerationOptions.from_config(_BART, max_new_tokens=30, min_length=56)
+
+
 def test_none_for_the_limit_leaves_what_the_checkpoint_says():
     assert GenerationOptions.from_config(_SMALL, max_new_tokens=None).max_new_tokens == 8
 

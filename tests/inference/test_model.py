@@ -276,6 +276,8 @@ def test_lengths_in_another_unit_than_those_of_the_checkpoint(random_model):
     of_new_tokens = random_model("t5", {"max_new_tokens": 9, "min_new_tokens": 4})
     options = of_new_tokens.summary_options(max_length=20, min_length=7)
     assert (options.max_new_tokens, options.min_new_tokens) == (19, 6)
+    options = of_new_tokens.summary_options(max_new_tokens=3)
+    assert (options.max_new_tokens, options.min_new_tokens) == (3, 3)
     with_start = random_model("t5", {"max_length": 10, "min_length": 5})
     options = with_start.summary_options(max_new_tokens=20, min_new_tokens=7)
     assert (options.max_new_tokens, options.min_new_tokens) == (20, 7)
