@@ -58,6 +58,9 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except MemoryError as error:
+        print(f"error: {_too_little_memory(error)}", file=sys.stderr)
+        code = 2
     except OSError as error:
         remedy = _REMEDIES.get(error.errno)
         if error.filename is None or remedy is None:
@@ -66,6 +69,15 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         print(f"error: {path[:200]}: {error.strerror}; {remedy}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _too_little_memory(error: MemoryError) -> str:
+    asked = in_one_line(str(error))[:200]  # NumPy says how much, Python nothing
+    for_what = f" ({asked})" if asked else ""
+    return (
+        f"this machine has too little memory{for_what}; end other programs, or take a smaller "
+        "model or shorter documents"
+    )
 
 
 def run_process(main: Callable[[Sequence[str]], int | None]) -> None:

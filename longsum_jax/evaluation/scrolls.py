@@ -23,7 +23,7 @@ from longsum_jax.evaluation.comparison import (
 from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
-from longsum_jax.files import DAMAGED, bounded_lines, parse_json
+from longsum_jax.files import DAMAGED, bounded_lines, open_regular, parse_json
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import MAX_BYTES, read_json_objects, replace_half_characters
 
@@ -260,14 +260,18 @@ def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".zip":
         yield from _zipped_rows(path, split)
         return
-    file = path / f"{split}.jsonl" if path.is_dir() else path
+    file = path
+    if path.is_dir():
+        file = path / f"{split}.jsonl"
+        if file.exists():
+            open_regular(file).close()  # a pipe would be waited for
     for number, row in read_json_objects(file):
         yield f"{file}:{number}", row
 
 
 def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as packed_file, zipfile.ZipFile(packed_file) as archive:
             names = [name for name in archive.namelist() if name.endswith(".jsonl")]
             chosen = [name for name in names if Path(name).name == f"{split}.jsonl"]
             if len(chosen) != 1:

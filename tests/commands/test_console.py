@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from longsum_jax.commands import console
@@ -85,6 +86,26 @@ def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
     )
     assert (done.returncode, done.stdout) == (2, "told\n")
     assert done.stderr == "error: the disk is gone\n"
+
+
+@pytest.mark.parametrize(
+    ("take", "said"),
+    [
+        (lambda: bytearray(2**62), "too little memory; end other programs"),
+        (lambda: np.empty((2**40, 2**20), np.uint8), r"too little memory \(Unable to allocate 1"),
+    ],
+)
+def test_a_machine_without_memory_is_one_sentence(monkeypatch, tmp_path, take, said):
+    text = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    for name, stream in zip(("stdout", "stderr"), text, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        run(lambda argv: take())
+    assert ended.value.code == 2
+    printed = sys.stderr.buffer.getvalue().decode()
+    assert re.match(f"error: this machine has {said}", printed)
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import zipfile
 
@@ -271,3 +272,12 @@ def test_a_directory_has_one_file_for_each_task(tmp_path):
     (tmp_path / "qmsum.json").write_text('{"a": "x"}')
     with pytest.raises(InputError, match=r"both qmsum\.json or qmsum\.jsonl; give one"):
         read_all_predictions(tmp_path)
+
+
+@pytest.mark.parametrize("target", [None, "/dev/zero"])
+def test_pipes_and_devices_are_not_read(tmp_path, target):
+    for name in ("a.zip", "validation.jsonl"):
+        path = tmp_path / name
+        os.mkfifo(path) if target is None else path.symlink_to(target)
+        with pytest.raises(InputError, match="a directory, pipe or device"):
+            read_scrolls(path if name == "a.zip" else tmp_path)

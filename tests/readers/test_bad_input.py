@@ -447,6 +447,17 @@ def test_a_value_that_a_table_stores_once_counts_in_every_row(tmp_path):
     assert "more than 100000 bytes; raise max_bytes" in problems[-1]
 
 
+@pytest.mark.slow
+def test_ten_thousand_small_files(tmp_path):
+    for number in range(10_000):
+        (tmp_path / f"{number:05}.txt").write_text(f"The text of file {number}.")
+    num_open = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    texts = [document.text for document in read_documents(tmp_path)]
+    assert texts == [f"The text of file {number}." for number in range(10_000)]
+    if num_open:
+        assert len(os.listdir("/proc/self/fd")) == num_open
+
+
 def test_a_file_beyond_the_cap(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "x" * 200}))

@@ -1,4 +1,5 @@
 import gc
+import itertools
 import json
 import logging
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -100,6 +102,19 @@ def test_pipes_and_devices_are_not_read(tmp_path, capsys, name, replace):
     assert checkpoints.latest_step() == 1
     checkpoints.close()
     assert "regular file" in capsys.readouterr().err
+
+
+def test_clocks_that_go_back_change_nothing(tmp_path, monkeypatch):
+    """The newest checkpoint is that of the largest step, whatever its times say."""
+    clock = itertools.count(2_000_000_000, -1000)
+    monkeypatch.setattr(time, "time", clock.__next__)
+    save(tmp_path, {1: None, 2: None, 3: None}, keep_latest=2)
+    for step in (2, 3):
+        os.utime(tmp_path / str(step), (10**9 - step, 10**9 - step))
+    assert kept(tmp_path) == [2, 3]
+    assert read_meta(tmp_path, which="latest")["step"] == 3
+    save(tmp_path, {4: None}, keep_latest=2)
+    assert kept(tmp_path) == [3, 4]
 
 
 def test_round_trip(tmp_path):
