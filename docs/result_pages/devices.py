@@ -145,7 +145,8 @@ PAGES: Mapping[str, Page] = {
         "TPUs counted once. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of "
         "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the large "
         "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. The "
-        "commands are in `benchmarks/plans.py`; how to read a plan is in the [guide](../guide/plan.md).",
+        "commands are in `benchmarks/plans.py`; how to read a plan is in the "
+        "[guide](../guide/plan.md).",
         [
             Table(
                 "Training and its evaluations",
