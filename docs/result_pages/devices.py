@@ -105,7 +105,7 @@ PAGES: Mapping[str, Page] = {
         "targets of 1,024 tokens, AdamW and checkpointing, parameters included. From compiled "
         "programs; nothing was run. The paper has LOCOST at half of LongT5's: here parameters, "
         "optimizer, decoder and loss are the same in both, and LongT5's scores, too, go through "
-        "in pieces." + CHOSEN_FOR_CPUS,
+        "in pieces.",
         [
             Table(
                 "",
