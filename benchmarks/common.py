@@ -2,6 +2,7 @@
 JSON report."""
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -69,7 +70,8 @@ class Program(NamedTuple):
 
 def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to
-    be run; for ``device`` if one is given, which need not be there."""
+    be run; for ``device`` if one is given, which need not be there: it decides how operations
+    compute, see ``longsum_jax.ops.platform``."""
     import jax
 
     if device is not None:
@@ -77,7 +79,8 @@ def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
         arguments = jax.tree.map(lambda x: there(x.shape, x.dtype), arguments)
     start = time.perf_counter()
     jitted = function if hasattr(function, "lower") else jax.jit(function)
-    program = jitted.lower(*arguments).compile()
+    with contextlib.nullcontext() if device is None else jax.default_device(device):
+        program = jitted.lower(*arguments).compile()
     return Program(program, arguments, time.perf_counter() - start)
 
 

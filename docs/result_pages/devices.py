@@ -37,6 +37,10 @@ def gib_by_length(rows: list[Row]) -> "Figure":
     return lines_figure(points, x="length", y="gib", by="model", scale="log", size=(5.0, 3.2))
 
 
+CHOSEN_FOR_CPUS = (
+    " The compiler was the device's, but sizes of pieces and kernels of attention were chosen as "
+    "for a CPU, which `benchmarks/common.py` has mended since; they are to be compiled again."
+)
 LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
 GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
 GIB_BY_DEVICE = [
@@ -82,7 +86,7 @@ PAGES: Mapping[str, Page] = {
         "Memory of encoders",
         "GiB that a pass of the encoder holds, by tokens of the document: base models, one "
         "document, parameters included. From programs compiled for described devices; nothing was "
-        "run. What a compiler refused is what it would have needed.",
+        "run. What a compiler refused is what it would have needed." + CHOSEN_FOR_CPUS,
         GIB_BY_DEVICE,
         gib_by_length,
     ),
@@ -90,7 +94,8 @@ PAGES: Mapping[str, Page] = {
         "Memory of training steps",
         "GiB that a training step holds, by tokens of the document: base models, one document, "
         "AdamW and checkpointing, parameters included. From programs compiled for described "
-        "devices; nothing was run. What a compiler refused is what it would have needed.",
+        "devices; nothing was run. What a compiler refused is what it would have needed."
+        + CHOSEN_FOR_CPUS,
         GIB_BY_DEVICE,
         gib_by_length,
     ),
@@ -136,10 +141,12 @@ PAGES: Mapping[str, Page] = {
         "and compile times are those of XLA's programs, times are rooflines, which no run can "
         "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
         "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
-        "cores. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of 4,096 tokens "
-        "a step, `c4_tiny` its mode of seconds; summaries are those of the large model, float32 "
-        "weights, computed in bfloat16, at most 512 tokens by greedy search. The commands are in "
-        "`benchmarks/plans.py`; how to read a plan is in the [guide](../guide/plan.md).",
+        "cores. Collectives and bytes are left out of rows from before asynchronous collectives of "
+        "TPUs counted once. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of "
+        "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the large "
+        "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. The "
+        "commands are in `benchmarks/plans.py`; how to read a plan is in the "
+        "[guide](../guide/plan.md).",
         [
             Table(
                 "Training and its evaluations",
@@ -234,7 +241,7 @@ PAGES: Mapping[str, Page] = {
         "(Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention goes in pieces, so "
         "that no scores of the whole source are ever held; what is left to a cross-attention is "
         "little, and the states of the layers decide. Rows with LSH, which sorts its tokens in "
-        "four rounds, are the shortest.",
+        "four rounds, are the shortest." + CHOSEN_FOR_CPUS,
         [Table("", [Column("encoder/cross", "model"), Column("longest source", "tokens", count)])],
     ),
     "awesome_lengths": Page(
@@ -242,7 +249,7 @@ PAGES: Mapping[str, Page] = {
         "The models of table 14 of the paper: BART large and models of its width and depth, one "
         "document a step, AdamW, float32, within 27 GB of an A100, compiled for it without one. "
         "Models that read segment by segment take the same memory whatever the length: their rows "
-        "fit even at the longest that was tried.",
+        "fit even at the longest that was tried." + CHOSEN_FOR_CPUS,
         [
             Table(
                 "",

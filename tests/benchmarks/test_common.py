@@ -6,6 +6,9 @@ import sys
 import jax.numpy as jnp
 import pytest
 
+from longsum_jax.analysis.devices import find_target
+from longsum_jax.ops.platform import target_platform
+
 
 def test_calls_take_turns_after_a_warm_up(scripts):
     order, fastest = [], scripts("common").fastest
@@ -33,6 +36,19 @@ def test_a_slow_call_has_fewer_turns(scripts, monkeypatch):
     assert calls == {"slow": 1, "quick": 3}
     assert taken["slow"].wall == 5.0
     assert taken["quick"].wall == pytest.approx(0.1 / 3)
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_programs_for_a_device_that_is_not_there_are_traced_for_it(scripts):
+    platforms = []
+
+    def function(x):
+        platforms.append(target_platform())
+        return x + 1
+
+    scripts("common").compiled(function, jnp.ones(8), device=find_target("v5e").devices[0])
+    assert platforms == ["tpu"]
 
 
 def test_a_program_tells_its_memory(scripts):
