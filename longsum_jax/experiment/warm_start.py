@@ -20,6 +20,17 @@ from longsum_jax.typing import Params
 
 # Paths of a task's own parameters; pre-training is for all others.
 HEAD = ("head/", "final_logits_bias")
+# Fields of a config that no shape of a parameter shows, without those of attentions.
+_COMPUTATION = (
+    "activation_function",
+    "feed_forward_proj",
+    "hidden_act",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "relative_attention_max_distance",
+    "scale_embedding",
+    "scales_outputs",
+)
 
 
 class WarmStart:
@@ -40,7 +51,8 @@ class WarmStart:
             published class does not have (of an attention or of memories).
 
     Raises:
-        InputError: nothing that can be loaded, another family, or other parameters that differ.
+        InputError: nothing that can be loaded, another family, other parameters that differ, or
+            another computation with them.
     """
 
     def __init__(self, path: str, family: Family, config: Any, seed: int = 0) -> None:
@@ -52,6 +64,7 @@ class WarmStart:
         self.summarization = self._model.summarization
         self.auxiliary = self._model.auxiliary
         self.fresh = self._compare(path)
+        self._check_computation(path)
 
     @cached_property
     def params(self) -> Params:
@@ -84,6 +97,16 @@ class WarmStart:
             return [name for name in differing if name in wanted]
         # Layers of another head may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]
+
+    def _check_computation(self, path: str) -> None:
+        """Raises InputError for a field with which the parameters would compute something else."""
+        for name in _COMPUTATION:
+            there, here = (getattr(c, name, None) for c in (self._model.config, self._config))
+            if there != here:
+                raise InputError(
+                    f"config.init_from: {path} computes with {name}={there!r}, config.model with "
+                    f"{here!r}; give the same"
+                )
 
     def _loaded_params(self) -> dict[str, Any]:
         """Returns flat path to array, the layers in the groups of the model to be trained."""

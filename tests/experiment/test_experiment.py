@@ -190,6 +190,13 @@ def test_start_from_another_model(config, trained, tmp_path):
     )
 
 
+def test_start_from_a_model_that_computes_otherwise(config, trained, tmp_path):
+    config = changed(config, "model", feed_forward_proj="gated-silu") | {"init_from": str(trained)}
+    problem = "computes with feed_forward_proj='gated-gelu', config.model with 'gated-silu'; give"
+    with pytest.raises(InputError, match=problem):
+        experiment_of(config, tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
