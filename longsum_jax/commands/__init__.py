@@ -11,7 +11,7 @@ COMMANDS = {
     "plan": "compiles programs for a device that is not there, and prints what they take",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
-    "corpus": "prints statistics of data sets, and reads GovReport",
+    "corpus": "describes data sets, and writes them as JSON lines",
     "verify": "compares files with their checksums, and says what has none",
     "plots": "draws training curves, kernels, bigrams, sweeps and plans",
 }

@@ -380,7 +380,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
     if (target / METADATA).exists():
         if not overwrite:
             raise InputError(
-                f"{target} is prepared already; use it, name another directory, or overwrite it"
+                f"{target} is prepared already; use it, name another directory, or give --overwrite"
             )
     elif any(target.iterdir()):
         raise InputError(f"{target} holds other files; give a directory that does not exist yet")

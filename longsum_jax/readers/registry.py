@@ -21,6 +21,7 @@ from longsum_jax.readers import (
     parquet,
     pdf,
     plain_text,
+    restructured_text,
     rtf,
     subtitles,
 )
@@ -52,6 +53,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 KINDS: dict[str, Kind] = {
     "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
     "markdown": Kind("Markdown", (".md", ".markdown", ".mkd"), read=markdown.read),
+    "rst": Kind("reStructuredText", (".rst", ".rest"), read=restructured_text.read),
     "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
     "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
     "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),

@@ -286,6 +286,103 @@ def test_markdown(read_one):
     assert document.title == "The Title"
 
 
+# reStructuredText
+
+RST = """:Author: Anna Berg
+:Date: 1 May
+   or later
+
+==========
+The Bridge
+==========
+
+Costs
+-----
+
+It took *twelve* months and **3.2** million :ref:`crowns <money>`, see
+:pep:`8` and `the page <https://a.b>`_ [#n]_. Then::
+
+    >>> pay(1)
+    done
+
+goes on with ``x = y``.
+
+.. note:: Nobody knew why.
+   It rained.
+
+   - first::
+
+       code()
+
+   - second
+
+.. code-block:: python
+
+   hidden()
+
+.. _label:
+
+----
+
+.. [#n] A footnote.
+
+>>> doctest()
+
++------+-----+
+| Iron | 1 M |
++------+-----+
+
+Builders
+--------
+
+"Sand"  stays.
+"""
+
+
+def test_restructured_text(read_one):
+    document = read_one("a.rst", RST)
+    assert document.title == "The Bridge"
+    assert headings(document) == [("The Bridge", 1), ("Costs", 2), ("Builders", 2)]
+    assert document.text.split("\n\n") == [
+        "The Bridge",
+        "Costs",
+        "It took twelve months and 3.2 million crowns, see 8 and the page. Then:",
+        "goes on with x = y.",
+        "Nobody knew why. It rained.",
+        "- first:",
+        "- second",
+        "Iron | 1 M",
+        "Builders",
+        '"Sand"  stays.',
+    ]
+    notes = ("front matter left out", "3 blocks of code left out", "3 pieces of markup left out")
+    assert document.notes == notes
+
+
+def test_restructured_text_is_kept(read_one):
+    kept = read_one("a.rst", RST, keep_all=True)
+    assert kept.notes == ()
+    for part in (":Author:", ">>> pay(1)", "hidden()", ".. [#n] A footnote.", ">>> doctest()"):
+        assert part in kept.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(" " * depth + ".. note::\n" for depth in range(2000)) + "end",
+        "  x::\n\n" * 50_000 + "end",
+        ":a`" * 100_000 + " end",
+        "=====\n" * 50_000 + "end",
+        "    a\n\n" * 50_000 + "end",
+    ],
+    ids=["directives", "code", "roles", "rules", "quotes"],
+)
+def test_odd_restructured_text_takes_little_time(read_one, text):
+    start = time.perf_counter()
+    assert read_one("a.rst", text).text.endswith("end")
+    assert time.perf_counter() - start < 20
+
+
 # HTML
 
 PAGE = """<!doctype html><html><head><title>The page</title><style>p {{}}</style></head><body>

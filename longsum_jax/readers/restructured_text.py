@@ -1,0 +1,212 @@
+"""reStructuredText: headings as structure; directives, code and marks of layout left out."""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from longsum_jax.readers.cleaning import counted
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.source import Source
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
+_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")  # directives, targets, footnotes, comments
+_DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
+# Directives whose contents are text.
+_ADMONITIONS = ("note", "tip", "important", "hint", "warning", "caution", "danger", "attention")
+_CHANGES = ("versionadded", "versionchanged", "deprecated")
+_BODIES = ("error", "admonition", "seealso", "topic", "sidebar", "epigraph", "container", "rubric")
+_TEXT = frozenset((*_ADMONITIONS, *_CHANGES, *_BODIES))
+_DEEPEST = 20  # directives inside of one another that are looked into
+_OPTION = re.compile(r"[ \t]*:[\w -]+:")
+_FIELD = re.compile(r":[A-Za-z][^:\n]*:(?:[ \t]|$)")  # ":Author: Anna Berg" in front of a document
+_DOCTEST = re.compile(r"[ \t]*>>> ")
+_ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
+_TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
+_ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
+
+# Bounded, so that marks without an end cost little.
+_FOOTNOTE = re.compile(r"[ \t]*\[(?:\d{1,4}|#[\w.-]{0,80}|\*)\]_")
+_ROLE = re.compile(r"(?::[\w.+-]{1,40}){1,2}:`(?:~)?([^`<]{1,1000}?)(?:[ \t\n]*<[^`<>]{1,1000}>)?`")
+_LINK = re.compile(r"(?<!`)`([^`<]{1,1000}?)[ \t\n]*(?:<[^`<>]{1,1000}>)?`__?(?!\w)")
+_LITERAL = re.compile(r"``(.{1,1000}?)``", re.DOTALL)
+_STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
+_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
+_INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?![\w`])")
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads one document.
+
+    Raises:
+        InputError: a file without text.
+    """
+    text, notes = source.decoded()
+    lines = text.expandtabs(8).split("\n")
+    reader = _Reader(keep_all=source.options.keep_all)
+    start = 0 if source.options.keep_all else _end_of_fields(lines)
+    blocks = list(reader.blocks(lines[start:]))
+    if start:
+        notes.append("front matter left out")
+    if reader.num_code:
+        notes.append(f"{counted(reader.num_code, 'block')} of code left out")
+    if reader.num_marks:
+        notes.append(f"{counted(reader.num_marks, 'piece')} of markup left out")
+    # A heading that is the only one of its level is the document's title.
+    titles = [block.text for block in blocks if block.level == 1]
+    yield source.document(blocks, title=titles[0] if len(titles) == 1 else None, notes=notes)
+
+
+def _end_of_fields(lines: Sequence[str]) -> int:
+    """Returns where a list of fields in front of a document ends; 0 without one."""
+    place = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if not lines or _FIELD.match(lines[place]) is None:
+        return 0
+    while place < len(lines) and (_FIELD.match(lines[place]) or lines[place][:1].isspace()):
+        place += 1
+    return place
+
+
+class _Reader:
+    """Reads the lines of a document.
+
+    Attributes:
+        num_code, num_marks: what was left out, blocks of code, and directives, targets, footnotes
+            and comments.
+    """
+
+    def __init__(self, *, keep_all: bool) -> None:
+        self.num_code = 0
+        self.num_marks = 0
+        self._keep_all = keep_all
+        self._adornments: list[tuple[str, bool]] = []  # of headings, from the highest level down
+
+    def blocks(self, lines: Sequence[str], depth: int = 0) -> Iterator[Block]:
+        """Yields headings and paragraphs; ``depth`` counts the directives around the lines."""
+        place = 0
+        while place < len(lines):
+            heading = self._heading(lines, place)
+            if heading is not None:
+                place, block = heading
+                yield block
+            elif _EXPLICIT.match(lines[place]):
+                end = _end_of_indented(lines, place + 1)
+                yield from self._explicit(lines[place:end], depth)
+                place = end
+            elif lines[place].strip() and not _ADORNMENT.fullmatch(lines[place]):
+                end = _end_of_paragraph(lines, place)
+                paragraph = lines[place:end]
+                yield from self._paragraph(paragraph)
+                place = end
+                if _opens_code(paragraph):
+                    place = _end_of_indented(lines, end, _indentation(paragraph[-1]))
+                    yield from self._code(lines[end:place])
+            else:
+                place += 1
+
+    def _heading(self, lines: Sequence[str], place: int) -> tuple[int, Block] | None:
+        """Returns where the heading at a line ends, and the heading; None if there is none."""
+        above = _ADORNMENT.fullmatch(lines[place])
+        title = place + 1 if above else place
+        if title + 1 >= len(lines) or not lines[title].strip():
+            return None
+        below = _ADORNMENT.fullmatch(lines[title + 1])
+        long_enough = below and len(lines[title + 1].rstrip()) >= len(lines[title].strip())
+        if not long_enough or _ADORNMENT.fullmatch(lines[title]) or _is_other(above, below):
+            return None
+        adornment = (below.group(1), above is not None)
+        if adornment not in self._adornments:
+            self._adornments.append(adornment)
+        level = min(1 + self._adornments.index(adornment), 9)
+        return title + 2, Block(_plain(lines[title]).strip(), level)
+
+    def _explicit(self, lines: Sequence[str], depth: int) -> Iterator[Block]:
+        """Yields what is text of a directive; of targets, footnotes and comments nothing is."""
+        directive = _DIRECTIVE.match(lines[0])
+        if self._keep_all or depth == _DEEPEST:
+            yield Block("\n".join(lines).strip())
+        elif directive is None or directive.group(1).lower() not in _TEXT:
+            self.num_marks += 1
+        else:
+            body = textwrap.dedent("\n".join(lines[1:])).split("\n")
+            options = 0
+            while options < len(body) and _OPTION.match(body[options]):
+                options += 1
+            yield from self.blocks([directive.group(2), *body[options:]], depth + 1)
+
+    def _paragraph(self, lines: Sequence[str]) -> Iterator[Block]:
+        if _DOCTEST.match(lines[0]):
+            yield from self._code(lines)
+            return
+        text = _plain(_unwrapped(lines)).strip()
+        if _opens_code(lines):  # of the two colons one is text, or none behind a space
+            text = text[:-2].rstrip() if text[-3:-2].strip() == "" else text[:-1]
+        if text:
+            yield Block(text)
+
+    def _code(self, lines: Sequence[str]) -> Iterator[Block]:
+        if not any(map(str.strip, lines)):
+            return
+        if self._keep_all:
+            yield Block("\n".join(lines).strip("\n"))
+        else:
+            self.num_code += 1
+
+
+def _is_other(above: re.Match[str] | None, below: re.Match[str]) -> bool:
+    return above is not None and above.group(1) != below.group(1)
+
+
+def _opens_code(lines: Sequence[str]) -> bool:
+    return lines[-1].rstrip().endswith("::")
+
+
+def _end_of_paragraph(lines: Sequence[str], place: int) -> int:
+    while place < len(lines) and lines[place].strip():
+        place += 1
+    return place
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _end_of_indented(lines: Sequence[str], place: int, beyond: int = 0) -> int:
+    """Returns where lines that are indented further end, before the empty ones at their end."""
+    end = place
+    for number in range(place, len(lines)):
+        if lines[number].strip():
+            if _indentation(lines[number]) <= beyond:
+                break
+            end = number + 1
+    return end
+
+
+def _unwrapped(lines: Sequence[str]) -> str:
+    """Joins the lines of a paragraph; list items, rows of tables and fields begin lines."""
+    parts: list[str] = []
+    for line in lines:
+        if _TABLE_RULE.fullmatch(line):
+            continue
+        is_row = _ROW.fullmatch(line) is not None
+        begins = is_row or _ITEM.match(line) or _FIELD.match(line)
+        if parts:
+            parts.append("\n" if begins else " ")
+        parts.append(
+            " | ".join(map(str.strip, line.strip(" |").split("|"))) if is_row else line.strip()
+        )
+    return "".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Returns running text without the marks of roles, links, literals, emphasis and footnotes."""
+    for pattern, replacement in (
+        (_FOOTNOTE, ""),
+        (_ROLE, r"\1"),
+        (_LINK, r"\1"),
+        (_LITERAL, r"\1"),
+        (_STRONG, r"\1"),
+        (_EMPHASIS, r"\1"),
+        (_INTERPRETED, r"\1"),
+    ):
+        text = pattern.sub(replacement, text)
+    return text
