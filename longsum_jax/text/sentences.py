@@ -123,8 +123,8 @@ def _letters(text: str) -> np.ndarray:
 
 
 def splitter_name() -> str:
-    """Returns the name and version of the sentence splitter, for reports."""
-    return f"sentencex {metadata.version('sentencex')}"
+    """Returns the name, version and languages of the sentence splitter, for reports."""
+    return f"sentencex {metadata.version('sentencex')} en,ru"
 
 
 def _paragraphs(text: str) -> list[str]:
