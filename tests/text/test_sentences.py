@@ -144,6 +144,6 @@ def test_characters_that_sentencex_cannot_take():
 
 
 def test_splitter_name_has_a_version():
-    name, version = splitter_name().split()
+    name, version, languages = splitter_name().split()
     assert name == "sentencex"
     assert version[0].isdigit()
