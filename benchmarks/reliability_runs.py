@@ -279,6 +279,7 @@ def _watch(run: Run, tell: Callable[[str], None]) -> None:
 
     def fitting(**options: Any) -> Any:
         reader = _Reader(options["batches"], ids_of, tell)
+        run.workdir.mkdir(parents=True, exist_ok=True)  # the first process may not be there yet
         with (run.workdir / EXAMPLES.format(run.life, run.process)).open("a") as file:
 
             def hook(step: int, state: Any, metrics: Any) -> None:

@@ -20,7 +20,7 @@ def read(source: Source) -> Iterator[Document]:
     content = source.content.decode("cp1252", errors="replace")
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
-    except (ValueError, LookupError, IndexError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{source.name}: damaged RTF ({error}); save it anew") from None
     # A line is a paragraph.
     blocks = [block for line in text.split("\n") for block in text_blocks(line)]

@@ -289,6 +289,7 @@ CASES = [
     Case("no pattern", one("[a].txt", "Text."), text="Text.", paths=("", "[a].txt")[:1]),
     Case("a page elsewhere", lambda make, folder: {}, "fetch it first", paths=("", "http://a/b")),
     Case("another machine", lambda make, folder: {}, "lies on a", paths=("", "file://a/b.txt")),
+    Case("a character of RTF beyond all", one("a.rtf", rb"{\rtf1 \u99999999999? }"), "damaged RTF"),
     # Mail that takes long or goes deep
     Case(
         "messages in messages",
