@@ -147,3 +147,4 @@ def test_splitter_name_has_a_version():
     name, version, languages = splitter_name().split()
     assert name == "sentencex"
     assert version[0].isdigit()
+    assert languages == "en,ru"
