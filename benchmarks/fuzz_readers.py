@@ -438,12 +438,15 @@ _MAIL = (
 def _document_seeds() -> list[Files]:
     subtitles = f"1\n00:00:01,000 --> 00:00:02,000\n<v Ann>{TEXT}\n"
     markdown = f"---\ntitle: A\n---\n# A\n\n{TEXT}\n\n* b\n\n| a | b |\n|---|---|\n| c | d |\n"
+    structured = f":Author: A\n\nA\n=\n\n{TEXT} [1]_ :a:`b <c>` ``d`` **e**\n\n.. note:: {TEXT}\n\n"
+    structured += ".. code:: a\n\n   b\n\n>>> c\n\n=== ===\nd   e\n=== ===\n\n.. [1] f\n"
     rows = b"".join(_json({"text": TEXT, "id": i, "query": "a"}) + b"\n" for i in range(2))
     plain = TEXT.encode()
     documents = {
         "a.txt": plain,
         "b.txt": TEXT.encode("utf-16"),
         "a.md": f"{markdown}\n```\ncode\n```\n[a](b) ![c](d) **e** `f`\n> g\n".encode(),
+        "a.rst": structured.encode(),
         "a.html": _PAGE.encode(),
         "a.pdf": _pdf(),
         "a.epub": _epub(),
