@@ -438,8 +438,8 @@ _MAIL = (
 def _document_seeds() -> list[Files]:
     subtitles = f"1\n00:00:01,000 --> 00:00:02,000\n<v Ann>{TEXT}\n"
     markdown = f"---\ntitle: A\n---\n# A\n\n{TEXT}\n\n* b\n\n| a | b |\n|---|---|\n| c | d |\n"
-    structured = f":Author: A\n\nA\n=\n\n{TEXT} [1]_ :a:`b <c>` ``d`` **e**\n\n.. note:: {TEXT}\n\n"
-    structured += ".. code:: a\n\n   b\n\n>>> c\n\n=== ===\nd   e\n=== ===\n\n.. [1] f\n"
+    structured = f":Author: A\n\nHead\n====\n\n{TEXT} [1]_ :a:`b <c>` ``d`` **e**\n\n.. [1] f\n\n"
+    structured += f".. note:: {TEXT}\n\n.. code:: a\n\n   b\n\n>>> c\n\n=== ===\nd   e\n=== ===\n"
     rows = b"".join(_json({"text": TEXT, "id": i, "query": "a"}) + b"\n" for i in range(2))
     plain = TEXT.encode()
     documents = {
