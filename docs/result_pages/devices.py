@@ -86,7 +86,7 @@ PAGES: Mapping[str, Page] = {
         "Memory of encoders",
         "GiB that a pass of the encoder holds, by tokens of the document: base models, one "
         "document, parameters included. From programs compiled for described devices; nothing was "
-        "run. What a compiler refused is what it would have needed." + CHOSEN_FOR_CPUS,
+        "run. What a compiler refused is what it would have needed.",
         GIB_BY_DEVICE,
         gib_by_length,
     ),
