@@ -24,13 +24,14 @@ def read(source: Source) -> Iterator[Document | Failure]:
     try:
         table = parquet.ParquetFile(io.BytesIO(source.content))
         metadata = table.metadata
+        names = table.schema_arrow.names
         groups = range(metadata.num_row_groups)
         source.check_size(sum(metadata.row_group(i).total_byte_size for i in groups))
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{source.name}: a damaged Parquet file ({error}); copy it again"
         ) from None
-    columns = columns_read(table.schema_arrow.names, source.options)
+    columns = columns_read(names, source.options)
     return row_documents(source, _rows(table, columns, arrow, source))
 
 

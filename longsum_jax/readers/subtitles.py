@@ -8,7 +8,8 @@ from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
 _CUE = re.compile(
-    r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->\s*(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3}).*"
+    r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->"
+    r"\s*(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{1,3}).*"
 )
 _VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG = re.compile(r"</?[^<>]*>|\{\\[^{}]*\}")

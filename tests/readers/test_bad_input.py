@@ -252,6 +252,9 @@ CASES = [
     Case("tags never closed", one("a.html", "<p>One<p>Two<b><i>"), text="One\n\nTwo"),
     Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
+    Case(
+        "endless hours", one("a.srt", f"{'9' * 5000}:00:01,000 --> 00:02,000\nA"), "no text remains"
+    ),
     Case("mail without a body", one("a.eml", "Subject: Nothing\n\n"), "the file is empty"),
     Case("no mailbox", one("a.mbox", "Just text."), "no message in the mailbox"),
     Case("no JSON", one("a.json", "{nothing"), "not valid JSON"),
@@ -446,6 +449,16 @@ def test_a_value_that_a_table_stores_once_counts_in_every_row(tmp_path):
     documents, problems = all_of(path, max_bytes=100_000)
     assert len(documents) == 9
     assert "more than 100000 bytes; raise max_bytes" in problems[-1]
+
+
+def test_a_column_whose_name_is_no_text(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"n\u00e9": ["A text."]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"n\xc3\xa9", b"n\xe9\xe9"))
+    documents, [problem] = all_of(path)
+    assert documents == []
+    assert "a damaged Parquet file" in problem
 
 
 @pytest.mark.slow
