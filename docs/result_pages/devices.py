@@ -63,6 +63,7 @@ PLANNED_STATE = [
 PLANNED_WORK = [
     Column("arguments", "arguments_gb", significant),
     Column("temporary", "temporary_gb", significant),
+    Column("beside", "beside_gb", significant),
     Column("total", "total_gb", significant),
     Column("of", "device_gb", significant),
     Column("TFLOP", "tflop", significant),

@@ -36,7 +36,7 @@ SWEEP_PANELS = {
     "tokens_per_second": "tokens/s",
 }
 # Parts of a program's memory that a plan names; what is left of the total are inputs and others.
-PLAN_PARTS = ("parameters", "optimizer", "temporary", "results")
+PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "beside")
 
 
 class Curve(NamedTuple):

@@ -36,9 +36,9 @@ class ProgramPlan:
     Attributes:
         name: of the program.
         memory: bytes: "arguments", of them "parameters" and "optimizer", "results" that are not
-            written over arguments, "temporary" values, "code", and the "total" without
-            "parameters" and "optimizer", which are counted in the arguments. A program that XLA
-            refuses has "parameters", "optimizer" and "total".
+            written over arguments, "temporary" values, "code", what the device holds "beside" the
+            program, and the "total" without "parameters" and "optimizer", which are counted in the
+            arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
         fits: whether the total is at most what the device has; None where that is not known.
         work: of all parts; None of refused programs.
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
@@ -154,13 +154,15 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
+    beside = device_bytes(program.beside) + device_bytes(_left_out(compiled, program.arguments))
     memory = {
         "arguments": analysis.argument_size_in_bytes,
         **parts,
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporary": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
-        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes,
+        "beside": beside,
+        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes + beside,
     }
     found = program_parts(
         compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host
@@ -200,6 +202,17 @@ def device_bytes(tree: Any) -> int:
         shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
         total += math.prod(shape) * leaf.dtype.itemsize
     return total
+
+
+def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list[Any]:
+    """Returns the shapes among the arguments that the program does not use."""
+    if not arguments:
+        return []
+    shardings, _ = compiled.input_shardings
+    used = jax.tree.leaves(shardings, is_leaf=lambda x: x is None)
+    shapes = jax.tree.leaves(arguments, is_leaf=lambda x: x is None)
+    pairs = zip(shapes, used, strict=True)
+    return [shape for shape, sharding in pairs if sharding is None and shape is not None]
 
 
 def refused_bytes(message: str) -> int | None:
@@ -322,7 +335,7 @@ class Table(NamedTuple):
 
 def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
     """Returns the memory of programs on one device in GB (10^9 bytes)."""
-    names = ("parameters", "optimizer", "arguments", "results", "temporary", "total")
+    names = ("parameters", "optimizer", "arguments", "results", "temporary", "beside", "total")
     rows = [["GB per device", *names, "of", "fits"]]
     limit = _gb(target.memory) if target.memory else "?"
     for plan in plans:

@@ -77,7 +77,8 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     part = _on_mesh(objective.empty_batch(run.data.batch_size // accumulation), mesh)
     whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
     key = jax.eval_shape(partial(jax.random.key, 0))
-    yield AbstractProgram("loss", partial(on_mesh, jax.jit(whole), state.params, part, key), parts)
+    lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
+    yield AbstractProgram("loss", lower, parts, beside=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
         yield from _evaluation_programs(run, objective, mesh, state)
 
@@ -114,7 +115,8 @@ def _evaluation_programs(
         )
         programs = list(found)
     for program in programs:
-        yield program._replace(lower=partial(_inside, mesh, run, program.lower))
+        beside = program.beside, state.opt_state
+        yield program._replace(lower=partial(_inside, mesh, run, program.lower), beside=beside)
 
 
 def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:

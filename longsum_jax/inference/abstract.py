@@ -1,6 +1,7 @@
 """Programs of a model over shapes alone, to be compiled and not run."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,12 +26,17 @@ class AbstractProgram(NamedTuple):
         parts: trees of shapes among its arguments, by what they are: "parameters", "optimizer";
             {} where it does not use all of them.
         trips: most iterations of a loop that ends by its data.
+        arguments: what it is called with, to find what it leaves out and the device holds all the
+            same; () where it uses all of them.
+        beside: trees of shapes that are no arguments and that the device holds while it runs.
     """
 
     name: str
     lower: Callable[[], Lowered]
     parts: Mapping[str, Any]
     trips: int = 1
+    arguments: tuple[Any, ...] = ()
+    beside: Any = ()
 
 
 def summary_programs(
@@ -43,10 +49,13 @@ def summary_programs(
     kernel_bytes: int = 0,
     storage: Storage = "float32",
 ) -> Iterator[AbstractProgram]:
-    """Yields the programs of ``Model.generate``: "read" and "search", for the target's devices.
+    """Yields the programs that summarize documents: "read" and "search", for the target's devices.
 
     These are the devices of the active mesh, else ``jax.default_device``, see ``ops.platform``;
     they have to be active where the programs are lowered, too.
+
+    On one device several documents are read one by one and searched in slots, see ``continuous``;
+    on a mesh they are read and searched together.
 
     Args:
         module: of the model.
@@ -62,26 +71,45 @@ def summary_programs(
     variables = {"params": params}
     if kernel_bytes:
         variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)
-    ids, mask = (
-        jax.ShapeDtypeStruct((batch_size, length), dtype) for dtype in (jnp.int32, jnp.bool_)
-    )
-    inputs: dict[str, Any] = {}
+    kernels = {name: tree for name, tree in variables.items() if name != "params"}
+    layers = programs.search.weight_shapes(params)
+    own, copies = params, layers
+    if layers is not None and storage == "float32":  # views of the decoder's parameters
+        own, copies = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}, None
+    keys = None
+    if options.do_sample:
+        keys = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), (batch_size,)))
 
-    def lower_read() -> Lowered:
-        return programs.read.lower(variables, ids, mask, inputs)
+    def documents(rows: int) -> tuple[Any, ...]:
+        ids, mask = (
+            jax.ShapeDtypeStruct((rows, length), dtype) for dtype in (jnp.int32, jnp.bool_)
+        )
+        return variables, ids, mask, {}
 
-    def lower_search() -> Lowered:
-        source = programs.read.eval_shape(variables, ids, mask, inputs)
-        keys = None
-        if options.do_sample:
-            keys = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), (batch_size,)))
-        layers = programs.search.weight_shapes(params)
-        sizes = {"batch_size": batch_size, "options": options}
-        return programs.search.program.lower(params, layers, source, keys, **sizes)
+    source = programs.read.eval_shape(*documents(batch_size))
+    sizes = {"batch_size": batch_size, "options": options}
+    if batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1:
+        read = documents(batch_size)
+        lower_read = partial(programs.read.lower, *read)
+        search = (params, layers, source, keys)
+        lower_search = partial(programs.search.program.lower, *search, **sizes)
+        slots: Any = ()
+    else:
+        stored = {"stores_states": source.states is not None}
+        state = programs.slots.begin.eval_shape(params, source, **sizes)
+        read = documents(1)
+        lower_read = partial(programs.read.lower, *read, **stored)
+        num_done = jax.ShapeDtypeStruct((), jnp.int32)
+        search = (params, layers, source, state, keys, num_done)
+        lower_search = partial(programs.slots.advance.lower, *search, options=options)
+        slots = source, state
+    held = (own, *search[1:])
+    yield AbstractProgram("read", lower_read, {}, arguments=read, beside=(slots, copies))
+    yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)
 
-    # Both leave out parameters that they do not use.
-    yield AbstractProgram("read", lower_read, {})
-    yield AbstractProgram("search", lower_search, {}, options.max_new_tokens)
+
+def _nothing(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((0,), leaf.dtype)
 
 
 def parameter_shapes(family: Family, config: Any) -> Params:

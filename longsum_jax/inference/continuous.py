@@ -128,8 +128,13 @@ class ContinuousBatch:
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
-                row = self._read(rows[inside[slot]], stores_states=source.states is not None)
-                source, state = slots.enter(source, state, row, np.int32(slot), **sizes)
+                source, state = slots.enter(
+                    source,
+                    state,
+                    self._read(rows[inside[slot]], stores_states=source.states is not None),
+                    np.int32(slot),
+                    **sizes,
+                )
             # Stop as soon as one slot is done; once no document waits, only when all are.
             num_done = batch_size - len(inside) + 1 if waiting else batch_size
             arguments = source, state, self._keys, np.int32(num_done)

@@ -120,6 +120,7 @@ def shard_map_sequence(
     block: int = 1,
     rng: PRNGKeyArray | None = None,
     outputs: tuple[Output, ...] | Output = "text",
+    has_kernels: bool = False,
 ) -> Any:
     """Runs ``function(**text, **rows, **shared, axes=...)`` on every device for its shard.
 
@@ -134,6 +135,8 @@ def shard_map_sequence(
         rng: passes ``function`` another keyword, ``rng``, with a different key on every device.
         outputs: for every array that ``function`` returns: "text" for [batch, length, ...], "rows"
             for [batch, ...] that are equal on all shards of a sequence.
+        has_kernels: ``function`` calls kernels of Pallas, of which JAX does not know on which axes
+            their results vary, so that it does not check ``outputs``.
 
     Returns:
         What ``function`` returns, without the padding.
@@ -161,6 +164,7 @@ def shard_map_sequence(
         run,
         in_specs=(specs["text"], specs["rows"], specs["shared"], specs["shared"]),
         out_specs=specs[outputs] if is_single else tuple(specs[name] for name in outputs),
+        check_vma=not has_kernels,
     )(text, dict(rows or {}), dict(shared or {}), rng)
     if not padding:
         return out

@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax.analysis.plan import device_bytes
 from longsum_jax.inference.abstract import parameter_shapes, summary_programs
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.loading import load
@@ -15,10 +16,19 @@ def model(small_model):
     return load(small_model)
 
 
+def programs_of(model, length, **sizes):
+    """The programs for documents of this length, by name."""
+    shapes = parameter_shapes(model.family, model.config)
+    kept = {"kernel_bytes": MAX_KERNEL_CACHE_BYTES, "storage": model.decoder_storage}
+    sizes |= {"length": input_length(model.config, length)}
+    found = summary_programs(model.module, shapes, **sizes, **kept)
+    return {program.name: program for program in found}
+
+
 @pytest.mark.parametrize("storage", ["float32", "int8", "bfloat16"])
 def test_programs_over_shapes_are_those_of_a_call(small_model, storage):
     model = load(small_model, decoder_storage=storage)
-    ids = np.full((2, 50), 5, np.int32)
+    ids = np.full((1, 50), 5, np.int32)
     padded = model.padded(ids, ids > 0, {})
     variables = model._variables(padded)
     assert len(variables) == 2  # state-space kernels are among them
@@ -27,16 +37,44 @@ def test_programs_over_shapes_are_those_of_a_call(small_model, storage):
     params = variables["params"]
     weights = model._programs.search.weights(params)
     arguments = params, weights, read.out_info, None
-    sizes = {"batch_size": 2, "options": options}
+    sizes = {"batch_size": 1, "options": options}
     search = model._programs.search.program.lower(*arguments, **sizes)
-    shapes = parameter_shapes(model.family, model.config)
-    length = input_length(model.config, 50)
-    kept = {"kernel_bytes": MAX_KERNEL_CACHE_BYTES, "storage": storage}
-    found = summary_programs(model.module, shapes, length=length, **sizes, **kept)
-    programs = {program.name: program for program in found}
+    programs = programs_of(model, 50, **sizes)
     assert programs["read"].lower().as_text() == read.as_text()
     assert programs["search"].lower().as_text() == search.as_text()
     assert programs["search"].trips == 3
+
+
+def test_several_documents_are_planned_as_slots(small_model, monkeypatch):
+    """The programs that three documents in two slots run, and what a device holds beside them."""
+    model = load(small_model)
+    texts = ["The cat sat on the mat. " * count for count in (2, 2, 2)]
+    (length,) = set(model.read_lengths(texts))
+    lowered = {}
+
+    def spy(name, program):
+        lower = program.lower
+
+        def lowering(*arguments, **sizes):
+            lowered[name] = lower(*arguments, **sizes)
+            return lowered[name]
+
+        monkeypatch.setattr(program, "lower", lowering)
+
+    spy("read", model._programs.read)
+    spy("search", model._programs.slots.advance)
+    model.summarize(texts, batch_size=2, max_new_tokens=3)
+    options = model.summary_options(max_new_tokens=3)
+    programs = programs_of(model, length, batch_size=2, options=options)
+    for name, program in programs.items():
+        assert program.lower().as_text() == lowered[name].as_text()
+    (source, _), copies = programs["read"].beside
+    assert copies is None
+    assert {len(x) for x in jax.tree.leaves(source)} == {2}
+    # The search has the decoder's parameters twice, once as views that take no memory.
+    own, views, *_ = programs["search"].arguments
+    assert device_bytes(own["decoder"]) == 0 < device_bytes(views)
+    assert device_bytes(own["encoder"]) == device_bytes(model.params["encoder"]) > 0
 
 
 def test_programs_follow_the_devices_that_they_are_made_for(model):

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.ops.attention import blockwise
+from longsum_jax.ops.attention import blockwise, fused
 from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
 from longsum_jax.ops.attention.fused import fused_attention
@@ -200,6 +200,22 @@ def cases():
     }
 
 
+# Those whose windows kernels compute, too, without the biases.
+FUSED = ("wide window", "uneven window", "window and globals", "longformer", "block_staggered",
+         "lsg norm")  # fmt: skip
+
+
+def fused_cases():
+    """Returns the cases of FUSED, as ``cases``."""
+    pattern = functools.partial(pattern_attention, pattern=KeyPattern(radius=5, num_global=G))
+    found = cases()
+    found["window and globals"] = (pattern, ARRAYS | {"mask": MASK}, {}, {}, 8)
+    for name in FUSED:
+        function, text, rows, shared, *rest = found[name]
+        shared = {key: value for key, value in shared.items() if key != "bias"}
+        yield name, (function, text, rows, shared, *rest)
+
+
 def moved(compiled):
     text = compiled.as_text()
     return {
@@ -209,12 +225,26 @@ def moved(compiled):
     }
 
 
-def compare(function, text, rows, shared, block=1, outputs="text"):
-    """Compares values and gradients by shards and whole, and counts collectives of both."""
+def compare(function, text, rows, shared, block=1, outputs="text", kernel=None):
+    """Compares values and gradients by shards and whole, and counts collectives of both.
+
+    Shards are computed by ``kernel``, if one is given.
+    """
+    of_shard = function
+    if kernel is not None:
+        attend = functools.partial(fused_attention, kernel=kernel)
+        of_shard = functools.partial(function, fused=attend)
 
     def by_shards(text, rows, shared):
         return shard_map_sequence(
-            function, SHARDING, text=text, rows=rows, shared=shared, block=block, outputs=outputs
+            of_shard,
+            SHARDING,
+            text=text,
+            rows=rows,
+            shared=shared,
+            block=block,
+            outputs=outputs,
+            has_kernels=kernel is not None,
         )
 
     def whole(text, rows, shared):
@@ -304,6 +334,15 @@ def check_fused():
     return {"difference": difference, "moved": moved(compiled)}
 
 
+def check_fused_windows():
+    """Compares windows that kernels compute, two rows of each shard, with the reference."""
+    before, fused.MAX_ROW = fused.MAX_ROW, 8
+    try:
+        return {name: compare(*case, kernel="splash") for name, case in fused_cases()}
+    finally:
+        fused.MAX_ROW = before
+
+
 def check_dropout():
     """Counts the different outputs of eight shards with equal queries, keys and values."""
     ones = {name: np.ones((B, L, H, K), np.float32) for name in "qkv"}
@@ -329,4 +368,5 @@ if __name__ == "__main__":
         }
         report |= {name: compare(*case) for name, case in cases().items()}
         report["fused"] = check_fused()
+        report["fused windows"] = check_fused_windows()
         print(json.dumps(report))

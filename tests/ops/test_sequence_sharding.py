@@ -64,6 +64,16 @@ def test_kernels_of_rows_and_heads_exchange_nothing(report):
     assert report["fused"]["moved"] == {}
 
 
+def test_kernels_compute_windows_of_shards(report):
+    """Halos come from the neighbours; nothing is gathered."""
+    found = report["fused windows"]
+    assert len(found) == 6
+    for name, case in found.items():
+        assert case["difference"] < 1e-5, name
+        if name != "uneven window":  # its last shards are cut, which gathers them
+            assert set(case["moved"]) <= {"collective-permute", "all-reduce"}, name
+
+
 def test_every_shard_drops_other_weights(report):
     assert report["dropout"]["different"] == 8
     assert abs(report["dropout"]["mean"] - 1) < 0.1

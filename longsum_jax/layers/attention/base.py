@@ -181,6 +181,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         shared: Mapping[str, Any] | None = None,
         block: int = 1,
         outputs: tuple[str, ...] | str = "text",
+        has_kernels: bool = False,
     ) -> Any:
         """Calls ``attention``, on every device with its shard where a mesh shards the sequence.
 
@@ -188,7 +189,8 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             attention: function of ``ops.attention``, called with all arrays as keywords and with
                 ``sparse_options``.
             deterministic: False in training.
-            text, rows, shared, block, outputs: see ``ops.sequence_sharding.shard_map_sequence``.
+            text, rows, shared, block, outputs, has_kernels: see
+                ``ops.sequence_sharding.shard_map_sequence``.
         """
         options = self.sparse_options(deterministic)
         batch = jax.tree.leaves(text)[0].shape[0]
@@ -207,6 +209,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             block=block,
             rng=rng,
             outputs=outputs,
+            has_kernels=has_kernels,
         )
 
     def attend_by_heads(

@@ -65,6 +65,7 @@ class LocalAttention(EncoderSelfAttention):
             text={"q": self.q(x), "k": k, "v": v, "mask": mask},
             shared={"bias": bias},
             block=local_block_size(radius),
+            has_kernels=fused is not None,
         )
         return self.o(y)
 
@@ -137,6 +138,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
             rows={"global_keys": global_keys},
             shared={"bias": bias, "side_bias": side_bias},
             block=local_block_size(radius),
+            has_kernels=fused is not None,
         )
         return self.o(y)
 

@@ -110,6 +110,7 @@ class LongformerAttention(EncoderSelfAttention):
             rows={"global_q": global_q, "global_indices": indices},
             shared=shared,
             block=local_block_size(max_radius),
+            has_kernels=fused is not None,
         )
         return self.o(y)
 

@@ -210,5 +210,6 @@ class LsgAttention(EncoderSelfAttention):
             shared={"bias": bias, "projections": layer_input},
             block=options.block_size,
             outputs=("text", "rows"),
+            has_kernels=fused is not None,
         )
         return self.o(join_tokens(tokens, text))

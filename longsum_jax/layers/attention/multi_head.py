@@ -202,15 +202,20 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: of a row at most; as many keys as queries by default.
+            num_queries, num_keys: of a row at most; as many keys as queries by default. With a
+                pattern a row is at most a device's part of a sequence that a mesh shards.
             bias: added to the scores.
             deterministic: False in training.
             has_pattern: queries read different keys of a row.
         """
+        sharding = active_sequence_sharding(batch)
+        if has_pattern and sharding is not None:
+            num_queries = -(-num_queries // sharding.num_shards)
         kernel = self._kernel(
             batch,
             bias=bias,
             deterministic=deterministic,
+            by_shards=True,
             num_queries=num_queries,
             num_keys=num_queries if num_keys is None else num_keys,
             causal=False,
@@ -226,12 +231,18 @@ class MultiHeadAttention(nn.Module):
         bias: AnyArray | None,
         deterministic: bool,
         by_heads: bool = False,
+        by_shards: bool = False,
         **sizes: Any,
     ) -> Kernel | None:
-        """Returns the result of ``choose_kernel`` where a kernel can compute the layer's scores."""
+        """Returns the result of ``choose_kernel`` where a kernel can compute the layer's scores.
+
+        Args:
+            by_heads, by_shards: devices compute some heads of whole sequences, or all of their
+                parts, where a mesh shards these.
+        """
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
-        is_sharded = sharding is not None
+        is_sharded = sharding is not None and not by_shards
         if is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:

@@ -163,6 +163,7 @@ class PatternAttention(EncoderSelfAttention):
                 text=text | {"mask": mask},
                 shared=fields | {"distance_bias": bias},
                 block=pattern.query_block_size,
+                has_kernels=fused is not None,
             )
             return self.o(y)
 

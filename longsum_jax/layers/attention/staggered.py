@@ -112,5 +112,6 @@ class StaggeredAttention(EncoderSelfAttention):
             shared={"bias": bias, "stagger": layer_input},
             block=size,
             outputs=("text", "rows"),
+            has_kernels=fused is not None,
         )
         return self.o(join_tokens(global_tokens, text))

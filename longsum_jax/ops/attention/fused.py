@@ -23,6 +23,9 @@ window of one token on either side and a global token:
     queries          keys
     row 0  [0 1 2 3]   [. 0 1 2 3 4 g]       query 0 reads  [. 0 1 - - - g]
     row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
+
+Where a mesh shards the text, every device has rows of its part, and its margins come from the
+devices beside it.
 """
 
 import contextlib

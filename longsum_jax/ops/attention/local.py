@@ -73,15 +73,16 @@ def local_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
-        fused: a kernel that computes this; without a traced ``radius``, biases, ``dropout`` and
-            ``axes``, and for ``extra`` keys that all tokens share.
+        fused: a kernel that computes this; without a traced ``radius``, biases and ``dropout``, and
+            for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
-        return zero_padding(_attend_in_rows(tokens, key_mask, radius, extra, scale, fused), mask)
+        out = _attend_in_rows(tokens, key_mask, radius, extra, scale, fused, axes)
+        return zero_padding(out, mask)
     widest = radius if max_radius is None else max_radius
     if block_size is None:
         block_size = local_block_size(widest)
@@ -136,15 +137,16 @@ def _attend_in_rows(
     extra: Sequence[KeySet],
     scale: float,
     fused: FusedAttention,
+    axes: Axes,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes ``local_attention`` by a kernel; zeros for queries without a key."""
     length = key_mask.shape[1]
     size = row_size(length, margin=2 * radius, multiple=8)
     num_rows = -(-length // size)
-    margin = radius if num_rows > 1 else 0
+    margin = radius if num_rows * count_shards(axes) > 1 else 0
 
     def rows(x: AnyArray) -> Array:
-        return overlapping(x, -margin, size, 2 * margin, num_rows).swapaxes(0, 1)
+        return overlapping(x, -margin, size, 2 * margin, num_rows, axes).swapaxes(0, 1)
 
     text = KeySet(rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None])
     pattern = _Window(radius, margin, size + 2 * margin)

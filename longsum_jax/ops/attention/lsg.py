@@ -161,7 +161,7 @@ def lsg_attention(
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks; ``bias`` then has the first of its two shapes.
         fused: a kernel that computes the tokens' attention in texts of more than two blocks;
-            without ``bias``, ``dropout`` and ``axes``.
+            without ``bias`` and ``dropout``.
 
     Returns:
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
@@ -193,7 +193,7 @@ def lsg_attention(
         if fused is None:
             out = _attend_runs(q_blocks, globals_, runs, scale, token_dropout, axes)
         else:
-            out = _attend_in_rows(q_blocks, globals_, runs, scale, fused)
+            out = _attend_in_rows(q_blocks, globals_, runs, scale, fused, axes)
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
         out = jnp.where(mask[..., None, None], out, 0)
@@ -419,6 +419,7 @@ def _attend_in_rows(
     runs: Sequence[_Run],
     scale: float,
     fused: FusedAttention,
+    axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Computes ``_attend_runs`` by a kernel, in rows of some blocks with all that their runs
     read."""
@@ -432,7 +433,7 @@ def _attend_in_rows(
 
     key_sets, reads = [], []
     for run in runs:
-        k, v, mask = (rows(x) for x in run.of_pieces(size, num_rows, ()))
+        k, v, mask = (rows(x) for x in run.of_pieces(size, num_rows, axes))
         key_sets.append(KeySet(k, v, _of_scores(mask)))
         step = run.k.shape[2]
         first, end, _ = run.used.indices(run.count * step)

@@ -174,7 +174,7 @@ def pattern_attention(
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks (``pattern.query_block_size``); for shardable patterns alone.
         fused: a kernel that computes all but the queries of global tokens; for fusable patterns,
-            without ``distance_bias``, ``dropout`` and ``axes``.
+            without ``distance_bias`` and ``dropout``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding and for queries without a key.
@@ -202,7 +202,8 @@ def pattern_attention(
 
 def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
     """Computes a window and global tokens by a kernel."""
-    is_local = jnp.arange(x.mask.shape[1]) >= pattern.num_global
+    length = x.mask.shape[1]
+    is_local = jnp.arange(length) + first_position(length, x.axes) >= pattern.num_global
     return local_attention(
         *x.qkv,
         x.mask,
@@ -210,6 +211,7 @@ def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Arr
         key_mask=x.mask & is_local,
         extra=[_global_keys(x, pattern)] if pattern.num_global else [],
         scale=x.scale,
+        axes=x.axes,
         fused=fused,
     )
 

@@ -47,8 +47,7 @@ def block_staggered_attention(
         dropout: applied to the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
-        fused: a kernel that computes the tokens' attention; without ``bias``, ``dropout`` and
-            ``axes``.
+        fused: a kernel that computes the tokens' attention; without ``bias`` and ``dropout``.
 
     Returns:
         Attended values of tokens and of global tokens, in the type of ``tokens.v``; zeros for

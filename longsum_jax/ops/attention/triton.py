@@ -331,6 +331,41 @@ def _forward_kernel(
     log_sums[...] = largest + jnp.log(sums)
 
 
+class _Queries(NamedTuple):
+    """A block of queries, and what gradients need of its outputs.
+
+    Attributes:
+        q: the queries.
+        of_out: gradients of the outputs.
+        log_sums, sums: of every query, see ``_attend_forward`` and ``_attend_backward``.
+    """
+
+    q: Any
+    of_out: Any
+    log_sums: Any
+    sums: Any
+
+    def at(self, place: Any) -> "_Queries":
+        """Reads those at some places of whole rows."""
+        return _Queries(*(x[place] for x in self))
+
+
+def _weights_and_gradients(
+    problem: _Problem,
+    queries: _Queries,
+    k: AnyArray,
+    v: AnyArray,
+    mask: AnyArray,
+    query_block: Any,
+    key_block: Any,
+) -> tuple[Array, Array]:
+    """Returns the weights of a block of queries and one of keys, and gradients of their scores."""
+    scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
+    weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
+    of_weights = _product(queries.of_out, v, 1, 1)
+    return weights, weights * (of_weights - queries.sums[:, None])
+
+
 def _queries_kernel(
     problem: _Problem,
     own: Any,
@@ -344,14 +379,14 @@ def _queries_kernel(
     sums: Any,
     of_q: Any,
 ) -> None:
-    queries, of_out, log_sums, sums = q[...], gradient[...], log_sums[...], sums[...]
+    queries = _Queries(q, gradient, log_sums, sums).at(...)
 
     def step(other: Any, found: Array) -> Array:
         place = pl.ds(other * problem.block, problem.block)
         keys = k[place]
-        scores, reads = _scores(problem, queries, keys, mask[place], own, other)
-        weights = jnp.where(reads, jnp.exp(scores - log_sums[:, None]), 0.0)
-        of_scores = weights * (_product(of_out, v[place], 1, 1) - sums[:, None])
+        _, of_scores = _weights_and_gradients(
+            problem, queries, keys, v[place], mask[place], own, other
+        )
         return found + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
@@ -373,16 +408,17 @@ def _keys_kernel(
     of_v: Any,
 ) -> None:
     keys, values, is_key = k[...], v[...], mask[...]
+    rows = _Queries(q, gradient, log_sums, sums)
 
     def step(other: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
         place = pl.ds(other * problem.block, problem.block)
-        queries, of_out = q[place], gradient[place]
-        scores, reads = _scores(problem, queries, keys, is_key, other, own)
-        weights = jnp.where(reads, jnp.exp(scores - log_sums[place][:, None]), 0.0)
-        of_scores = weights * (_product(of_out, values, 1, 1) - sums[place][:, None])
+        queries = rows.at(place)
+        weights, of_scores = _weights_and_gradients(
+            problem, queries, keys, values, is_key, other, own
+        )
         return (
-            found[0] + _product(of_scores.astype(queries.dtype), queries, 0, 0),
-            found[1] + _product(weights.astype(of_out.dtype), of_out, 0, 0),
+            found[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
+            found[1] + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
         )
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)

@@ -1,0 +1,194 @@
+"""A mix of tasks that teach a model to use its source, made of any documents.
+
+    python benchmarks/pretraining_mix.py --data=novels/train.jsonl.xz,papers/train.jsonl.xz \
+        --words=100 --examples=100000 --out=mix_100.jsonl.gz
+    python -m longsum_jax.train --config=configs/locost_small.py:scratch \
+        --config.task.source=json:mix_100.jsonl.gz --workdir=runs/mix_100
+
+A small model that is trained on summaries alone learns to write what summaries are like and ignores
+what it reads. Each of these tasks can only be done by reading, and says in its first words what is
+to be written:
+
+    lead      the first sentences
+    marked    the sentences between two marks, in their order
+    find      the sentence that begins with some words
+    mend      the words that were taken out of the text
+    gap       the sentences that say most of the others, which are taken out (LOCOST, section 5.2)
+    rank      the sentences that the built-in ranker would choose
+
+A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
+words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have
+`document` or `text`. Rows depend on --seed alone. Short pieces first, longer ones after them: one
+file for each length, and each training begins with the last one's model (config.init_from).
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from longsum_jax.ranking.ranker import builtin_ranker
+from longsum_jax.ranking.selection import Length
+from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_example
+from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
+
+Sentences = Sequence[str]
+Example = tuple[str, str]  # source and target
+OPEN, CLOSE, HOLE = "<<", ">>", "_"
+MAX_COPIED = 3  # sentences of a target
+
+
+def lead(sentences: Sentences, rng: np.random.Generator) -> Example:
+    """Asks for the first sentences."""
+    count = _some(sentences, rng)
+    return f"lead {count}: {' '.join(sentences)}", " ".join(sentences[:count])
+
+
+def marked(sentences: Sentences, rng: np.random.Generator) -> Example:
+    """Asks for sentences between marks."""
+    chosen = np.sort(rng.choice(len(sentences), _some(sentences, rng), replace=False))
+    shown = list(sentences)
+    for place in chosen:
+        shown[place] = f"{OPEN} {shown[place]} {CLOSE}"
+    return f"marked: {' '.join(shown)}", " ".join(sentences[place] for place in chosen)
+
+
+def find(sentences: Sentences, rng: np.random.Generator) -> Example:
+    """Asks for the sentence that begins with some words."""
+    sentence = sentences[rng.integers(len(sentences))]
+    beginning = " ".join(sentence.split()[: rng.integers(2, 5)])
+    return f"find {beginning}: {' '.join(sentences)}", sentence
+
+
+def mend(sentences: Sentences, rng: np.random.Generator) -> Example | None:
+    """Asks for the words that are missing: a seventh of them, three at a time."""
+    words = " ".join(sentences).split()
+    starts = np.flatnonzero(rng.random(len(words) // 3) < 1 / 7) * 3
+    if not len(starts):
+        return None
+    missing = []
+    for start in starts:
+        missing.append(" ".join(words[start : start + 3]))
+        words[start : start + 3] = [HOLE, "", ""]
+    shown = " ".join(word for word in words if word)
+    return f"mend: {shown}", f" {HOLE} ".join(missing)
+
+
+def gap(sentences: Sentences, rng: np.random.Generator) -> Example | None:
+    """Asks for sentences that were taken out, those that say most of the others."""
+    example = gap_sentence_example(sentences, GapSentenceOptions(), rng)
+    return None if example is None else (f"gap: {example.source}", example.target)
+
+
+def rank(sentences: Sentences, rng: np.random.Generator) -> Example | None:
+    """Asks for what the built-in ranker chooses."""
+    text = "\n".join(sentences)
+    chosen = builtin_ranker().summarize(text, length=Length(_some(sentences, rng), "sentences"))
+    return (f"summarize: {' '.join(sentences)}", chosen.text) if chosen.text else None
+
+
+def _some(sentences: Sentences, rng: np.random.Generator) -> int:
+    return int(rng.integers(1, min(MAX_COPIED, len(sentences)) + 1))
+
+
+# Task -> its share, and what makes an example of the sentences of a piece.
+TASKS: dict[str, tuple[float, Callable[[Sentences, np.random.Generator], Example | None]]] = {
+    "lead": (0.1, lead),
+    "marked": (0.25, marked),
+    "find": (0.25, find),
+    "mend": (0.1, mend),
+    "gap": (0.1, gap),
+    "rank": (0.2, rank),
+}
+
+
+def texts_of(path: str) -> Iterator[str]:
+    """Yields the texts of a file of JSON lines, again and again."""
+    opened = {".xz": lzma.open, ".gz": gzip.open}.get(Path(path).suffix, open)
+    while True:
+        is_empty = True
+        with opened(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                yield row.get("document") or row["text"]
+                is_empty = False
+        if is_empty:
+            sys.exit(f"{path}: has no rows; leave it out of --data")
+
+
+def pieces_of(
+    sentences: Sentences, words: int, rng: np.random.Generator, most: int
+) -> Iterator[Sentences]:
+    """Yields some pieces of a text at whole sentences, at random places.
+
+    Args:
+        sentences: of the text.
+        words: of a piece at most.
+        rng: draws the places.
+        most: pieces.
+    """
+    counts = np.array([len(sentence.split()) for sentence in sentences])
+    total = int(counts.sum())
+    ends = np.cumsum(counts)
+    for _ in range(min(most, max(1, total // words))):
+        start = int(rng.integers(len(sentences)))
+        end = int(np.searchsorted(ends, ends[start] - counts[start] + words, side="right"))
+        if end - start >= MIN_SENTENCES:
+            yield sentences[start:end]
+
+
+MIN_SENTENCES = 3
+PIECES_OF_TEXT = 20  # taken before the next text, at most
+
+
+def examples(files: Sequence[str], words: int, seed: int) -> Iterator[dict[str, str]]:
+    """Yields rows without an end.
+
+    Args:
+        files: of texts.
+        words: of a piece.
+        seed: of all that is drawn.
+    """
+    rng = np.random.default_rng(seed)
+    names = list(TASKS)
+    shares = [share for share, _ in TASKS.values()]
+    sources = [texts_of(path) for path in files]
+    number = 0
+    while True:
+        for source in sources:
+            sentences = split_sentences(join_wrapped_lines(next(source)))
+            for piece in pieces_of(sentences, words, rng, PIECES_OF_TEXT):
+                name = names[rng.choice(len(names), p=shares)]
+                example = TASKS[name][1](piece, rng)
+                if example is not None:
+                    document, summary = example
+                    yield {"id": f"{name}-{number}", "document": document, "summary": summary}
+                    number += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="files of JSON lines, comma-separated")
+    parser.add_argument("--words", type=int, default=100, help="of a piece; default: 100")
+    parser.add_argument("--examples", type=int, default=100_000, help="rows; default: 100,000")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", required=True, help="file to write, .jsonl or .jsonl.gz")
+    args = parser.parse_args()
+    opened = gzip.open if args.out.endswith(".gz") else open
+    rows = examples(args.data.split(","), args.words, args.seed)
+    with opened(args.out, "wt", encoding="utf-8") as file:
+        for number, row in zip(range(args.examples), rows, strict=False):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            if number % 10_000 == 0:
+                print(f"{number:,} rows", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

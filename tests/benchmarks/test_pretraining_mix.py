@@ -1,0 +1,81 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+
+SENTENCES = [
+    "The harbour was built in 1888 by the city.",
+    "Ships brought coffee and tea from the south.",
+    "A fire took the great store in the spring.",
+    "The store was built again by the city in 1901.",
+    "Coffee is still sold in the harbour every spring.",
+]
+TEXT = " ".join(SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def mix(scripts):
+    return scripts("pretraining_mix")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_targets_are_what_the_source_asks_for(mix, rng):
+    for _ in range(20):
+        source, target = mix.lead(SENTENCES, rng)
+        asked, _, text = source.partition(": ")
+        assert (text, target) == (TEXT, " ".join(SENTENCES[: int(asked.removeprefix("lead "))]))
+        source, target = mix.marked(SENTENCES, rng)
+        parts = [part.split(" >>")[0] for part in source.split("<< ")[1:]]
+        assert target == " ".join(parts)
+        source, target = mix.find(SENTENCES, rng)
+        beginning = source.partition(": ")[0].removeprefix("find ")
+        assert target in SENTENCES
+        assert target.startswith(beginning)
+
+
+def test_mended_texts_are_whole_again(mix, rng):
+    made = [mix.mend(SENTENCES, rng) for _ in range(20)]
+    for source, target in filter(None, made):
+        text = source.removeprefix("mend: ")
+        for words in target.split(" _ "):
+            text = text.replace("_", words, 1)
+        assert text == TEXT
+    assert any(made)
+
+
+def test_gaps_and_ranked_sentences_are_those_of_the_text(mix, rng):
+    source, target = mix.gap(SENTENCES, rng)
+    assert target in SENTENCES
+    assert target not in source
+    source, target = mix.rank(SENTENCES, rng)
+    assert source == f"summarize: {TEXT}"
+    assert all(line in TEXT for line in target.splitlines())
+
+
+def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
+    data = tmp_path / "texts.jsonl"
+    data.write_text(json.dumps({"text": TEXT * 9}) + "\n" + json.dumps({"document": TEXT}) + "\n")
+
+    def rows(name, seed):
+        out = tmp_path / name
+        arguments = [f"--data={data}", "--words=40", "--examples=30", f"--seed={seed}"]
+        monkeypatch.setattr(sys, "argv", ["pretraining_mix.py", *arguments, f"--out={out}"])
+        mix.main()
+        return out
+
+    found = [json.loads(line) for line in rows("a.jsonl", 0).read_text().splitlines()]
+    assert len(found) == 30
+    assert all(row["document"] and row["summary"] for row in found)
+    assert len({row["id"] for row in found}) == 30
+    assert {row["id"].partition("-")[0] for row in found} <= set(mix.TASKS)
+    again = rows("b.jsonl", 0).read_text()
+    assert again == (tmp_path / "a.jsonl").read_text() != rows("c.jsonl", 1).read_text()
+    assert "0 rows" in capsys.readouterr().err
+    data.write_text("")
+    with pytest.raises(SystemExit, match="has no rows"):
+        next(mix.examples([str(data)], 40, 0))

@@ -1,0 +1,94 @@
+"""Training steps of the shipped configs, compiled for four chips of TPU v5e that are not there."""
+
+import importlib
+import json
+import math
+import pkgutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from longsum_jax import configs
+from longsum_jax.analysis import devices
+from longsum_jax.analysis.program_text import Instruction, parse
+from longsum_jax.analysis.program_work import Work, program_work
+from longsum_jax.experiment.config import RunConfig, run_config
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.programs import run_programs
+
+pytestmark = [pytest.mark.slow, pytest.mark.tpu_compiler]
+
+ROOT = Path(__file__).parents[2]
+# What scatters write: gradients of embeddings, which have a row for every token that was read, and
+# of biases, which have one for every distance.
+EMBEDDINGS = ("embed", "shared", "relative_attention_bias", "position")
+
+
+class Step(NamedTuple):
+    """A compiled training step."""
+
+    run: RunConfig
+    instructions: list[Instruction]
+    work: Work
+    temporary: int  # bytes
+
+
+def compiled_step(spec, **overrides):
+    run = run_config(read_config(str(ROOT / "configs" / spec), overrides))
+    train = next(run_programs(run, devices.find_target("v5e:2x2").devices))
+    compiled = train.lower().compile()
+    text = compiled.as_text()
+    computations, _ = parse(text)
+    found = [x for each in computations.values() for x in each.instructions.values()]
+    return Step(run, found, program_work(text), compiled.memory_analysis().temp_size_in_bytes)
+
+
+def tiny_configs():
+    names = [module.name for module in pkgutil.iter_modules(configs.__path__)]
+    modules = {name: importlib.import_module(f"{configs.__name__}.{name}") for name in names}
+    return [name for name, module in modules.items() if "tiny" in getattr(module, "MODES", ())]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def labelled_documents(tmp_path_factory):
+    """Data of configs that count the labels of their data: two of them."""
+    folder = tmp_path_factory.mktemp("documents")
+    text = "Anna brought 14 ships to Hamburg."
+    document = {"text": text, "document": text, "claim": "She brought ships."}
+    (folder / "data").mkdir()
+    for split in ("train", "validation", "test"):
+        rows = [document | {"id": name, "label": name} for name in ("CORRECT", "INCORRECT")]
+        lines = [json.dumps(row) + "\n" for row in rows]
+        (folder / "data" / f"{split}.jsonl").write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_steps_exchange_gradients_alone_and_sort_nothing(config):
+    """Every device has some documents of a batch: gradients are summed, each parameter once."""
+    step = compiled_step(f"{config}.py:tiny")
+    shapes = step.run.family.parameter_shapes(step.run.model).values()
+    num_bytes = 4 * sum(map(math.prod, shapes))
+    assert set(step.work.collectives) == {"all-reduce"}
+    sums = step.work.collectives["all-reduce"].num_bytes
+    assert 0.5 * num_bytes < sums < 1.2 * num_bytes
+    assert not any(x.opcode == "sort" for x in step.instructions)
+    scattered = [x.attributes for x in step.instructions if x.opcode == "scatter"]
+    assert all(any(name in x for name in EMBEDDINGS) for x in scattered)
+    assert step.temporary < 20e6
+
+
+def test_a_sharded_text_is_never_gathered():
+    """Pre-training LOCOST, texts of 256 tokens over two chips: no all-gather has their length,
+    nothing is sorted, and what is scattered are gradients of embeddings."""
+    mesh = {"preset": "fsdp+sequence", "batch": "1", "fsdp": "2", "sequence": "2"}
+    overrides = {f"mesh.{key}": value for key, value in mesh.items()}
+    step = compiled_step("locost_c4.py:tiny", **overrides)
+    gathered = [x for x in step.instructions if x.opcode == "all-gather"]
+    assert gathered
+    assert not any(256 in x.arrays[0].shape for x in gathered)
+    assert step.work.collectives["all-to-all"].count > 0  # positions for channels
+    assert not any(x.opcode == "sort" for x in step.instructions)
