@@ -5,7 +5,7 @@ of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors (``po
 ``bos_pooling``), or means of similar tokens (``lsh``). Selected keys stay in the order of the text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import jax
@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
 SparsityType = Literal["none", "norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling"]
@@ -99,7 +100,7 @@ def sparse_keys(
         return _largest(k, v, mask, selection)
     if sparsity_type == "pooling":
         return _pooled(k, v, mask, selection.factor)
-    return _strided(k, v, mask, *_offsets(selection, k.shape[2]))
+    return _strided(k, v, mask, *_runs(selection, k.shape[2]))
 
 
 def _groups(
@@ -121,32 +122,62 @@ def _largest(k: AnyArray, v: AnyArray, mask: AnyArray, selection: Selection) -> 
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
     squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
-    _, index = lax.top_k(squares, selection.clusters)
-    index = jnp.sort(index, axis=-1).swapaxes(2, 3)  # [batch, num_chunks, clusters, heads]
+    # Sorts and gathers are slow on accelerators, small products on CPUs.
+    pick = _gathered_largest if target_platform() == "cpu" else _multiplied_largest
+    take = pick(squares, selection.clusters)
+    is_key = jnp.broadcast_to(mask, k.shape[:-1])[..., None].astype(k.dtype)
+    k, v, is_key = (_join_groups(take(x)) for x in (k, v, is_key))
+    return SparseKeys(k, v, is_key[..., 0] > 0)
+
+
+# Of an array [batch, num_chunks, chunk, heads, width] those tokens that stand for their chunk.
+_Take = Callable[[AnyArray], Array]
+
+
+def _gathered_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
+    """Returns what takes the ``count`` largest of each chunk in their order, by their places."""
+    _, places = lax.top_k(x, count)
+    places = jnp.sort(places, axis=-1).swapaxes(2, 3)[..., None]
+    return lambda x: jnp.take_along_axis(x, places, axis=2)
+
+
+def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
+    """Returns what ``_gathered_largest`` does, by comparisons and a product."""
+    order = np.arange(x.shape[-1])
+    is_first = order < order[:, None]  # of two equal entries the second gives way to the first
+    larger = x[..., None, :] > x[..., None]
+    equal = x[..., None, :] == x[..., None]
+    is_taken = (larger | (equal & is_first)).sum(-1) < count
+    places = jnp.where(is_taken, jnp.cumsum(is_taken, -1) - 1, count)
+    is_there = places[..., None, :] == np.arange(count)[:, None]
 
     def take(x: AnyArray) -> Array:
-        return _join_groups(jnp.take_along_axis(x, index[..., None], axis=2))
+        exactly = {"precision": lax.Precision.HIGHEST}
+        return jnp.einsum("bnhsc,bnchk->bnshk", is_there.astype(x.dtype), x, **exactly)
 
-    mask = jnp.broadcast_to(mask, (*mask.shape[:3], k.shape[3]))
-    return SparseKeys(take(k), take(v), take(mask[..., None])[..., 0])
+    return take
 
 
-def _offsets(selection: Selection, heads: int) -> tuple[int, np.ndarray]:
-    """Returns the size of a group, and the positions [count, heads] in it that each head takes."""
+def _runs(selection: Selection, heads: int) -> tuple[int, int, np.ndarray]:
+    """Returns the sizes of a group and of a run in it, and where the run of each head begins."""
     head, factor, size = np.arange(heads), selection.factor, selection.block_size
     if selection.sparsity_type == "stride":
-        return factor, (head % factor)[None]
+        return factor, 1, head % factor
     run = size // factor
-    return size, (np.arange(run)[:, None] + head * run) % size
+    return size, run, head * run % size
 
 
 def _strided(
-    k: AnyArray, v: AnyArray, mask: AnyArray, size: int, offsets: np.ndarray
+    k: AnyArray, v: AnyArray, mask: AnyArray, size: int, run: int, starts: np.ndarray
 ) -> SparseKeys:
-    """Selects the tokens at ``offsets`` [count, heads] in each group of ``size`` tokens."""
-    head = np.arange(k.shape[2])
-    k, v = (_join_groups(_groups(x, size)[:, :, offsets, head]) for x in (k, v))
-    return SparseKeys(k, v, _join_groups(_groups(mask, size)[:, :, offsets]))
+    """Selects a run of tokens in each group of ``size`` tokens, one for every head."""
+
+    def take(x: AnyArray) -> Array:
+        groups = _groups(x, size)
+        of_heads = [groups[:, :, start : start + run, head] for head, start in enumerate(starts)]
+        return _join_groups(jnp.stack(of_heads, 3))
+
+    return SparseKeys(take(k), take(v), take(jnp.broadcast_to(mask[..., None], k.shape[:3])))
 
 
 def _pooled(k: AnyArray, v: AnyArray, mask: AnyArray, factor: int) -> SparseKeys:
@@ -254,12 +285,6 @@ def _bucket_sums(
     buckets: Int[AnyArray, "batch num_chunks heads chunk"],
     count: int,
 ) -> Float[Array, "batch num_chunks heads buckets width"]:
-    """Returns the sum of the entries of each of ``count`` buckets."""
-
-    def add(x: AnyArray, buckets: AnyArray) -> Array:
-        return jax.ops.segment_sum(x, buckets, count)
-
-    rows = x.reshape(-1, *x.shape[-2:])
-    bucket_rows = buckets.reshape(-1, buckets.shape[-1])
-    out = jax.vmap(add)(rows, bucket_rows)
-    return out.reshape(*x.shape[:3], *out.shape[1:])
+    """Returns the sum of the entries of each of ``count`` buckets, as a product."""
+    is_inside = (buckets[..., None] == np.arange(count)).astype(x.dtype)
+    return jnp.einsum("bnhcw,bnhcs->bnhsw", x, is_inside, precision=lax.Precision.HIGHEST)

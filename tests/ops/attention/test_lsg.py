@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention import lsg
+from longsum_jax.ops.attention import lsg, lsg_selection
 from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.lsg import (
@@ -421,6 +422,65 @@ def test_gradients(kind):
         arrays,
         mask,
     )
+
+
+def test_the_largest_are_the_same_without_sorts_and_gathers(monkeypatch):
+    """As accelerators choose and take them; equal norms and padding among the keys."""
+    k, v = np.random.default_rng(0).normal(size=(2, B, 32, H, K)).astype(np.float32)
+    k[:, 9:14] = k[:, 8:9]
+    mask = np.arange(32) < np.array([32, 18])[:, None]
+    selection = make_selection(
+        "norm", block_size=16, sparse_block_size=8, sparsity_factor=4, reference_quirks=False
+    )
+
+    def values_and_gradients(k, v):
+        def keys(k, v):
+            return sparse_keys(k, v, mask, selection, first_query=k[:, 0])[:2]
+
+        out, pull_back = jax.vjp(keys, k, v)
+        sparse = sparse_keys(k, v, mask, selection, first_query=k[:, 0])
+        return sparse, out, pull_back(jax.tree.map(jnp.cos, out))
+
+    gathered = jax.jit(values_and_gradients)(k, v)
+    monkeypatch.setattr(lsg_selection, "target_platform", lambda: "tpu")
+    multiplied = jax.jit(lambda *x: values_and_gradients(*x))
+    text = str(multiplied.trace(k, v).jaxpr)
+    assert not any(name in text for name in ("sort", "top_k", "gather", "scatter"))
+    for x, y in zip(*map(jax.tree.leaves, (gathered, multiplied(k, v))), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_selections_neither_sort_nor_gather_on_tpus():
+    """Values and gradients of all of them in one program, compiled for a v5e."""
+    device, *_ = find_target("v5e").devices
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    length, heads, size = 512, 4, 64
+
+    def shape(length, dtype=jnp.bfloat16, width=(heads, size)):
+        return jax.ShapeDtypeStruct((1, length, *width), dtype, sharding=sharding)
+
+    text, tokens, mask = shape(length), shape(1), shape(length, bool, ())
+    chunk = chunk_size(128, 64, 4)
+    rounds = {"chunk": chunk, "factor": 4, "pre_rounds": 1}
+    draw = functools.partial(lsh_projections, heads=heads, head_dim=size, **rounds)
+    projections = [np.asarray(x) for x in draw(jax.random.key(0))]
+
+    def loss(text, tokens, mask):
+        total = 0.0
+        for kind in KINDS:
+            spec = LsgSpec(128, 64, 4, kind)
+            own = projections if kind == "lsh" else ()
+            out, _ = lsg_attention(QKV(*text), QKV(*tokens), mask, spec, projections=own)
+            total += out.astype(jnp.float32).sum()
+        return total
+
+    with jax.default_device(device):
+        gradients = jax.jit(jax.grad(loss, (0, 1)))
+        compiled = gradients.lower([text] * 3, [tokens] * 3, mask).compile()
+    program = compiled.as_text()
+    assert not any(f" {name}(" in program for name in ("sort", "gather", "scatter", "topk"))
 
 
 # What holds for every selection
