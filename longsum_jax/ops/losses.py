@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.typing import IGNORED_LABEL, AnyArray
@@ -35,12 +37,15 @@ def token_scores(
         label_smoothing: probability mass spread evenly over the vocabulary.
     """
     mask = jnp.asarray(labels != IGNORED_LABEL)
-    log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    indices = jnp.where(mask, labels, 0)[..., None]
-    label_log_probs = jnp.take_along_axis(log_probs, indices, axis=-1)[..., 0]
-    loss = -(1 - label_smoothing) * label_log_probs
+    shifted = logits.astype(jnp.float32)
+    shifted = shifted - lax.stop_gradient(shifted.max(-1, keepdims=True))
+    log_sum = jnp.log(jnp.exp(shifted).sum(-1))
+    # A comparison, since the gradient of an indexed logit would be scattered over the vocabulary.
+    is_label = jnp.asarray(labels)[..., None] == np.arange(logits.shape[-1])
+    right = jnp.where(is_label, shifted, 0.0).sum(-1)
+    loss = log_sum - (1 - label_smoothing) * right
     if label_smoothing:
-        loss = loss - label_smoothing * log_probs.mean(-1)
+        loss = loss - label_smoothing * shifted.mean(-1)
     return TokenScores(jnp.where(mask, loss, 0.0), logits.argmax(-1) == labels)
 
 

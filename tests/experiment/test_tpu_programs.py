@@ -29,7 +29,7 @@ SORTED = {
 }
 
 
-COMPILED = {}  # text before the compilation -> program
+COMPILED = {}  # what tells programs apart -> program
 
 
 class Step(NamedTuple):
@@ -44,11 +44,11 @@ class Step(NamedTuple):
 def compiled_step(spec, **overrides):
     run = run_config(read_config(str(ROOT / "configs" / spec), overrides))
     train = next(run_programs(run, devices.find_target("v5e:2x2").devices))
-    lowered = train.lower()
-    text = lowered.as_text()
-    if text not in COMPILED:  # several configs have one tiny model
-        COMPILED[text] = lowered.compile()
-    compiled = COMPILED[text]
+    # Several configs have one tiny model, and differ in rates that programs do not depend on.
+    key = run.model, run.task.objective, run.optimizer.name, run.mesh
+    if key not in COMPILED:
+        COMPILED[key] = train.lower().compile()
+    compiled = COMPILED[key]
     text = compiled.as_text()
     computations, _ = parse(text)
     found = [x for each in computations.values() for x in each.instructions.values()]
@@ -79,13 +79,17 @@ def labelled_documents(tmp_path_factory):
 
 @pytest.mark.parametrize("config", tiny_configs())
 def test_steps_exchange_gradients_alone_and_sort_nothing(config):
-    """Every device has some documents of a batch: gradients are summed, each parameter once."""
+    """Every device has some documents of a batch: gradients are summed, each parameter once.
+
+    But T5's table, as input and as output, and its biases, before they are summed into buckets.
+    """
     step = compiled_step(f"{config}.py:tiny")
     shapes = step.run.family.parameter_shapes(step.run.model).values()
     num_bytes = 4 * sum(map(math.prod, shapes))
     assert set(step.work.collectives) == {"all-reduce"}
     sums = step.work.collectives["all-reduce"].num_bytes
-    assert 0.5 * num_bytes < sums < 1.2 * num_bytes
+    most = 1.25 if step.run.family.name == "locost" else 1.17
+    assert 0.7 * num_bytes < sums < most * num_bytes
     assert step.temporary < 20e6
     sorts = [x for x in step.instructions if x.opcode == "sort"]
     assert bool(sorts) == (config in SORTED)

@@ -83,6 +83,7 @@ class LongformerAttention(EncoderSelfAttention):
         mask, bias, indices = context
         max_radius = max(windows) // 2
         shared = {"bias": bias}
+        fused = None
         if len(set(windows)) == 1:
             # One window for all layers is known while compiling, and needs no mask for each layer.
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
