@@ -66,7 +66,7 @@ def test_a_config_is_planned_without_its_documents(planned, tiny_run):
     # Adam's state waits while a run is evaluated.
     beside = {name: row["memory_bytes"]["beside"] for name, row in programs.items()}
     assert (beside["train"], beside["loss"]) == (0, memory["optimizer"])
-    assert beside["search"] > beside["read"] >= memory["optimizer"]
+    assert min(beside["read"], beside["search"]) > memory["optimizer"]
     assert all(row["fits"] and row["compile_seconds"] > 0 for row in report["programs"])
     operations = {name: sum(row["operations"].values()) for name, row in programs.items()}
     assert operations["train"] > 2 * operations["loss"] > operations["read"] > 0
