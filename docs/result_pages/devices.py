@@ -95,8 +95,7 @@ PAGES: Mapping[str, Page] = {
         "Memory of training steps",
         "GiB that a training step holds, by tokens of the document: base models, one document, "
         "AdamW and checkpointing, parameters included. From programs compiled for described "
-        "devices; nothing was run. What a compiler refused is what it would have needed."
-        + CHOSEN_FOR_CPUS,
+        "devices; nothing was run. What a compiler refused is what it would have needed.",
         GIB_BY_DEVICE,
         gib_by_length,
     ),

@@ -10,6 +10,7 @@ from flax.core import meta
 from jax.stages import Lowered
 
 from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.programs import Programs
 from longsum_jax.models.family import Family
@@ -61,13 +62,14 @@ def summary_programs(
         module: of the model.
         params: shapes of the parameters; ``jax.eval_shape`` of the family's ``init_params`` or of
             loaded ones.
-        batch_size: documents that are summarized together.
+        batch_size: documents that are summarized together; devices of a mesh have as many each.
         length: tokens of a padded document.
         options: of the search.
         kernel_bytes: most bytes of state-space kernels that are kept from call to call.
         storage: of the decoder's weights and keys, see ``Model``.
     """
     programs = Programs(module, storage)
+    batch_size = rows_on_devices(batch_size)
     variables = {"params": params}
     if kernel_bytes:
         variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)

@@ -1,6 +1,7 @@
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.analysis.plan import device_bytes
 from longsum_jax.inference.abstract import parameter_shapes, summary_programs
@@ -87,3 +88,11 @@ def test_programs_follow_the_devices_that_they_are_made_for(model):
     with jax.default_device("tpu"):
         assert search.weight_shapes(shapes) is None
         assert not kernels.shapes(shapes, 64)
+
+
+def test_devices_of_a_mesh_have_as_many_documents_each(model):
+    mesh = AbstractMesh((4,), ("batch",), axis_types=(AxisType.Auto,))
+    with use_abstract_mesh(mesh):
+        programs = programs_of(model, 50, batch_size=6, options=model.summary_options())
+    _, ids, *_ = programs["read"].arguments
+    assert ids.shape[0] == 8
