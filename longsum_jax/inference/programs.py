@@ -34,7 +34,7 @@ from longsum_jax.inference.decoder_storage import StoredDecoder, stored_decoder
 from longsum_jax.inference.kernel_cache import kernel_program
 from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftCache
 from longsum_jax.layers.layer_groups import unstacked_layers
-from longsum_jax.layers.partitioning import is_on_one_cpu
+from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import Array, Params
@@ -383,6 +383,8 @@ def _search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
+    # As they are read; a program that is planned takes shapes, which lie nowhere.
+    source = jax.tree.map(constrain_rows, source)
     cache = _empty_cache(module, params, source, options)
     sizes = {"batch_size": batch_size, "options": options}
     decoder = _decoder(module, params, layers, source)

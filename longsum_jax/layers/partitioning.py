@@ -84,6 +84,15 @@ def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyAr
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
+def constrain_rows(x: Shaped[AnyArray, "rows ..."]) -> Shaped[AnyArray, "rows ..."]:
+    """Keeps the rows of a batch where ``batch`` puts them, and other axes as they come."""
+    spec = mesh_spec(x.shape, ("batch", *[None] * (x.ndim - 1)))
+    if spec is None:
+        return x
+    others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
+
+
 def is_on_one_cpu() -> bool:
     """Returns whether the computation runs on a CPU without a mesh of several devices."""
     return target_platform() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1

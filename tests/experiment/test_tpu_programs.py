@@ -1,5 +1,6 @@
 """Training steps of the shipped configs, compiled for four chips of TPU v5e that are not there."""
 
+import dataclasses
 import importlib
 import json
 import math
@@ -7,15 +8,21 @@ import pkgutil
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import pytest
 
 from longsum_jax import configs
 from longsum_jax.analysis import devices
+from longsum_jax.analysis.plan import plan_program
 from longsum_jax.analysis.program_text import Instruction, parse
 from longsum_jax.analysis.program_work import Work, program_work
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.experiment.config import RunConfig, run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.programs import run_programs
+from longsum_jax.inference.abstract import parameter_shapes, summary_programs
+from longsum_jax.models.locost import PRESETS
+from longsum_jax.models.registry import get_family
 
 pytestmark = [pytest.mark.slow, pytest.mark.tpu_compiler]
 
@@ -124,3 +131,22 @@ def test_kernels_compute_windows_of_a_sharded_text():
     assert step.work.collectives["collective-permute"].count > 0
     gathered = [x for x in step.instructions if x.opcode.startswith("all-gather")]
     assert not any(256 in x.arrays[0].shape for x in gathered)
+
+
+def test_the_base_model_reads_16384_tokens():
+    """A program of full size: LOCOST in bfloat16, on one chip of 16 GB."""
+    config = dataclasses.replace(PRESETS["base"], dtype="bfloat16")
+    family = get_family("locost")
+    shapes = parameter_shapes(family, config)
+    options = GenerationOptions(max_new_tokens=1, decoder_start_token_id=0)
+    target = devices.find_target("v5e")
+    with jax.default_device(target.devices[0]):
+        read, _ = summary_programs(
+            family.module_class(config), shapes, batch_size=1, length=16384, options=options
+        )
+        planned = plan_program(read, target)
+    assert planned.fits
+    assert planned.memory["temporary"] < 2.5e8  # 12 layers, states of 25 MB
+    # Products of the state-space kernels and of the dense maps; 4 x as many in full attention.
+    assert 3e12 < planned.work.operations < 4.5e12
+    assert not planned.work.collectives
