@@ -141,9 +141,10 @@ PAGES: Mapping[str, Page] = {
         "and compile times are those of XLA's programs, times are rooflines, which no run can "
         "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
         "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
-        "cores. Collectives and bytes are left out of rows from before asynchronous collectives of "
-        "TPUs counted once. `c4` is `configs/locost_c4.py`, 234.7M parameters, 256 documents of "
-        "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the large "
+        "cores. *Beside* is what a device holds and the program does not use; rows without it were "
+        "compiled before it was counted, and their totals lack it. `c4` is "
+        "`configs/locost_c4.py`, 234.7M parameters, 256 documents of "
+        "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the base "
         "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. The "
         "commands are in `benchmarks/plans.py`; how to read a plan is in the "
         "[guide](../guide/plan.md).",
