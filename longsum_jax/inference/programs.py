@@ -384,8 +384,8 @@ def _search(
     options: GenerationOptions,
 ) -> Generated:
     # As they are read; a program that is planned takes shapes, which lie nowhere.
-    source = jax.tree.map(constrain_rows, source)
-    cache = _empty_cache(module, params, source, options)
+    source = constrain_rows(source)
+    cache = constrain_rows(_empty_cache(module, params, source, options))
     sizes = {"batch_size": batch_size, "options": options}
     decoder = _decoder(module, params, layers, source)
     out = generate(decoder, cache, **sizes, rng=keys, is_done=is_done)

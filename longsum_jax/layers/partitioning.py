@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -84,13 +85,17 @@ def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyAr
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
-def constrain_rows(x: Shaped[AnyArray, "rows ..."]) -> Shaped[AnyArray, "rows ..."]:
-    """Keeps the rows of a batch where ``batch`` puts them, and other axes as they come."""
-    spec = mesh_spec(x.shape, ("batch", *[None] * (x.ndim - 1)))
-    if spec is None:
-        return x
-    others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
+def constrain_rows(tree: Any) -> Any:
+    """Keeps the rows of arrays where the mesh has those of a batch, and other axes as they come."""
+
+    def constrained(x: AnyArray) -> AnyArray:
+        spec = mesh_spec(x.shape[:1], ("batch",)) if x.ndim else None
+        if spec is None:
+            return x
+        others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
+        return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
+
+    return jax.tree.map(constrained, tree)
 
 
 def is_on_one_cpu() -> bool:

@@ -150,3 +150,17 @@ def test_the_base_model_reads_16384_tokens():
     # Products of the state-space kernels and of the dense maps; 4 x as many in full attention.
     assert 3e12 < planned.work.operations < 4.5e12
     assert not planned.work.collectives
+
+
+def test_devices_decode_their_own_documents():
+    """Weights are sharded over the devices that share eight documents: each has keys of two."""
+    mesh = {"mesh.preset": "fsdp", "mesh.batch": "1", "mesh.fsdp": "4"}
+    evaluation = {"evaluation.batch_size": "8", "evaluation.max_new_tokens": "48"}
+    run = run_config(read_config(str(ROOT / "configs/locost_c4.py:tiny"), mesh | evaluation))
+    *_, search = run_programs(run, devices.find_target("v5e:2x2").devices)
+    computations, _ = parse(search.lower().compile().as_text())
+    instructions = [x for each in computations.values() for x in each.instructions.values()]
+    shapes = {array.shape for x in instructions for array in x.arrays}
+    keys = {shape for shape in shapes if len(shape) == 4 and 48 in shape}
+    assert keys
+    assert not any(shape[0] == 8 for shape in keys)
