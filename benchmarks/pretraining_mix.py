@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from longsum_jax.atomic import open_text
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
 from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_example
@@ -41,6 +42,8 @@ Sentences = Sequence[str]
 Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
 MAX_COPIED = 3  # sentences of a target
+MIN_SENTENCES = 3  # of a piece
+PIECES_OF_TEXT = 20  # taken before the next text, at most
 
 
 def lead(sentences: Sentences, rng: np.random.Generator) -> Example:
@@ -142,10 +145,6 @@ def pieces_of(
             yield sentences[start:end]
 
 
-MIN_SENTENCES = 3
-PIECES_OF_TEXT = 20  # taken before the next text, at most
-
-
 def examples(files: Sequence[str], words: int, seed: int) -> Iterator[dict[str, str]]:
     """Yields rows without an end.
 
@@ -179,11 +178,10 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=100, help="of a piece; default: 100")
     parser.add_argument("--examples", type=int, default=100_000, help="rows; default: 100,000")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", required=True, help="file to write, .jsonl or .jsonl.gz")
+    parser.add_argument("--out", required=True, help="file to write, also .gz or .xz")
     args = parser.parse_args()
-    opened = gzip.open if args.out.endswith(".gz") else open
     rows = examples(args.data.split(","), args.words, args.seed)
-    with opened(args.out, "wt", encoding="utf-8") as file:
+    with open_text(Path(args.out)) as file:
         for number, row in zip(range(args.examples), rows, strict=False):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             if number % 10_000 == 0:
