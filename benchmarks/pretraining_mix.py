@@ -23,9 +23,7 @@ file for each length, and each training begins with the last one's model (config
 """
 
 import argparse
-import gzip
 import json
-import lzma
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,8 +31,10 @@ from pathlib import Path
 import numpy as np
 
 from longsum_jax.atomic import open_text
+from longsum_jax.errors import InputError
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
+from longsum_jax.text.documents import read_json_lines
 from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_example
 from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 
@@ -112,16 +112,9 @@ TASKS: dict[str, tuple[float, Callable[[Sentences, np.random.Generator], Example
 
 def texts_of(path: str) -> Iterator[str]:
     """Yields the texts of a file of JSON lines, again and again."""
-    opened = {".xz": lzma.open, ".gz": gzip.open}.get(Path(path).suffix, open)
     while True:
-        is_empty = True
-        with opened(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                row = json.loads(line)
-                yield row.get("document") or row["text"]
-                is_empty = False
-        if is_empty:
-            sys.exit(f"{path}: has no rows; leave it out of --data")
+        for row in read_json_lines(path, document_key="document|text", require_summary=False):
+            yield row.document
 
 
 def pieces_of(
@@ -181,11 +174,14 @@ def main() -> None:
     parser.add_argument("--out", required=True, help="file to write, also .gz or .xz")
     args = parser.parse_args()
     rows = examples(args.data.split(","), args.words, args.seed)
-    with open_text(Path(args.out)) as file:
-        for number, row in zip(range(args.examples), rows, strict=False):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            if number % 10_000 == 0:
-                print(f"{number:,} rows", file=sys.stderr)
+    try:
+        with open_text(Path(args.out)) as file:
+            for number, row in zip(range(args.examples), rows, strict=False):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                if number % 10_000 == 0:
+                    print(f"{number:,} rows", file=sys.stderr)
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

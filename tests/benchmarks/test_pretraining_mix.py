@@ -77,5 +77,7 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     assert again == (tmp_path / "a.jsonl").read_text() != rows("c.jsonl", 1).read_text()
     assert "0 rows" in capsys.readouterr().err
     data.write_text("")
-    with pytest.raises(SystemExit, match="has no rows"):
-        next(mix.examples([str(data)], 40, 0))
+    with pytest.raises(SystemExit):
+        rows("d.jsonl", 0)
+    assert "texts.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "d.jsonl").exists()
