@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ CASES = {
     "summaries_h200": (*SUMMARIES, "--device=h200", "--input_length=16384,131072,1048576"),
     "summaries_a100": (*SUMMARIES, "--device=a100-40", "--input_length=16384", "--batch_size=1,8"),
 }
+# Classes of data sets that are not at hand (Condevaux and Harispe 2022, section 4.2; LexGLUE), and
+# whether documents have several: documents are made of which configs count them.
+CLASSES = {
+    "imdb": (2, False),
+    "arxiv": (11, False),
+    "patent": (9, False),
+    "scotus": (14, False),
+    "ecthr_a": (10, True),
+    "ecthr_b": (10, True),
+}
 Row = dict[str, Any]
 
 
@@ -70,14 +80,22 @@ def step_sizes(spec: str) -> Row:
 
 
 def write_documents(directory: Path) -> None:
-    """Writes the files that configs/classify.py and its like count the labels of: two of them."""
+    """Writes the files that configs/classify.py and its like count the labels of."""
+    _write_labelled(directory / "data", ("CORRECT", "INCORRECT"))
+    for data_set, (count, is_several) in CLASSES.items():
+        names = [f"class {number:02}" for number in range(count)]
+        labels = [[name] for name in names] if is_several else names
+        _write_labelled(directory / data_set, labels)
+
+
+def _write_labelled(directory: Path, labels: Sequence[Any]) -> None:
     text = "In 1998 Anna Smith brought 14 ships to Hamburg. She was never paid for it by Berlin."
     document = {"text": text, "document": text, "claim": "It was paid."}
-    rows = [document | {"id": label, "label": label} for label in ("CORRECT", "INCORRECT")]
+    rows = [document | {"id": str(place), "label": label} for place, label in enumerate(labels)]
+    directory.mkdir()
     for split in ("train", "validation", "test"):
-        path = directory / "data" / f"{split}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (directory / f"{split}.jsonl").write_text(lines)
 
 
 def config_cases(device: str) -> dict[str, tuple[str, ...]]:
@@ -88,6 +106,8 @@ def config_cases(device: str) -> dict[str, tuple[str, ...]]:
         for mode in modes:
             if mode != "tiny":
                 spec = f"configs/{module.name}.py:{mode}"
+                if mode in CLASSES and module.name == "lsg_classify":
+                    spec += f",data={mode}/{{split}}.jsonl"
                 found[f"{module.name}:{mode}"] = (f"--config={spec}", f"--device={device}")
     return {name: (*case, "--programs=train") for name, case in found.items()}
 

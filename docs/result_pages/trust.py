@@ -292,8 +292,11 @@ PAGES: Mapping[str, Page] = {
         "Training grows with saves, by more than 2 %. More than half of it is memory that glibc "
         "keeps for threads, which every save makes: it gives them up to eight arenas for each "
         "core, and an arena stays as large as any thread has needed it. The last table is the same "
-        "run with `MALLOC_ARENA_MAX=1`. TensorStore never frees its answers about its metrics, for "
-        "which orbax asks at every save; it is not asked any more (`training/checkpointing.py`).",
+        "run with `MALLOC_ARENA_MAX=1`. The rest is TensorStore's (0.1.86), which never frees the "
+        "strings of its JSON. orbax asked it for its metrics at every save, and does no more "
+        "(`training/checkpointing.py`); it asks for the place of every array, too, which leaves "
+        "four strings for each: 26 kB a save of this model, found by tracing the allocations of 30 "
+        "saves. Nothing of ours grows by more than 1 kB a save: the scores of each step.",
         [
             Table(
                 heading,

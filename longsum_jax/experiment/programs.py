@@ -36,8 +36,8 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
         read        encoder and keys of documents that are summarized for an evaluation
         search      the search for their summaries
 
-    The last two are those of models that write and read documents in one piece. No document is
-    read and no array is made; names of labels are read where the config does not give them.
+    The last two are those of models that write and read documents in one piece. No array is made,
+    and documents are read for the names of their labels alone.
 
     Args:
         run: from ``run_config``.
