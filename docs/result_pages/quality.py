@@ -1,8 +1,9 @@
 """Pages about what summaries and small models are worth."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from longsum_jax.analysis.figures import probes_figure
 from result_pages.tables import (
     Column,
     Page,
@@ -16,6 +17,9 @@ from result_pages.tables import (
     small,
     where,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUARTERS = ("to 1/4", "to 1/2", "to 3/4", "to 1")  # of the length, by which probes are divided
 PROBES = ("needle", "multi_needle", "recall", "salient_copy", "count", "entity")
@@ -58,6 +62,20 @@ def probed_distances(task: str) -> Callable[[list[Row]], list[Row]]:
         return [row | dict(zip(QUARTERS, row["mean_by_distance"], strict=True)) for row in chosen]
 
     return turn
+
+
+def draw_probes(rows: list[Row]) -> "Figure":
+    """Draws what every model makes of every task, by length and distance."""
+    return probes_figure([row | {"model": _model_of(row)} for row in having("seeds")(rows)], 7.0)
+
+
+def _model_of(row: Row) -> str:
+    """Returns the parts of a model in words, and the tasks that it was trained on."""
+    parts = [row["encoder"]]
+    parts += [f"x {row['cross']}"] if row["cross"] != "full" else []
+    parts += [f"+ {row['memory']}"] if row["memory"] != "none" else []
+    parts += ["alone"] if row["tasks"] == row["task"] else []
+    return " ".join(parts)
 
 
 def learned(rows: list[Row]) -> list[Row]:
@@ -315,7 +333,9 @@ PAGES: Mapping[str, Page] = {
         "Every model has the same number of parameters, sees the same texts, and writes "
         "greedily. A number is the share of answers that are right to the last token, with half "
         "the 95 % interval: over seeds, or over texts where there is one seed. Lengths beyond "
-        "those of training are read without further training. The last table says what was "
+        'those of training are read without further training. In the figure, "alone" is a model '
+        "that was trained on this task only, and gray is what was not read; each length has four "
+        "cells, from near facts to far ones. The last table says what was "
         "learned: a low number there is no property of an attention, but a training that ended "
         "too early, as for key-value recall learned beside the needle.\n\n"
         "First findings, of one seed. The needle is found far beyond the trained lengths where "
@@ -361,5 +381,6 @@ PAGES: Mapping[str, Page] = {
                 learned_lengths,
             ),
         ],
+        draw_probes,
     ),
 }

@@ -426,6 +426,80 @@ def sweep_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -
     return figure
 
 
+def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
+    """Draws a row of two panels per task: right answers by length, and by the fact's distance too.
+
+         1 |  o--o__        | model | 512: near ... far | 2,048: near ... far |
+           |        \\_o     | s4d   |  dark colors stand for right answers   |
+         0 +--- length      | full  |                                         |
+
+    Args:
+        rows: of benchmarks/probes.py, means over seeds: each with "model", "task", "length",
+            "mean", "interval" and "mean_by_distance".
+        width: in inches; the height follows from tasks and models.
+    """
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    lengths = sorted({row["length"] for row in rows})
+    models = {task: _models_of(rows, task) for task in tasks}
+    heights = [max(1.6, 0.9 + 0.2 * len(models[task])) for task in tasks]
+    with _style():
+        ratios = {"height_ratios": heights, "width_ratios": (2, 3)}
+        size = (width, sum(heights))
+        figure, axes = _figure(size, len(tasks), 2, gridspec_kw=ratios)
+        for (lines, map_axes), task in zip(axes, tasks, strict=True):
+            found = {
+                name: [row for row in rows if (row["task"], row["model"]) == (task, name)]
+                for name in models[task]
+            }
+            _draw_lengths(lines, found)
+            lines.set(ylabel=f"{task}: right answers", xticks=lengths)
+            lines.set_xticklabels([f"{length:,}" for length in lengths], rotation=30)
+            image = _draw_distances(map_axes, found, lengths)
+        axes[-1][0].set_xlabel("length (tokens)")
+        axes[-1][1].set_xlabel("length, and in it the distance of the fact")
+        figure.colorbar(image, ax=axes[:, 1], label="right answers", aspect=40)
+    return figure
+
+
+def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
+    return list(dict.fromkeys(row["model"] for row in rows if row["task"] == task))
+
+
+def _draw_lengths(ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Draws a line per model, with its intervals."""
+    for number, (name, rows) in enumerate(found.items()):
+        color, style = _color_and_style(number)
+        x, y, interval = zip(
+            *((row["length"], row["mean"], row["interval"]) for row in rows), strict=True
+        )
+        options = {"color": color, "linestyle": style, "markersize": 3, "capsize": 2}
+        ax.errorbar(x, y, interval, marker="o", label=name, **options)
+    ax.set(xscale="log", ylim=(-0.05, 1.05))
+    ax.minorticks_off()
+    ax.grid(alpha=0.3, linewidth=0.5)
+
+
+def _draw_distances(
+    ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]], lengths: Sequence[int]
+) -> Any:
+    """Draws a row per model: a cell per length and distance, gray where nothing was measured."""
+    parts = max(len(row["mean_by_distance"]) for rows in found.values() for row in rows)
+    cells = np.full((len(found), len(lengths), parts), np.nan)
+    for line, rows in zip(cells, found.values(), strict=True):
+        for row in rows:
+            line[lengths.index(row["length"])] = row["mean_by_distance"]
+    ax.set_facecolor("0.85")
+    image = ax.imshow(cells.reshape(len(found), -1), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+    for place in range(1, len(lengths)):
+        ax.axvline(parts * place - 0.5, color="0.4", linewidth=0.8)
+    ax.set(yticks=range(len(found)), yticklabels=list(found))
+    for number, label in enumerate(ax.get_yticklabels()):
+        label.set_color(_color_and_style(number)[0])
+    middles = parts * (np.arange(len(lengths)) + 0.5) - 0.5
+    ax.set_xticks(middles, [f"{length:,}" for length in lengths])
+    return image
+
+
 def read_plan(path: str | Path) -> dict[str, Any]:
     """Reads a plan (``longsum plan --out``).
 

@@ -162,3 +162,30 @@ def test_metrics_of_a_pipe_or_of_no_text_are_refused(tmp_path):
         figures.read_run(tmp_path)
     with pytest.raises(InputError, match="a directory, pipe or device"):
         figures.read_sweep(path)
+
+
+def probe_row(model, task, length, mean_by_distance):
+    mean = sum(mean_by_distance) / len(mean_by_distance)
+    row = {"model": model, "task": task, "length": length, "mean": mean, "interval": 0.1}
+    return row | {"mean_by_distance": mean_by_distance}
+
+
+def test_probes_have_a_line_and_a_row_of_cells_for_every_model():
+    rows = [
+        probe_row("s4d", "needle", 512, [1.0, 0.5]),
+        probe_row("s4d", "needle", 2048, [0.25, 0.75]),
+        probe_row("full", "needle", 2048, [0.0, 0.5]),
+        probe_row("full", "recall", 512, [0.0, 0.0]),
+    ]
+    figure = figures.probes_figure(rows, 7.0)
+    needle, needle_cells, recall, _, _ = figure.axes
+    lines = [container.lines[0] for container in needle.containers]
+    assert [list(line.get_xdata()) for line in lines] == [[512, 2048], [2048]]
+    assert [list(line.get_ydata()) for line in lines] == [[0.75, 0.5], [0.25]]
+    assert needle.get_ylabel() == "needle: right answers"
+    assert recall.get_ylabel() == "recall: right answers"
+    [image] = needle_cells.images
+    expected = [[1.0, 0.5, 0.25, 0.75], [np.nan, np.nan, 0.0, 0.5]]
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
+    assert [label.get_text() for label in needle_cells.get_yticklabels()] == ["s4d", "full"]
+    assert [label.get_text() for label in needle_cells.get_xticklabels()] == ["512", "2,048"]
