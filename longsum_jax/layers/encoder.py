@@ -26,6 +26,8 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
+from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.random_masks import has_own_generator
 from longsum_jax.typing import AnyArray
 
 # States of important tokens elsewhere in a document [batch, num_salient, d_model], and which of
@@ -83,13 +85,15 @@ class EncoderLayer(Layer):
         x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
 
         # Feed-forward, in chunks along the length, with dropout that does not depend on the chunks
+        # where all devices draw alike
         def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
             inputs = layer.sublayer_input(layer.ff_norm, x)
             outputs = layer.feed_forward(inputs, deterministic, keys)
             return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
 
         arrays = [x]
-        if not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate):
+        is_dropping = not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate)
+        if is_dropping and not has_own_generator(target_platform()):
             arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
         x = map_over_length(
             self,

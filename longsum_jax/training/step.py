@@ -15,6 +15,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from longsum_jax.ops.random_masks import SHARDED_GENERATOR, has_own_generator
 from longsum_jax.training.mesh import BATCH_AXES
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
@@ -166,7 +167,13 @@ def make_train_step(
     # Fixed output shardings keep the state where it was, so that the second step reuses the
     # compilation.
     replicated = NamedSharding(shardings.step.mesh, P())
-    return jax.jit(step, donate_argnums=donated, out_shardings=(shardings, replicated))
+    has_generator = has_own_generator(shardings.step.mesh.devices.flat[0].platform)
+    return jax.jit(
+        step,
+        donate_argnums=donated,
+        out_shardings=(shardings, replicated),
+        compiler_options=dict(SHARDED_GENERATOR) if has_generator else None,
+    )
 
 
 # Takes a compiled step and raises if it should not run.

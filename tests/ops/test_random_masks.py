@@ -1,0 +1,72 @@
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longsum_jax.ops import random_masks
+from longsum_jax.ops.random_masks import keep_mask
+
+SHAPE = (64, 500)
+
+
+@pytest.fixture
+def for_tpu(monkeypatch):
+    monkeypatch.setattr(random_masks, "target_platform", lambda: "tpu")
+
+
+def test_masks_of_cpus_are_those_of_jax():
+    rng = jax.random.key(3)
+    expected = jax.random.bernoulli(rng, 0.7, SHAPE)
+    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), expected)
+
+
+@pytest.mark.parametrize(
+    "rng",
+    [jax.random.key(3), jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)],
+    ids=["threefry", "rbg", "array"],
+)
+def test_tpus_draw_with_their_own_generator(for_tpu, rng):
+    found = np.asarray(keep_mask(rng, 0.7, SHAPE))
+    assert abs(found.mean() - 0.7) < 0.02  # 8 standard deviations
+    np.testing.assert_array_equal(keep_mask(rng, 0.7, SHAPE), found)
+    other = np.asarray(keep_mask(jax.random.fold_in(rng, 1), 0.7, SHAPE))
+    assert abs((found == other).mean() - (0.7**2 + 0.3**2)) < 0.02  # as of independent masks
+    text = str(jax.make_jaxpr(lambda rng: keep_mask(rng, 0.7, SHAPE))(rng))
+    assert re.search(r"key<rbg>|impl=rbg|rng_bit_generator", text)
+    assert "threefry2x32[" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_each_tpu_of_a_mesh_draws_its_own_part():
+    import optax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from longsum_jax.analysis import devices
+    from longsum_jax.training.mesh import MeshOptions, make_mesh
+    from longsum_jax.training.state import init_state
+    from longsum_jax.training.step import LossOutput, make_train_step
+
+    mesh = make_mesh(MeshOptions(), devices.find_target("v5e:2x2").devices)
+    optimizer = optax.chain(optax.sgd(0.1))
+
+    def loss_fn(params, batch, rng):
+        x = batch["x"]
+        kept = jnp.where(keep_mask(rng, 0.9, x.shape), x / 0.9, 0)
+        return LossOutput((kept @ params["w"]).sum(), jnp.float32(len(x)))
+
+    replicated = NamedSharding(mesh, PartitionSpec())
+    state = jax.eval_shape(lambda: init_state({"w": jnp.ones(256)}, optimizer))
+    shardings = jax.tree.map(lambda _: replicated, state)
+    state = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
+    )
+    rows = NamedSharding(mesh, PartitionSpec(("batch",)))
+    batch = {"x": jax.ShapeDtypeStruct((8, 128, 256), jnp.float32, sharding=rows)}
+    with jax.set_mesh(mesh):
+        step = make_train_step(loss_fn, optimizer, shardings=shardings)
+        text = step.lower(state, batch).compile().as_text()
+    drawn = re.findall(r"= u32\[([\d,]+)\]\S* rng-bit-generator", text)
+    assert drawn == ["2,128,256"]
