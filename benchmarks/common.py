@@ -68,11 +68,21 @@ class Program(NamedTuple):
         return held + m.temp_size_in_bytes
 
 
+class RefusedError(Exception):
+    """A program that the compiler refuses, and the ``bytes`` that it would take."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"refused by the compiler: it would take {size / GIB:.1f} GiB")
+        self.bytes = size
+
+
 def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     """``function``, jitted or not, compiled for ``arguments``: arrays, or shapes where it is not to
     be run; for ``device`` if one is given, which need not be there: it decides how operations
-    compute, see ``longsum_jax.ops.platform``."""
+    compute, see ``longsum_jax.ops.platform``. Raises ``RefusedError``."""
     import jax
+
+    from longsum_jax.analysis.plan import device_bytes, needed_bytes
 
     if device is not None:
         there = partial(jax.ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
@@ -80,7 +90,11 @@ def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     start = time.perf_counter()
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     with contextlib.nullcontext() if device is None else jax.default_device(device):
-        program = jitted.lower(*arguments).compile()
+        lowered = jitted.lower(*arguments)
+        try:
+            program = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            raise RefusedError(needed_bytes(error, device_bytes(arguments))) from error
     return Program(program, arguments, time.perf_counter() - start)
 
 

@@ -38,6 +38,7 @@ import numpy as np
 from common import (
     GIB,
     Program,
+    RefusedError,
     compiled,
     fastest,
     numbers,
@@ -49,7 +50,6 @@ from flax.core import meta
 
 from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
-from longsum_jax.analysis.plan import needed_bytes
 from longsum_jax.configs import hepos
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
@@ -231,8 +231,8 @@ def bytes_of(step: Step) -> int:
     """What a step holds; of one that a described device refuses, what it would need."""
     try:
         return step.program.held_bytes
-    except jax.errors.JaxRuntimeError as error:
-        return needed_bytes(error)
+    except RefusedError as error:
+        return error.bytes
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from common import (
     GIB,
     Deadline,
     Program,
+    RefusedError,
     Seconds,
     fastest,
     numbers,
@@ -42,7 +43,6 @@ from common import (
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
 from longsum_jax.analysis import devices
-from longsum_jax.analysis.plan import needed_bytes
 from longsum_jax.inference.model import Model
 
 OURS = "longsum_jax"
@@ -182,8 +182,8 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     first |= {"device": case.args.device} if case.args.device else {}
     try:
         first |= {"compile_seconds": case.program.compile_seconds}
-    except jax.errors.JaxRuntimeError as error:
-        return [first | {"gib": needed_bytes(error) / GIB, "note": "refused by the compiler"}]
+    except RefusedError as error:
+        return [first | {"gib": error.bytes / GIB, "note": "refused by the compiler"}]
     first |= _memory(case.program.held_bytes, case.program.work_bytes)
     if case.args.compiled_only:
         return [first]

@@ -23,7 +23,7 @@ from longsum_jax.ops.device_memory import held_bytes
 
 # XLA's refusals of programs that do not fit, in powers of 1,024: "Used 20.10G of 15.75G hbm", or
 # "memory required for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
-_REFUSED = re.compile(r"(?:[Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
+_REFUSED = re.compile(r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 BOUNDS = {"compute": "compute", "memory": "HBM", "links": "links"}
@@ -149,7 +149,9 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        memory = {**parts, "total": needed_bytes(error)}
+        arguments = device_bytes(program.arguments) or sum(parts.values())
+        beside = device_bytes(program.beside)
+        memory = {**parts, "total": needed_bytes(error, arguments) + beside}
         seconds = time.perf_counter() - began
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
@@ -215,19 +217,26 @@ def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list
     return [shape for shape, sharding in pairs if sharding is None and shape is not None]
 
 
-def refused_bytes(message: str) -> int | None:
-    """Returns the bytes that a program would take by XLA's refusal; None for other errors."""
+def refused_bytes(message: str, arguments: int = 0) -> int | None:
+    """Returns the bytes that a program would take by XLA's refusal; None for other errors.
+
+    Args:
+        message: of XLA.
+        arguments: bytes of the program's arguments, which a message about temporary arrays leaves
+            out.
+    """
     if OUT_OF_MEMORY not in message:
         return None
     found = [
-        int(float(number) * 1024 ** _POWERS[unit]) for number, unit in _REFUSED.findall(message)
+        int(float(number) * 1024 ** _POWERS[unit]) + arguments * what.startswith("temp")
+        for what, number, unit in _REFUSED.findall(message)
     ]
     return max(found, default=None)
 
 
-def needed_bytes(error: jax.errors.JaxRuntimeError) -> int:
-    """Returns the bytes that a refused program would take; raises ``error`` if it is another."""
-    needed = refused_bytes(str(error))
+def needed_bytes(error: jax.errors.JaxRuntimeError, arguments: int = 0) -> int:
+    """Returns ``refused_bytes`` of a refused program; raises ``error`` if it is another."""
+    needed = refused_bytes(str(error), arguments)
     if needed is None:
         raise error
     return needed

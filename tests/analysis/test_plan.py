@@ -38,6 +38,10 @@ REFUSAL = (
     "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. "
     "Exceeded hbm capacity by 4.75G."
 )
+TEMPORARIES = (
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
+    "(17.13G) exceeds available HBM (15.75G)."
+)
 
 
 def cpu(memory=10**9, hardware=None):
@@ -114,11 +118,9 @@ def test_bytes_on_one_device_of_a_mesh():
 
 def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert refused_bytes(REFUSAL) == int(20.5 * 2**30)
-    other = (
-        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
-        "temporaries (17.13G) exceeds available HBM (15.75G)."
-    )
-    assert refused_bytes(other) == int(17.13 * 2**30)
+    assert refused_bytes(TEMPORARIES) == int(17.13 * 2**30)
+    assert refused_bytes(TEMPORARIES, 1000) == int(17.13 * 2**30) + 1000
+    assert refused_bytes(REFUSAL, 1000) == int(20.5 * 2**30)
     assert refused_bytes("RESOURCE_EXHAUSTED: something else") is None
     assert refused_bytes("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm") is None
 
@@ -132,6 +134,9 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert (plan.total, plan.fits, plan.work) == (int(20.5 * 2**30), False, None)
     assert "NO" in str(memory_table([plan], cpu()))
     assert "it" not in str(work_table([plan]))
+    held = jnp.ones(250)
+    of_temporaries = compile_(TEMPORARIES)._replace(parts={"parameters": held}, beside=held)
+    assert plan_program(of_temporaries, cpu()).total == int(17.13 * 2**30) + 2 * 1000
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"):
         plan_program(compile_("INTERNAL: other"), cpu())
 
