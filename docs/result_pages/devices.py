@@ -51,6 +51,71 @@ GIB_BY_DEVICE = [
         "v5e": "One chip of TPU v5e, 15.75 GiB",
     }.items()
 ]
+# What compiling showed, as it was at first, and as it is.
+FOUND_BY_COMPILING = (
+    (
+        "loops of a pass of the base encoder on a TPU, one after another, over 4,096 "
+        "and 1,048,576 tokens",
+        "22,272 and 21.6 million",
+        "120 and 1,440",
+    ),
+    (
+        "launches of the FFT on a GPU over 4,096 tokens",
+        "16 to 256 a layer",
+        "1 a layer, 4 for 32 documents",
+    ),
+    (
+        "a training step of 8 x 16,384 and 8 x 32,768 -> 1,024 tokens on an H200: the "
+        "decoder's scores, the logits",
+        "26.6 and 52.1 GB",
+        "9.0 and 13.0 GB",
+    ),
+    (
+        "float32 products",
+        "TF32 on GPUs, bfloat16 passes on TPUs",
+        "full, unless `matmul_precision` says less",
+    ),
+    (
+        "keys of the decoder are projected beforehand up to",
+        "2 GiB on any device",
+        "an eighth of the device",
+    ),
+    (
+        "scores of windows, LED, LongT5, PEGASUS-X and LSG",
+        "in memory",
+        "in fused kernels, where no bias and no dropout needs them",
+    ),
+    (
+        "LSG's selections on TPUs",
+        "2 sorts and 2 scatters (lsh), 2 sorts and 3 gathers (norm)",
+        "none of these",
+    ),
+    (
+        "kernels of state spaces, exchanges of gradients",
+        "once a micro-batch or segment",
+        "once an update",
+    ),
+    (
+        "gradient of the loss on TPUs",
+        "a scatter over tokens x vocabulary",
+        "a comparison",
+    ),
+    (
+        "the decoder's cache of a search on 256 chips, `fsdp`",
+        "of all documents on every chip, 5.2 GB",
+        "of a chip's own, 0.36 GB",
+    ),
+    (
+        "random bits of dropout on TPUs",
+        "139 operations an entry (Threefry)",
+        "11 (the chip's generator)",
+    ),
+    (
+        "the longest input",
+        "1,048,576 tokens",
+        "16,777,216",
+    ),
+)
 PLANNED = [
     Column("case", "case"),
     Column("devices", "devices_of", str),
@@ -147,7 +212,10 @@ PAGES: Mapping[str, Page] = {
         "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the base "
         "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. The "
         "commands are in `benchmarks/plans.py`; how to read a plan is in the "
-        "[guide](../guide/plan.md).",
+        "[guide](../guide/plan.md).\n\n"
+        "What compiling showed before anything ran on a device, and what became of it:\n\n"
+        "| what | at first | now |\n|---|---|---|\n"
+        + "\n".join(f"| {' | '.join(row)} |" for row in FOUND_BY_COMPILING),
         [
             Table(
                 "Training and its evaluations",
