@@ -9,7 +9,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import Document, find_files, read_json_lines
 from longsum_jax.text.gap_sentences import GapSentenceOptions, gap_sentence_texts
 
 
@@ -103,8 +103,14 @@ def _embedded_documents(split: str) -> Iterator[Document]:
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
+    try:
+        paths = find_files(place.replace("{split}", split))
+    except InputError as error:
+        raise InputError(
+            f"{error}, or give another as task.source (configs for your own documents: data=)"
+        ) from None
     return read_json_lines(
-        place.replace("{split}", split),
+        paths,
         document_key=task.document_key,
         summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
         query_key=task.query_key or "",

@@ -274,7 +274,7 @@ FIRST_LOOKS = {
             "task",
             {"source": "json:no/{split}.jsonl"},
             "batches",
-            "no/train.jsonl: no such file; check the path",
+            "no/train.jsonl: no such file; check the path, or give another as task.source",
         ),
         (
             "data",
