@@ -182,8 +182,16 @@ def cases():
             "rows",
         ),
         "block_sums": (
-            functools.partial(block_sums, num_blocks=L // C),
-            {"x": ARRAYS["q"], "block_ids": IDS},
+            functools.partial(block_sums, size=C, num_blocks=L // C),
+            {"x": ARRAYS["q"], "mask": MASK},
+            {},
+            {},
+            1,
+            "rows",
+        ),
+        "block_sums of blocks in two shards": (
+            functools.partial(block_sums, size=3, num_blocks=L // 3),
+            {"x": ARRAYS["q"], "mask": MASK},
             {},
             {},
             1,

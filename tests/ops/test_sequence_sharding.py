@@ -35,6 +35,7 @@ WANTED = {
     "cross by states": {},
     "cross by strided states": {},
     "block_sums": {},
+    "block_sums of blocks in two shards": {},
     "gather": {},
 }
 

@@ -127,7 +127,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         radius = self.options.local_radius
         mask, block_ids, global_mask, bias, side_bias = context
         k, v = self.project_kv(x)
-        global_tokens = self.global_norm(self._block_sums(x, block_ids, global_mask.shape[1]))
+        global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
@@ -142,11 +142,12 @@ class TransientGlobalAttention(EncoderSelfAttention):
         )
         return self.o(y)
 
-    def _block_sums(self, x: AnyArray, block_ids: AnyArray, num_blocks: int) -> Array:
+    def _block_sums(self, x: AnyArray, mask: AnyArray, num_blocks: int) -> Array:
         """Sums [batch, length, d_model] over blocks to [batch, num_blocks, d_model]."""
+        size = self.options.global_block_size
+        sums = functools.partial(block_sums, size=size, num_blocks=num_blocks)
         sharding = active_sequence_sharding(x.shape[0])
         if sharding is None:
-            return block_sums(x, block_ids, num_blocks)
-        sums = functools.partial(block_sums, num_blocks=num_blocks)
-        arrays = {"x": x, "block_ids": block_ids}
-        return shard_map_sequence(sums, sharding, text=arrays, outputs="rows")
+            return sums(x, mask)
+        text = {"x": x, "mask": mask}
+        return shard_map_sequence(sums, sharding, text=text, outputs="rows")

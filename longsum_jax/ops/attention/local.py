@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
@@ -14,7 +14,7 @@ from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import FOLDED_MASK, Dropout, KeySet, sliced_bias
-from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
+from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
 # A window of one block and its neighbors
@@ -204,28 +204,58 @@ def transient_blocks(
 
 def block_sums(
     x: Float[AnyArray, "batch length *features"],
-    block_ids: Int[AnyArray, "batch length"],
+    mask: Bool[AnyArray, "batch length"],
+    size: int,
     num_blocks: int,
     axes: Axes = (),
 ) -> Float[Array, "batch num_blocks *features"]:
-    """Sums the vectors of each block, in float32.
+    """Sums the vectors of each block of ``transient_blocks``, in float32.
+
+        tokens   a b c d | e f g h | i j - -      size 4; two full blocks, the rest joins the last
+        sums     a+b+c+d   e+f+g+h+i+j
 
     Args:
         x: vectors of tokens.
-        block_ids: blocks of the tokens; ids outside 0 .. num_blocks - 1 are left out.
+        mask: True on real tokens, padding on the right.
+        size: tokens of a block.
         num_blocks: number of blocks.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
 
     Returns:
-        The sums in the type of ``x``.
+        The sums in the type of ``x``; zeros for blocks that are not full.
     """
-    ids = jnp.where(block_ids < 0, num_blocks, block_ids)
+    num_full = (sum_over(mask.sum(1), axes) // size)[:, None]
+    sums = _sums_at_places(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
+    block = jnp.arange(num_blocks)
+    own = jnp.where(_columns(block < num_full, sums), sums[:, :-1], 0)
+    rest = jnp.where(_columns(block == num_full - 1, sums), sums[:, 1:], 0)
+    return (own + rest).astype(x.dtype)
 
-    def add(x: AnyArray, ids: AnyArray) -> Array:
-        return jax.ops.segment_sum(x, ids, num_blocks)
 
-    sums = jax.vmap(add)(x.astype(jnp.float32), ids)
-    return sum_over(sums, axes).astype(x.dtype)
+def _sums_at_places(
+    x: Float[AnyArray, "batch length *features"], size: int, count: int, axes: Axes
+) -> Float[Array, "batch count *features"]:
+    """Sums every ``size`` tokens of the sequence, in float32; the first ``count`` of these sums."""
+    batch, length, *features = x.shape
+    local_count = -(-length // size)
+    place = 0
+    if axes:  # shards may begin and end inside a block
+        first = first_position(length, axes)
+        local_count = length // size + 2
+        place = first // size
+        padded = jnp.zeros((batch, local_count * size, *features), x.dtype)
+        x = lax.dynamic_update_slice_in_dim(padded, x, first % size, 1)
+    x = jnp.pad(x, ((0, 0), (0, local_count * size - x.shape[1]), *((0, 0),) * len(features)))
+    local = x.reshape(batch, local_count, size, *features).sum(2, dtype=jnp.float32)
+    whole = max(count, count_shards(axes) * length // size + 2)
+    sums = jnp.zeros((batch, whole, *features), jnp.float32)
+    sums = lax.dynamic_update_slice_in_dim(sums, local, place, 1)
+    return sum_over(sums, axes)[:, :count]
+
+
+def _columns(mask: AnyArray, x: AnyArray) -> Array:
+    """Returns ``mask`` [batch, length] with the axes of ``x``."""
+    return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
 
 
 def side_distances(num_globals: int) -> Int[np.ndarray, " entries"]:

@@ -24,6 +24,7 @@ from sparse_twins import (
     tokens,
 )
 
+from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.key_sets import KeySet
@@ -147,14 +148,37 @@ def test_blocks_of_transient_globals(length):
         np.testing.assert_array_equal(global_mask[b], [g < full for g in range(length // size)])
 
 
-def test_block_sums_equal_loops():
-    x, ids = normal(0, 2, 7, 3), np.array([[0, 0, 1, 1, 1, -1, -1], [-1, 2, 0, 0, 5, 2, 2]])
-    expected = np.zeros((2, 3, 3))
+@pytest.mark.parametrize("length", LENGTHS)
+def test_block_sums_equal_loops(length):
+    size, lengths = 4, [length, max(1, length - 5), min(3, length), 0]
+    mask = jnp.arange(length) < jnp.array(lengths)[:, None]
+    ids, _ = transient_blocks(mask, size)
+    x, weights = normal(0, 4, length, 3), normal(1, 4, length // size, 3)
+    expected, gradient = np.zeros(weights.shape), np.zeros(x.shape)
     for b, i in np.ndindex(ids.shape):
-        if 0 <= ids[b, i] < 3:
+        if ids[b, i] >= 0:
             expected[b, ids[b, i]] += np.asarray(x)[b, i]
-    np.testing.assert_allclose(block_sums(x, jnp.asarray(ids), 3), expected, rtol=1e-5, atol=1e-6)
-    assert block_sums(x.astype(jnp.bfloat16), jnp.asarray(ids), 3).dtype == jnp.bfloat16
+            gradient[b, i] = np.asarray(weights)[b, ids[b, i]]
+    sums = functools.partial(block_sums, mask=mask, size=size, num_blocks=length // size)
+    np.testing.assert_allclose(sums(x), expected, rtol=1e-5, atol=1e-6)
+    found = jax.grad(lambda x: (sums(x) * weights).sum())(x)
+    np.testing.assert_allclose(found, gradient, rtol=1e-6)
+    assert sums(x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.slow
+@pytest.mark.tpu_compiler
+def test_block_sums_neither_gather_nor_scatter_on_tpus():
+    device, *_ = find_target("v5e").devices
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    x = jax.ShapeDtypeStruct((2, 1000, 128), jnp.bfloat16, sharding=sharding)
+    mask = jax.ShapeDtypeStruct((2, 1000), bool, sharding=sharding)
+
+    def loss(x, mask):
+        return jnp.square(block_sums(x, mask, 16, 62)).sum()
+
+    program = jax.jit(jax.grad(loss)).lower(x, mask).compile().as_text()
+    assert not re.findall(r" (?:gather|scatter|sort)\(", program)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
