@@ -37,10 +37,6 @@ def gib_by_length(rows: list[Row]) -> "Figure":
     return lines_figure(points, x="length", y="gib", by="model", scale="log", size=(5.0, 3.2))
 
 
-CHOSEN_FOR_CPUS = (
-    " The compiler was the device's, but sizes of pieces and kernels of attention were chosen as "
-    "for a CPU, which `benchmarks/common.py` has mended since; they are to be compiled again."
-)
 LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
 GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
 GIB_BY_DEVICE = [
@@ -310,7 +306,7 @@ PAGES: Mapping[str, Page] = {
         "(Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention goes in pieces, so "
         "that no scores of the whole source are ever held; what is left to a cross-attention is "
         "little, and the states of the layers decide. Rows with LSH, which sorts its tokens in "
-        "four rounds, are the shortest." + CHOSEN_FOR_CPUS,
+        "four rounds, are the shortest.",
         [Table("", [Column("encoder/cross", "model"), Column("longest source", "tokens", count)])],
     ),
     "awesome_lengths": Page(
@@ -318,7 +314,7 @@ PAGES: Mapping[str, Page] = {
         "The models of table 14 of the paper: BART large and models of its width and depth, one "
         "document a step, AdamW, float32, within 27 GB of an A100, compiled for it without one. "
         "Models that read segment by segment take the same memory whatever the length: their rows "
-        "fit even at the longest that was tried." + CHOSEN_FOR_CPUS,
+        "fit even at the longest that was tried.",
         [
             Table(
                 "",

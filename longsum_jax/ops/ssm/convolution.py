@@ -5,7 +5,8 @@
 By FFT, both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of
 the input, one of the kernel and one inverse; by matrix products (``matmul.py``) there is no kernel
 of length L. Channels are processed in blocks inside a loop: the temporary memory is that of one
-block. The backward pass computes blocks again; its residuals are inputs and parameters.
+block. The backward pass computes blocks again; its residuals are inputs and parameters, and on CPUs
+the spectra of kernels of moderate length.
 """
 
 import math
@@ -21,6 +22,7 @@ from jaxtyping import Array, Complex, Float
 
 from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
     Discretization,
@@ -38,6 +40,9 @@ from longsum_jax.typing import AnyArray
 # caches hold, on TPUs no more than XLA keeps on the chip (BUILD_NOTES.md), elsewhere a share of the
 # device's memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
+# Bytes of spectra, of all channels, that a CPU keeps for the gradient: little beside activations.
+MOST_SPECTRUM_BYTES_ON_CPU = 2**28
+MOST_CHANNELS_ON_CPU = 16  # of a block with its powers: larger ones took up to 1.7 times as long
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 Backend = Literal["fft", "matmul"]
 # Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
@@ -84,7 +89,7 @@ def ssm_convolution(
     if block is None:
         block = _channels_per_block(u.shape, modes, backend)
     group = _chunks_per_group(u.shape, modes, block) if backend == "matmul" else 0
-    plan = _Plan(backend, block, group, operands)
+    plan = _Plan(backend, block, group, operands, _is_spectrum_kept(u.shape, backend))
     decay, theta, high, low, Ct = modes
     return _convolve(plan, u, decay, theta, Ct, D, high, low)
 
@@ -180,6 +185,8 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
         inner = inner_steps(length)
         tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
         per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
+        if target_platform() == "cpu":
+            return min(MOST_CHANNELS_ON_CPU, _channels_within(per_channel, shape, backend))
     else:
         # Toeplitz matrices, and powers of one direction at a time; inputs and sums.
         chunk = chunk_length(batch, length)
@@ -194,6 +201,14 @@ def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend)
     most = max(1, min(channels, budget // per_channel))
     # Blocks of about equal size: the last one is moved back and would compute channels again.
     return -(-channels // -(-channels // most))
+
+
+def _is_spectrum_kept(shape: tuple[int, ...], backend: Backend) -> bool:
+    """Tells whether gradients use the spectra of the forward pass, instead of making them again."""
+    _, length, channels = shape
+    size = 4 * smooth_length(length) * channels
+    is_small = size <= MOST_SPECTRUM_BYTES_ON_CPU
+    return backend == "fft" and target_platform() == "cpu" and is_small
 
 
 def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
@@ -292,6 +307,7 @@ class _Plan(NamedTuple):
     block: int
     group: int
     operands: str
+    keeps_spectrum: bool  # for the gradient; of "fft"
 
     def convolve(self, u: AnyArray, modes: Modes, D: AnyArray) -> Array:
         if self.backend == "fft":
@@ -311,28 +327,67 @@ def _convolve(plan, u, decay, theta, Ct, D, high, low):
 
 
 def _convolve_forward(plan, *inputs):
-    return _convolve(plan, *inputs), inputs
-
-
-def _convolve_backward(plan, inputs, dy):
+    if not plan.keeps_spectrum:
+        return _convolve(plan, *inputs), (inputs, None)
     u, decay, theta, Ct, D, high, low = inputs
+    _, length, channels = u.shape
+
+    def body(start, carry):
+        y, spectrum = carry
+        block_u, modes, block_D = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
+        block_spectrum = _spectrum_of(modes, block_D, length)
+        y = _write(y, _convolve_with(block_spectrum, block_u), start, 2)
+        return y, _write(spectrum, block_spectrum, start, 0)
+
+    spectrum = jnp.zeros((channels, smooth_length(length) // 2 + 1), jnp.complex64)
+    y, spectrum = _over_blocks(plan.block, channels, body, (jnp.zeros_like(u), spectrum))
+    return y, (inputs, save_for_backward(spectrum))
+
+
+def _convolve_backward(plan, residuals, dy):
+    (u, decay, theta, Ct, D, high, low), spectrum = residuals
     channel_axes = (2, 1, 1, 1, 0)  # of u, decay, theta, Ct and D
 
     def body(start, grads):
-        block_u, modes, block_D = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
-
-        def convolve(u, decay, theta, Ct, D):
-            return plan.convolve(u, modes._replace(decay=decay, theta=theta, Ct=Ct), D)
-
-        _, pull_back = jax.vjp(convolve, block_u, modes.decay, modes.theta, modes.Ct, block_D)
+        block = _block(plan, start, u, Modes(decay, theta, high, low, Ct), D)
         block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32)
-        block_grads = pull_back(block_dy)
+        kept = None
+        if spectrum is not None:
+            kept = lax.dynamic_slice_in_dim(spectrum, start, plan.block)
+        block_grads = _block_gradients(plan, *block, kept, block_dy)
         triples = zip(grads, block_grads, channel_axes, strict=True)
         return tuple(_write(grad, block, start, axis) for grad, block, axis in triples)
 
     zeros = tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D)))
     grads = _over_blocks(plan.block, u.shape[2], body, zeros)
     return *grads, None, None  # integers have no gradients
+
+
+def _block_gradients(
+    plan: _Plan, u: AnyArray, modes: Modes, D: AnyArray, spectrum: AnyArray | None, dy: AnyArray
+) -> tuple[Array, ...]:
+    """Returns the gradients of a block: of u, decay, theta, Ct and D."""
+    parameters = modes.decay, modes.theta, modes.Ct, D
+
+    def with_modes(decay: AnyArray, theta: AnyArray, Ct: AnyArray) -> Modes:
+        return modes._replace(decay=decay, theta=theta, Ct=Ct)
+
+    if plan.backend == "matmul":
+
+        def convolve(u: AnyArray, decay: AnyArray, theta: AnyArray, Ct: AnyArray, D: AnyArray):
+            return plan.convolve(u, with_modes(decay, theta, Ct), D)
+
+        _, pull_back = jax.vjp(convolve, u, *parameters)
+        return pull_back(dy)
+
+    def make_spectrum(decay: AnyArray, theta: AnyArray, Ct: AnyArray, D: AnyArray) -> Array:
+        return _spectrum_of(with_modes(decay, theta, Ct), D, u.shape[1])
+
+    # XLA leaves out what it makes of the spectrum where that was kept.
+    made, pull_back_parameters = jax.vjp(make_spectrum, *parameters)
+    _, pull_back = jax.vjp(_convolve_with, made if spectrum is None else spectrum, u)
+    spectrum_grad, u_grad = pull_back(dy)
+    return u_grad, *pull_back_parameters(spectrum_grad)
 
 
 _convolve.defvjp(_convolve_forward, _convolve_backward)

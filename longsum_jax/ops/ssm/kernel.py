@@ -25,8 +25,10 @@ the table of all powers, which the direct form needs, has M L.
 """
 
 import math
+from functools import partial
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float, Int, UInt
@@ -159,22 +161,63 @@ def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions chann
     """
     if not 1 <= length <= MAX_LENGTH:
         raise ValueError(f"length is {length}; the kernel is exact for 1 to {MAX_LENGTH} steps")
-    inner = inner_steps(length)
-    outer = -(-length // inner)
-    sets, channels, groups, _ = modes.Ct.shape
-    # One axis for sets and channels, J: a leading axis of 1 makes sums of products on CPUs ten
-    # times as slow.
-    modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
-    columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)  # [J, M, S]
-    rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
-    rows = rows[:, None]  # [J, 1, N, M]
-    # Real products: XLA on CPUs sums complex ones, for gradients, eight times as slowly.
-    scale = 2.0 * modes.Ct[:, :, None]  # [J, G, 1, M]
-    real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
-    imag = scale.real * rows.imag + scale.imag * rows.real
-    kernel = _real_product(real, columns.real) - _real_product(imag, columns.imag)
-    kernel = kernel.reshape(sets, channels, groups, outer * inner)[..., :length]
-    return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
+    return _kernel(length, *modes)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _kernel(length, decay, theta, high, low, Ct):
+    return _PowerTables.of(Modes(decay, theta, high, low, Ct), length).sums(Ct, length)
+
+
+@_kernel.defjvp
+def _kernel_jvp(length, primals, tangents):
+    """A step more multiplies by w, so that decay and phase change lag l by l times themselves.
+
+    The kernel is linear in the coefficients: its tangent is two more kernels, and the gradient of
+    these is sums over lags, not gradients of every power.
+    """
+    modes = Modes(*primals)
+    decay, theta, _, _, Ct = tangents
+    tables = _PowerTables.of(modes, length)
+    turned = modes.Ct * lax.complex(decay, theta)[:, :, None]
+    lags = jnp.arange(length, dtype=jnp.float32)
+    tangent = tables.sums(Ct, length) + lags * tables.sums(turned, length)
+    return tables.sums(modes.Ct, length), tangent
+
+
+class _PowerTables(NamedTuple):
+    """Powers of modes in two levels: w**(S n + s) is ``rows[n] * columns[s]``.
+
+    The axis J is for sets and channels: a leading axis of 1 makes sums of products on CPUs ten
+    times as slow.
+    """
+
+    rows: Complex[Array, "J outer modes"]
+    columns: Complex[Array, "J modes inner"]
+
+    @classmethod
+    def of(cls, modes: Modes, length: int) -> "_PowerTables":
+        """Computes the powers for ``length`` lags."""
+        inner = inner_steps(length)
+        outer = -(-length // inner)
+        modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
+        rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
+        columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)
+        return cls(rows, columns)
+
+    def sums(
+        self, Ct: Complex[AnyArray, "sets channels groups modes"], length: int
+    ) -> Float[Array, "directions channels length"]:
+        """Returns 2 Re sum_m Ct w**l of every lag l."""
+        sets, channels, groups, _ = Ct.shape
+        rows, columns = self.rows[:, None], self.columns
+        # Real products: XLA on CPUs sums complex ones, for gradients, eight times as slowly.
+        scale = 2.0 * Ct.reshape(-1, groups, Ct.shape[-1])[:, :, None]  # [J, G, 1, M]
+        real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
+        imag = scale.real * rows.imag + scale.imag * rows.real
+        kernel = _real_product(real, columns.real) - _real_product(imag, columns.imag)
+        kernel = kernel.reshape(sets, channels, groups, -1)[..., :length]
+        return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
 
 
 def _real_product(rows: AnyArray, columns: AnyArray) -> Array:

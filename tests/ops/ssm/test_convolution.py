@@ -83,6 +83,18 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backen
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("directions", [1, 2])
+def test_gradients_are_the_same_with_spectra_that_are_made_again(
+    make_ssm, directions, monkeypatch
+):
+    arguments = inputs(make_ssm, 33, directions)
+    convolve = partial(ssm_convolution, backend="fft", block=2)
+    kept = in_parts(convolve, *arguments)
+    monkeypatch.setattr(ssm_conv, "MOST_SPECTRUM_BYTES_ON_CPU", 0)
+    assert_close(in_parts(convolve, *arguments), kept, 1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [1, 2])
 def test_causal_uses_the_first_direction_alone(make_ssm, sets):
     u, ssm, D, cotangent = inputs(make_ssm, 33, sets=sets)

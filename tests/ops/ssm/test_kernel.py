@@ -125,6 +125,24 @@ def test_kernel_of_many_channels(make_ssm, kernel_float64, channels):
     np.testing.assert_allclose(kernel_of(ssm, 20), kernel_float64(ssm, 20), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("length", [1, 7, 100])
+def test_tangents_and_gradients_are_those_of_the_materialised_kernel(make_ssm, length):
+    ssm, change = make_ssm(3, 5), make_ssm(3, 5, seed=1)
+    found, expected = (
+        jax.jit(partial(jax.jvp, lambda ssm, form=form: form(ssm, length)))((ssm,), (change,))
+        for form in (ssm_kernel, ssm_kernel_direct)
+    )
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.abs(y).max())
+    weights = np.random.default_rng(0).normal(size=found[0].shape).astype(np.float32)
+    found, expected = (
+        jax.jit(jax.grad(lambda ssm, form=form: (form(ssm, length) * weights).sum()))(ssm)
+        for form in (ssm_kernel, ssm_kernel_direct)
+    )
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.abs(y).max())
+
+
 def test_discretization_none_is_equation_2_of_the_paper(make_ssm):
     ssm = make_ssm(2, 3)
     log_dt, A_real, A_imag, B, C = (np.asarray(x, np.float64) for x in ssm)
