@@ -255,9 +255,9 @@ PAGES: Mapping[str, Page] = {
         "Plans of shipped configs",
         "One update of every shipped config on one NVIDIA H200, compiled by `longsum plan` and "
         "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
-        "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The other "
-        "data sets of configs/lsg_classify.py differ from imdb by the classes of the last map "
-        "alone. How to read a plan is in the [guide](../guide/plan.md).",
+        "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
+        "other data sets of configs/lsg_classify.py differ from imdb by the classes of the last "
+        "map alone. How to read a plan is in the [guide](../guide/plan.md).",
         [
             Table(
                 "",

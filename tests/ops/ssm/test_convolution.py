@@ -84,9 +84,7 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backen
 
 @pytest.mark.slow
 @pytest.mark.parametrize("directions", [1, 2])
-def test_gradients_are_the_same_with_spectra_that_are_made_again(
-    make_ssm, directions, monkeypatch
-):
+def test_gradients_are_the_same_with_spectra_that_are_made_again(make_ssm, directions, monkeypatch):
     arguments = inputs(make_ssm, 33, directions)
     convolve = partial(ssm_convolution, backend="fft", block=2)
     kept = in_parts(convolve, *arguments)
