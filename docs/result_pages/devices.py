@@ -69,7 +69,8 @@ FOUND_BY_COMPILING = (
     (
         "float32 products",
         "TF32 on GPUs, bfloat16 passes on TPUs",
-        "full, unless `matmul_precision` says less",
+        "the same; full in state-space kernels and LSG's selections, and everywhere with "
+        "`JAX_DEFAULT_MATMUL_PRECISION=highest`",
     ),
     (
         "keys of the decoder are projected beforehand up to",
@@ -87,9 +88,9 @@ FOUND_BY_COMPILING = (
         "none of these",
     ),
     (
-        "kernels of state spaces, exchanges of gradients",
+        "exchanges of gradients; kernels of state spaces",
         "once a micro-batch or segment",
-        "once an update",
+        "once an update; kernels still once a micro-batch",
     ),
     (
         "gradient of the loss on TPUs",
