@@ -15,8 +15,6 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 from longsum_jax.ops.platform import target_platform
 
 _WORDS_OF_RBG = 4
-# Each device draws its part of an array. Otherwise every one draws the whole of it.
-SHARDED_GENERATOR = {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
 
 
 def has_own_generator(platform: str) -> bool:

@@ -15,7 +15,6 @@ import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.ops.random_masks import SHARDED_GENERATOR, has_own_generator
 from longsum_jax.training.mesh import BATCH_AXES
 from longsum_jax.training.optimizers import global_norm
 from longsum_jax.training.state import TrainState
@@ -96,6 +95,10 @@ class SegmentedLoss(NamedTuple):
 Grads = Any  # the tree structure of the parameters
 Sums = tuple[Grads, LossOutput]  # over rows, segments and micro-batches
 GradientFn = Callable[..., Sums]
+# Each TPU of a mesh draws its own part of a random array; else every one draws the whole of it.
+_COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
+    "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
+}
 TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
 
 
@@ -167,12 +170,12 @@ def make_train_step(
     # Fixed output shardings keep the state where it was, so that the second step reuses the
     # compilation.
     replicated = NamedSharding(shardings.step.mesh, P())
-    has_generator = has_own_generator(shardings.step.mesh.devices.flat[0].platform)
+    platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
         step,
         donate_argnums=donated,
         out_shardings=(shardings, replicated),
-        compiler_options=dict(SHARDED_GENERATOR) if has_generator else None,
+        compiler_options=_COMPILER_OPTIONS.get(platform),
     )
 
 

@@ -226,19 +226,26 @@ def test_data_sets_as_rows(report, tmp_path):
 
 
 def test_what_a_described_device_refuses_counts_with_what_it_needs(scripts):
-    fit = scripts("fit_length")
+    fit, common = scripts("fit_length"), scripts("common")
+    problem = "RESOURCE_EXHAUSTED: Ran out of memory. Used 20.50G of 16.00G hbm."
 
     class Refused:
+        def lower(self, *arguments):
+            return self
+
+        def compile(self):
+            raise jax.errors.JaxRuntimeError(problem)
+
         @property
         def program(self):
-            raise jax.errors.JaxRuntimeError(self.problem)
+            return common.compiled(self, np.ones(250, np.float32))
 
-    step = Refused()
-    step.problem = "RESOURCE_EXHAUSTED: Ran out of memory. Used 20.50G of 16.00G hbm."
-    assert fit.bytes_of(step) == int(20.5 * 2**30)
-    step.problem = "INTERNAL: lost"
+    assert fit.bytes_of(Refused()) == int(20.5 * 2**30)
+    problem = "RESOURCE_EXHAUSTED: the total memory required for HLO temporaries (2.00G) exceeds"
+    assert fit.bytes_of(Refused()) == 2 * 2**30 + 1000
+    problem = "INTERNAL: lost"
     with pytest.raises(jax.errors.JaxRuntimeError, match="lost"):
-        fit.bytes_of(step)
+        fit.bytes_of(Refused())
 
 
 def test_reports_of_other_settings_are_not_gone_on_with(scripts, tmp_path):
