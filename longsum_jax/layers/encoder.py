@@ -26,7 +26,6 @@ from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.random_masks import has_own_generator
 from longsum_jax.typing import AnyArray
 
@@ -93,7 +92,7 @@ class EncoderLayer(Layer):
 
         arrays = [x]
         is_dropping = not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate)
-        if is_dropping and not has_own_generator(target_platform()):
+        if is_dropping and not has_own_generator():
             arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
         x = map_over_length(
             self,

@@ -17,9 +17,9 @@ from longsum_jax.ops.platform import target_platform
 _WORDS_OF_RBG = 4
 
 
-def has_own_generator(platform: str) -> bool:
-    """Tells whether devices of this platform draw masks with a generator of their own."""
-    return platform == "tpu"
+def has_own_generator() -> bool:
+    """Tells whether the target's devices draw masks with a generator of their own."""
+    return target_platform() == "tpu"
 
 
 def keep_mask(rng: PRNGKeyArray, share: float, shape: Sequence[int]) -> Bool[Array, "..."]:
@@ -30,7 +30,7 @@ def keep_mask(rng: PRNGKeyArray, share: float, shape: Sequence[int]) -> Bool[Arr
         share: probability of True.
         shape: of the array.
     """
-    if has_own_generator(target_platform()):
+    if has_own_generator():
         words = jax.random.key_data(rng)
         words = jnp.tile(words, _WORDS_OF_RBG // words.size)
         rng = jax.random.wrap_key_data(words, impl="rbg")

@@ -45,7 +45,7 @@ def test_documents_have_the_labels_of_data_sets_that_are_not_at_hand(plans, tmp_
     assert (len(task.labels), task.multi_label) == plans.CLASSES[data_set]
 
 
-def test_a_refused_plan_is_a_row(plans, monkeypatch):
+def test_a_refused_plan_is_a_row(plans):
     [row] = plans.plan_rows("case", ("--config=configs/locost_c4.py", "--device=v99"))
     assert row["case"] == "case"
     assert "v99" in row["note"]

@@ -42,7 +42,7 @@ from longsum_jax.typing import AnyArray
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 # Bytes of spectra, of all channels, that a CPU keeps for the gradient: little beside activations.
 MOST_SPECTRUM_BYTES_ON_CPU = 2**28
-MOST_CHANNELS_ON_CPU = 16  # of a block with its powers: larger ones took up to 1.7 times as long
+MOST_CHANNELS_ON_CPU = 16  # of a block with its powers, so that these stay in caches
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
 Backend = Literal["fft", "matmul"]
 # Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
