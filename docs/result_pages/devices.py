@@ -69,8 +69,7 @@ FOUND_BY_COMPILING = (
     (
         "float32 products",
         "TF32 on GPUs, bfloat16 passes on TPUs",
-        "the same; full in state-space kernels and LSG's selections, and everywhere with "
-        "`JAX_DEFAULT_MATMUL_PRECISION=highest`",
+        "all digits on every device; `matmul_precision=default` has what was before",
     ),
     (
         "keys of the decoder are projected beforehand up to",

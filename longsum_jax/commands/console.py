@@ -352,6 +352,7 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
+    add_matmul_precision_flag(parser)
     parser.add_argument(
         "--param_dtype",
         choices=("float32", "bfloat16"),
@@ -366,10 +367,20 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     )
 
 
+def add_matmul_precision_flag(parser: Any) -> None:
+    """Adds --matmul_precision to a parser, or a group of one."""
+    parser.add_argument(
+        "--matmul_precision",
+        choices=("highest", "high", "default"),
+        help="of float32 products on TPUs and GPUs: all digits, or the device's faster default; "
+        "default: highest",
+    )
+
+
 # Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
 LOAD_FLAGS = (
     *("revision", "which", "architecture", "tokenizer"),
-    *("dtype", "param_dtype", "decoder_storage"),
+    *("dtype", "matmul_precision", "param_dtype", "decoder_storage"),
 )
 
 

@@ -58,7 +58,8 @@ OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
 OBJECTIVE_FLAGS = (
     *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
     *("document_key", "query_key", *TASK_ONLY),
-    *("revision", "which", "architecture", "tokenizer", "dtype", "param_dtype"),
+    *("revision", "which", "architecture", "tokenizer"),
+    *("dtype", "matmul_precision", "param_dtype"),
 )
 
 
@@ -383,7 +384,8 @@ def _flags_and_model(
     """Returns the settings that all evaluations have, and the flags of further ``names``."""
     from longsum_jax import __version__
 
-    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "dtype", "max_source_length", *names)
+    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "max_source_length", *names)
+    names += ("dtype", "matmul_precision")
     # None where a flag was left out, which is another setting than one that was given.
     flags = {name: getattr(args, name) for name in names}
     if args.task is not None:

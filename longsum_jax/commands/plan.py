@@ -37,7 +37,13 @@ collectives are those of the compiled program. "at least" is a roofline: product
 at the vendor's peaks, the slowest of the three, so that no run can be faster.
 """
 PROGRAMS = ("train", "loss", "read", "search")
-_MODEL_FLAGS = ("input_length", "batch_size", "dtype", *console.GENERATION_FLAGS)
+_MODEL_FLAGS = (
+    "input_length",
+    "batch_size",
+    "dtype",
+    "matmul_precision",
+    *console.GENERATION_FLAGS,
+)
 TRIES = 8
 TOP = 5
 
@@ -64,7 +70,9 @@ def main(argv: Sequence[str]) -> None:
     else:
         from longsum_jax.inference.loading import load_description
 
-        model = load_description(args.model, dtype=args.dtype)
+        model = load_description(
+            args.model, **console.flags_set(args, ("dtype", "matmul_precision"))
+        )
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
@@ -139,6 +147,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     group.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
+    console.add_matmul_precision_flag(group)
     console.add_generation_flags(parser)
     from longsum_jax.experiment.config_files import split_overrides
 

@@ -320,7 +320,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
         "config": model.config_fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
         "dtype": args.dtype,
-        **console.flags_set(args, ("decoder_storage",)),
+        **console.flags_set(args, ("matmul_precision", "decoder_storage")),
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
         **reading,

@@ -17,7 +17,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.abstract import parameter_shapes
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
-from longsum_jax.models.config import ModelConfig
+from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.ops.storage import Storage
 from longsum_jax.text.segment_inputs import SegmentInputOptions
@@ -33,6 +33,7 @@ def load(
     path: str | Path,
     *,
     dtype: Literal["float32", "bfloat16"] = "float32",
+    matmul_precision: MatmulPrecision = "highest",
     param_dtype: Literal["float32", "bfloat16"] = "float32",
     tokenizer: str | Path | None = None,
     which: Literal["best", "latest"] = "best",
@@ -46,6 +47,7 @@ def load(
         path: a directory in Hugging Face layout (as published, or written by ``save`` or
             ``convert``), or the workdir of a training run; or the name "org/name" of a repository.
         dtype: of the computation.
+        matmul_precision: of products of float32 arrays, see ``models.config.ModelConfig``.
         param_dtype: of the parameters; "bfloat16" halves their memory (those of state-space kernels
             stay float32).
         tokenizer: a .model file or directory to use instead of the one in ``path``.
@@ -72,7 +74,8 @@ def load(
     is_run = (trained / huggingface.CONFIG).exists()
     directory = trained if is_run else path
     with checksums.checking(directory):
-        family, config = huggingface.read_config(directory, architecture, dtype=dtype)
+        runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
+        family, config = huggingface.read_config(directory, architecture, **runtime)
         if is_run:
             params = _trained_params(path, family, config, which, param_dtype)
         else:
@@ -103,13 +106,17 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
 
 
 def load_description(
-    path: str | Path, *, dtype: Literal["float32", "bfloat16"] = "float32"
+    path: str | Path,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    matmul_precision: MatmulPrecision = "highest",
 ) -> Model:
     """Returns what ``load`` does with shapes (``jax.ShapeDtypeStruct``) for float32 parameters.
 
     Args:
         path: whatever ``load`` takes.
         dtype: of the computation.
+        matmul_precision: of products of float32 arrays.
 
     Raises:
         InputError: as ``load``.
@@ -118,7 +125,8 @@ def load_description(
     trained = path / TRAINING_MODEL
     is_run = (trained / huggingface.CONFIG).exists()
     directory = trained if is_run else path
-    family, config = huggingface.read_config(directory, dtype=dtype)
+    runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
+    family, config = huggingface.read_config(directory, **runtime)
     if not is_run:
         config = family.infer_from_weights(config, read_weights(directory)[0])
     return Model(

@@ -41,7 +41,7 @@ from longsum_jax.ops.positions import pegasus_frequencies
 from longsum_jax.schema import Count, Layers, Length, Positive, Rate, Size, Weight
 
 # Config fields that say how to compute; no checkpoint depends on them.
-RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "head")
+RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "head")
 
 Head = Literal["language_model", "classification", "question_answering"]
 Positions = Literal["learned", "pegasus", "pegasus_x"]

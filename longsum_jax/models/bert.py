@@ -51,6 +51,7 @@ from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import SPAN_OUTPUTS, TOKEN_HEADS, TextHead, TokenHead
 from longsum_jax.models.lsg_layout import GLOBALS
+from longsum_jax.models.precision import PreciseModule
 from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.models.weight_map import WeightMap, WeightRow, layer_norm, linear
 from longsum_jax.ops.losses import TokenScores
@@ -59,7 +60,7 @@ from longsum_jax.typing import AnyArray
 _REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
 
 
-class Bert(nn.Module):
+class Bert(PreciseModule):
     """BERT and its relatives.
 
     ``attention_mask`` is nonzero on real tokens; it may be of any type.

@@ -47,7 +47,7 @@ from longsum_jax.schema import (
 )
 
 # Config fields that say how to compute; no checkpoint depends on them.
-RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "sentence_chunk", "head")
+RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "sentence_chunk", "head")
 
 Head = Literal[
     "none",

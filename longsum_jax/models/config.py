@@ -19,6 +19,8 @@ from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderA
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
 from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
 
+MatmulPrecision = Literal["highest", "high", "default"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(EncoderAttentionOptions):
@@ -33,6 +35,9 @@ class ModelConfig(EncoderAttentionOptions):
         vocab_size: rows of the embedding table; ids lie below it.
         pad_token_id: id that fills rows up to a common length.
         dtype: of the computation; parameters are stored in float32 unless loaded otherwise.
+        matmul_precision: of products of float32 arrays. "highest" has all their digits on every
+            device; "default" is the device's: factors rounded to bfloat16 on TPUs, to TF32 on GPUs;
+            "high" is between them on TPUs. Products of bfloat16 arrays and CPUs do not change.
         remat: gradients compute layers again from their inputs instead of storing what costs much.
         length_chunk: positions that dense maps of the encoder compute at a time; 0 for all.
         prefix: of the bare model's keys in state dicts.
@@ -61,6 +66,7 @@ class ModelConfig(EncoderAttentionOptions):
     pad_token_id: Count = 0
 
     dtype: Literal["float32", "bfloat16"] = "float32"
+    matmul_precision: MatmulPrecision = "highest"
     remat: bool = False
     length_chunk: LengthOrNone = 0
 

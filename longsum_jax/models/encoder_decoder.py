@@ -13,6 +13,7 @@ from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.models.config import EncoderDecoderConfig
+from longsum_jax.models.precision import PreciseModule
 from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
@@ -29,7 +30,7 @@ class DocumentMemory(NamedTuple):
     decoder: StackMemory
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(PreciseModule):
     """An encoder and a decoder; a family adds embeddings and output logits.
 
     A family's ``setup`` makes ``self.encoder`` and ``self.decoder``; the family defines

@@ -38,7 +38,7 @@ from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Si
 from longsum_jax.typing import AnyArray
 
 # Config fields that say how to compute; no checkpoint depends on them.
-RUNTIME_FIELDS = ("dtype", "remat", "length_chunk", "attention_init")
+RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "attention_init")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,7 @@ from longsum_jax.ops.attention.key_sets import (
     softmax_of_values,
 )
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
@@ -251,7 +252,7 @@ def _attend(
     def attend(q: AnyArray, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
-    attend.defvjp(forward, backward)
+    define_gradient(attend, forward, backward)
     return attend(q, _select(leaves, is_array), None if dropout is None else dropout.rng)
 
 

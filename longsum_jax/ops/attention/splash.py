@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
@@ -159,7 +160,7 @@ def _call_backward(pull_back: Any, gradient: AnyArray) -> tuple[Any, ...]:
         return None, *pull_back(gradient), None  # a kernel is a tree of tables of blocks
 
 
-_call.defvjp(_call_forward, _call_backward)
+define_gradient(_call, _call_forward, _call_backward)
 
 
 def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:

@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
@@ -174,7 +175,7 @@ def _attend_backward(
     return of_q, of_k, of_v, None
 
 
-_attend.defvjp(_attend_forward, _attend_backward)
+define_gradient(_attend, _attend_forward, _attend_backward)
 
 
 class _Instances(NamedTuple):

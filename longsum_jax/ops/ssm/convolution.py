@@ -22,6 +22,7 @@ from jaxtyping import Array, Complex, Float
 
 from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.ssm.kernel import (
     DiagonalSSM,
@@ -390,7 +391,7 @@ def _block_gradients(
     return u_grad, *pull_back_parameters(spectrum_grad)
 
 
-_convolve.defvjp(_convolve_forward, _convolve_backward)
+define_gradient(_convolve, _convolve_forward, _convolve_backward)
 
 
 def ssm_spectrum(

@@ -1,0 +1,24 @@
+"""The precision of a model's products."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from longsum_jax.models.config import ModelConfig
+
+
+class PreciseModule(nn.Module):
+    """A module of a model: what it computes has the precision that its config names.
+
+    Devices have other defaults, which depend on their kind: TPUs round factors of float32 products
+    to bfloat16, GPUs to TF32 (``jax.default_matmul_precision``).
+    """
+
+    config: ModelConfig
+
+    @nn.nowrap
+    def apply(self, *arguments: Any, **options: Any) -> Any:
+        """Calls a method, see ``flax.linen.Module.apply``."""
+        with jax.default_matmul_precision(self.config.matmul_precision):
+            return super().apply(*arguments, **options)

@@ -1,0 +1,37 @@
+"""The precision of products of float32 arrays, in gradients as in the pass forward."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+
+
+def define_gradient(
+    function: jax.custom_vjp[Any],
+    forward: Callable[..., tuple[Any, Any]],
+    backward: Callable[..., tuple[Any, ...]],
+) -> None:
+    """Gives a ``jax.custom_vjp`` its rules; both compute with the precision of the call.
+
+    JAX traces the second one later, when the context ``jax.default_matmul_precision`` around the
+    call has been left.
+
+    Args:
+        function: whose gradient it is.
+        forward, backward: as for ``function.defvjp``.
+    """
+
+    def forward_with_precision(*arguments: Any) -> tuple[Any, Any]:
+        out, kept = forward(*arguments)
+        precision = jax.config.jax_default_matmul_precision
+        # What is kept for the gradient is a tree of arrays; this one has none.
+        context = jax.tree_util.Partial(partial(jax.default_matmul_precision, precision))
+        return out, (kept, context)
+
+    def backward_with_precision(*arguments: Any) -> tuple[Any, ...]:
+        *static, (kept, context), gradient = arguments
+        with context():
+            return backward(*static, kept, gradient)
+
+    function.defvjp(forward_with_precision, backward_with_precision)
