@@ -9,6 +9,7 @@ A small model that is trained on summaries alone learns to write what summaries 
 what it reads. Each of these tasks can only be done by reading, and says in its first words what is
 to be written:
 
+    copy      the words of the text, which are in random order
     lead      the first sentences
     marked    the sentences between two marks, in their order
     find      the sentence that begins with some words
@@ -16,10 +17,12 @@ to be written:
     gap       the sentences that say most of the others, which are taken out (LOCOST, section 5.2)
     rank      the sentences that the built-in ranker would choose
 
-A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
-words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have
-`document` or `text`. Rows depend on --seed alone. Short pieces first, longer ones after them: one
-file for each length, and each training begins with the last one's model (config.init_from).
+--tasks names some of them. Begin with `copy` alone, of 24 words: the only way to less loss is to
+look at the source, while texts can also be guessed at. A row has `id`, which names its task,
+`document` and `summary`. A document is a piece of --words words of one text, at whole sentences;
+texts come in turns from the files of --data, whose rows have `document` or `text`. Rows depend on
+--seed alone. Short pieces first, longer ones after them: one file for each length, and each
+training begins with the last one's model (config.init_from).
 """
 
 import argparse
@@ -42,8 +45,14 @@ Sentences = Sequence[str]
 Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
 MAX_COPIED = 3  # sentences of a target
-MIN_SENTENCES = 3  # of a piece
+MIN_SENTENCES = 3  # of a piece, where tasks choose among them
 PIECES_OF_TEXT = 20  # taken before the next text, at most
+
+
+def copy(sentences: Sentences, rng: np.random.Generator) -> Example:
+    """Asks for all words, in a random order that only the source shows."""
+    words = " ".join(rng.permutation(" ".join(sentences).split()))
+    return f"copy: {words}", words
 
 
 def lead(sentences: Sentences, rng: np.random.Generator) -> Example:
@@ -101,9 +110,10 @@ def _some(sentences: Sentences, rng: np.random.Generator) -> int:
 
 # Task -> its share, and what makes an example of the sentences of a piece.
 TASKS: dict[str, tuple[float, Callable[[Sentences, np.random.Generator], Example | None]]] = {
+    "copy": (0.1, copy),
     "lead": (0.1, lead),
-    "marked": (0.25, marked),
-    "find": (0.25, find),
+    "marked": (0.2, marked),
+    "find": (0.2, find),
     "mend": (0.1, mend),
     "gap": (0.1, gap),
     "rank": (0.2, rank),
@@ -118,7 +128,7 @@ def texts_of(path: str) -> Iterator[str]:
 
 
 def pieces_of(
-    sentences: Sentences, words: int, rng: np.random.Generator, most: int
+    sentences: Sentences, words: int, rng: np.random.Generator, *, least: int, most: int
 ) -> Iterator[Sentences]:
     """Yields some pieces of a text at whole sentences, at random places.
 
@@ -126,6 +136,7 @@ def pieces_of(
         sentences: of the text.
         words: of a piece at most.
         rng: draws the places.
+        least: sentences of a piece.
         most: pieces.
     """
     counts = np.array([len(sentence.split()) for sentence in sentences])
@@ -134,28 +145,31 @@ def pieces_of(
     for _ in range(min(most, max(1, total // words))):
         start = int(rng.integers(len(sentences)))
         end = int(np.searchsorted(ends, ends[start] - counts[start] + words, side="right"))
-        if end - start >= MIN_SENTENCES:
+        if end - start >= least:
             yield sentences[start:end]
 
 
-def examples(files: Sequence[str], words: int, seed: int) -> Iterator[dict[str, str]]:
+def examples(
+    files: Sequence[str], tasks: Sequence[str], words: int, seed: int
+) -> Iterator[dict[str, str]]:
     """Yields rows without an end.
 
     Args:
         files: of texts.
+        tasks: of the rows, by their shares.
         words: of a piece.
         seed: of all that is drawn.
     """
     rng = np.random.default_rng(seed)
-    names = list(TASKS)
-    shares = [share for share, _ in TASKS.values()]
+    shares = np.array([TASKS[name][0] for name in tasks])
+    least = 1 if list(tasks) == ["copy"] else MIN_SENTENCES
     sources = [texts_of(path) for path in files]
     number = 0
     while True:
         for source in sources:
             sentences = split_sentences(join_wrapped_lines(next(source)))
-            for piece in pieces_of(sentences, words, rng, PIECES_OF_TEXT):
-                name = names[rng.choice(len(names), p=shares)]
+            for piece in pieces_of(sentences, words, rng, least=least, most=PIECES_OF_TEXT):
+                name = tasks[rng.choice(len(tasks), p=shares / shares.sum())]
                 example = TASKS[name][1](piece, rng)
                 if example is not None:
                     document, summary = example
@@ -168,12 +182,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", required=True, help="files of JSON lines, comma-separated")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; default: all")
     parser.add_argument("--words", type=int, default=100, help="of a piece; default: 100")
     parser.add_argument("--examples", type=int, default=100_000, help="rows; default: 100,000")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", required=True, help="file to write, also .gz or .xz")
     args = parser.parse_args()
-    rows = examples(args.data.split(","), args.words, args.seed)
+    tasks = args.tasks.split(",")
+    unknown = [name for name in tasks if name not in TASKS]
+    if unknown:
+        parser.error(f'--tasks: "{unknown[0]}" is none of {", ".join(TASKS)}')
+    rows = examples(args.data.split(","), tasks, args.words, args.seed)
     try:
         with open_text(Path(args.out)) as file:
             for number, row in zip(range(args.examples), rows, strict=False):

@@ -24,6 +24,13 @@ def rng():
     return np.random.default_rng(0)
 
 
+def test_copied_words_are_shuffled(mix, rng):
+    source, target = mix.copy(SENTENCES, rng)
+    assert source == f"copy: {target}"
+    assert target != TEXT
+    assert sorted(target.split()) == sorted(TEXT.split())
+
+
 def test_targets_are_what_the_source_asks_for(mix, rng):
     for _ in range(20):
         source, target = mix.lead(SENTENCES, rng)
@@ -61,9 +68,9 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     data = tmp_path / "texts.jsonl"
     data.write_text(json.dumps({"text": TEXT * 9}) + "\n" + json.dumps({"document": TEXT}) + "\n")
 
-    def rows(name, seed):
+    def rows(name, seed, *flags):
         out = tmp_path / name
-        arguments = [f"--data={data}", "--words=40", "--examples=30", f"--seed={seed}"]
+        arguments = [f"--data={data}", "--words=40", "--examples=30", f"--seed={seed}", *flags]
         monkeypatch.setattr(sys, "argv", ["pretraining_mix.py", *arguments, f"--out={out}"])
         mix.main()
         return out
@@ -76,6 +83,11 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     again = rows("b.jsonl", 0).read_text()
     assert again == (tmp_path / "a.jsonl").read_text() != rows("c.jsonl", 1).read_text()
     assert "0 rows" in capsys.readouterr().err
+    copied = rows("e.jsonl", 0, "--tasks=copy").read_text().splitlines()
+    assert all(json.loads(line)["id"].startswith("copy-") for line in copied)
+    with pytest.raises(SystemExit):
+        rows("f.jsonl", 0, "--tasks=copy,draw")
+    assert '"draw" is none of copy, lead' in capsys.readouterr().err
     data.write_text("")
     with pytest.raises(SystemExit):
         rows("d.jsonl", 0)
