@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 EXAMPLES = """\
@@ -102,8 +102,8 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
 
 def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
     """Returns the model with the encoder attention and the positions that the flags ask for."""
-    options = console.flags_set(args, _LSG_OPTIONS)
-    choices = console.flags_set(args, _LSG_CHOICES)
+    options = flags.given(args, _LSG_OPTIONS)
+    choices = flags.given(args, _LSG_CHOICES)
     if args.encoder_attention == "lsg":
         return model.to_lsg(args.max_source_length, **options, **choices)
     if choices:

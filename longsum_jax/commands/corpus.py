@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from longsum_jax import atomic
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _add_export(commands: Any) -> None:
     export = commands.add_parser("export", help="JSON lines from a named data set")
-    console.add_task_flags(export, "task (defaults are the task's)")
+    flags.add_task_flags(export, "task (defaults are the task's)")
     export.add_argument(
         "--split", metavar="NAME[,NAME]", help="of the task; default: all that it has"
     )
@@ -90,7 +90,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="+", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
     )
-    console.add_data_keys(parser)
+    flags.add_data_keys(parser)
     parser.add_argument(
         "--examples", type=int, metavar="N", help="only the first N documents of each"
     )
@@ -131,7 +131,7 @@ def _cells(found: "Extractiveness") -> list[str]:
 def _export(args: argparse.Namespace) -> None:
     if args.task is None:
         raise InputError("give --task=NAME; longsum prepare --help lists the names")
-    task = console.task_of(args)
+    task = flags.task_of(args)
     if task.objective == "gap_sentences":
         if task.cache_dir is not None:
             raise InputError(

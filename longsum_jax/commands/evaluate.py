@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic, checksums
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
 from longsum_jax.locks import locked
@@ -72,11 +72,11 @@ def main(argv: Sequence[str]) -> None:
     parser = console.parser(
         "evaluate", "Scores the summaries of a model against references.", EXAMPLES
     )
-    console.add_model_flags(parser)
+    flags.add_model_flags(parser)
     parser.add_argument(
         "--data", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob; or give --task"
     )
-    console.add_task_flags(
+    flags.add_task_flags(
         parser, "fields and places (defaults are the task's; of --data document, summary, query)"
     )
     parser.add_argument("--split", help="of the task; default: test")
@@ -87,21 +87,19 @@ def main(argv: Sequence[str]) -> None:
         help="directory for metrics.json and predictions.jsonl",
     )
     parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
-    console.add_batch_size_flag(parser)
-    console.add_report_flag(parser)
-    console.add_align_flag(parser)
-    console.add_metric_flags(parser)
-    console.add_strategy_flags(parser, "as the model was trained, direct or memory")
-    console.add_reading_flags(parser)
-    console.add_generation_flags(parser)
-    console.add_dry_run_flag(parser)
+    flags.add_batch_size_flag(parser)
+    flags.add_report_flag(parser)
+    flags.add_align_flag(parser)
+    flags.add_metric_flags(parser)
+    flags.add_strategy_flags(parser, "as the model was trained, direct or memory")
+    flags.add_reading_flags(parser)
+    flags.add_generation_flags(parser)
+    flags.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
     task = _task_without_summaries(args)
     if task is not None:
         others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
-        console.refuse_idle(
-            args, parser, others, f"with --task={task.name}, which has no summaries"
-        )
+        flags.refuse_idle(args, parser, others, f"with --task={task.name}, which has no summaries")
         _evaluate_objective(args, task)
         return
     with console.memory_errors(console.SUMMARY_ADVICE):
@@ -112,7 +110,7 @@ def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
     """Returns the task of --task if its models give labels, answers or masked tokens instead."""
     if args.task is None or args.data is not None:
         return None
-    task = console.task_of(args)
+    task = flags.task_of(args)
     return None if task.writes_summaries else task
 
 
@@ -125,7 +123,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         raise InputError(f"--batch_size=auto is for summaries, which --task={task.name} has not")
     split = args.split or DEFAULT_SPLIT
     task.source_split(split)
-    model = load(args.model, **console.load_options(args))
+    model = load(args.model, **flags.load_options(args))
     with console.spinner(f'reading split "{split}" of {task.source}'):
         objective = objective_of(
             model,
@@ -154,10 +152,10 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.inference.loading import load
 
-    metrics = console.metrics_of(args)
-    aligner = console.aligner_of(args)
+    metrics = flags.metrics_of(args)
+    aligner = flags.aligner_of(args)
     pairs = _read(args)
-    model = load(args.model, **console.load_options(args))
+    model = load(args.model, **flags.load_options(args))
     if args.dry_run:
         _dry_run(args, model, list(pairs.values()))
         return
@@ -232,7 +230,7 @@ def _report(
 
     differences = compare(systems[0], systems[1:], metrics, Sampling())
     content = ReportContent(documents, systems, metrics, differences, Sampling(), aligner=aligner)
-    console.write_report(path, content)
+    flags.write_report(path, content)
 
 
 def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
@@ -247,7 +245,7 @@ def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
     for name in TASK_ONLY:
         if getattr(args, name) is not None:
             raise InputError(f"--{name}={getattr(args, name)} is for --task; leave it out")
-    keys = console.flags_set(args, DATA_KEYS)
+    keys = flags.given(args, DATA_KEYS)
     return read_pairs(args.data, **keys, examples=args.examples)
 
 
@@ -256,7 +254,7 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     from longsum_jax.data.sources import documents
     from longsum_jax.evaluation.predictions import pairs_by_id
 
-    task, split = console.task_of(args), args.split or DEFAULT_SPLIT
+    task, split = flags.task_of(args), args.split or DEFAULT_SPLIT
     left_out = 0
 
     def found() -> Iterator["Document"]:
@@ -291,7 +289,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", pairs: list["Pair"]) -> N
         names=[f'document "{pair.id}"' for pair in pairs],
         queries=[pair.query for pair in pairs],
     )
-    dry_run_summaries(model, lengths, args.batch_size, **console.generation_options(args))
+    dry_run_summaries(model, lengths, args.batch_size, **flags.generation_options(args))
 
 
 def _predict(
@@ -316,7 +314,7 @@ def _predict(
     initial = len(pairs) - len(missing)
     with (
         tqdm(total=len(pairs), initial=initial, unit="document") as bar,
-        console.on_devices(args, model) as parallel,
+        flags.on_devices(args, model) as parallel,
     ):
 
         def on_row(row: dict[str, Any]) -> None:
@@ -335,13 +333,13 @@ def _predict(
             max_source_length=args.max_source_length,
             on_overflow=args.on_overflow,
             seed=args.seed,
-            **console.generation_options(args),
+            **flags.generation_options(args),
         )
 
 
 def _reading(args: argparse.Namespace, model: "Model") -> dict[str, Any]:
     """Returns how documents are read: as the model was trained, unless a flag says otherwise."""
-    return {"strategy": model.trained_strategy} | console.strategy_options(args)
+    return {"strategy": model.trained_strategy} | flags.strategy_options(args)
 
 
 def _score_last(
@@ -370,7 +368,7 @@ def _score_last(
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
     """Returns everything that the predictions and scores depend on."""
     names = ("strategy", "segment_length", "decoder_storage")
-    generation = dataclasses.asdict(model.summary_options(**console.generation_options(args)))
+    generation = dataclasses.asdict(model.summary_options(**flags.generation_options(args)))
     return {
         **_flags_and_model(args, model, names),
         "generation": _as_json(generation) | {"seed": args.seed},
@@ -387,11 +385,11 @@ def _flags_and_model(
     names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "max_source_length", *names)
     names += ("dtype", "matmul_precision")
     # None where a flag was left out, which is another setting than one that was given.
-    flags = {name: getattr(args, name) for name in names}
+    settings = {name: getattr(args, name) for name in names}
     if args.task is not None:
-        flags |= {"source": console.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
+        settings |= {"source": flags.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
     return {
-        **flags,
+        **settings,
         "weights": model.fingerprint,
         "config": model.config_fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,

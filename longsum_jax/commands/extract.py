@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
     )
     args = parser.parse_args(argv)
     if args.oracle:
-        console.refuse_idle(args, parser, ("threshold", "top_k"), "with --oracle")
+        flags.refuse_idle(args, parser, ("threshold", "top_k"), "with --oracle")
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
         metavar="FILE",
         help="JSON lines with id, document and summary, plain, .gz or .xz, or a glob",
     )
-    console.add_prediction_flags(parser)
+    flags.add_prediction_flags(parser)
     parser.add_argument(
         "--protocol",
         default=protocol,
@@ -152,7 +152,7 @@ def _sample(
 
     if len({str(Path(path).resolve()) for path in args.predictions}) < len(args.predictions):
         raise InputError(f"{' '.join(args.predictions)}: a file is named twice; give each once")
-    names = console.short_names(args.predictions)
+    names = flags.short_names(args.predictions)
     systems = {
         name: read_predictions(path, prediction_key=args.prediction_key)
         for name, path in zip(names, args.predictions, strict=True)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _MODEL_FLAGS = (
     "batch_size",
     "dtype",
     "matmul_precision",
-    *console.GENERATION_FLAGS,
+    *flags.GENERATION_FLAGS,
 )
 TRIES = 8
 TOP = 5
@@ -70,9 +70,7 @@ def main(argv: Sequence[str]) -> None:
     else:
         from longsum_jax.inference.loading import load_description
 
-        model = load_description(
-            args.model, **console.flags_set(args, ("dtype", "matmul_precision"))
-        )
+        model = load_description(args.model, **flags.given(args, ("dtype", "matmul_precision")))
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
@@ -147,8 +145,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     group.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
-    console.add_matmul_precision_flag(group)
-    console.add_generation_flags(parser)
+    flags.add_matmul_precision_flag(group)
+    flags.add_generation_flags(parser)
     from longsum_jax.experiment.config_files import split_overrides
 
     rest, overrides = split_overrides(argv)
@@ -157,9 +155,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         given = "both are" if args.config else "neither is"
         raise InputError(f"give --config=FILE or --model=DIR, one of the two; {given} given")
     if args.config is not None:
-        console.refuse_idle(args, parser, _MODEL_FLAGS, "with --config")
+        flags.refuse_idle(args, parser, _MODEL_FLAGS, "with --config")
         return args, overrides
-    console.refuse_idle(args, parser, ("programs",), "with --model")
+    flags.refuse_idle(args, parser, ("programs",), "with --model")
     for key in overrides:
         raise InputError(f"--config.{key} has no effect with --model; leave it out")
     return args, overrides
@@ -282,7 +280,7 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
             "document's length; plan the --config that trained it"
         )
     target = target.first()
-    options = console.generation_options(args)
+    options = flags.generation_options(args)
     _announce(target)
     rows, longest = [], []
     for batch_size in args.batch_size:

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.data.tasks import TASKS, Task, get_task
 from longsum_jax.errors import InputError
 
@@ -37,7 +37,7 @@ the lengths is counted in OUT/metadata.json and printed at the end.
 """
 
 TASK_OPTIONS = {
-    **{name: (str, text) for name, text in console.SOURCE_FLAGS.items()},
+    **{name: (str, text) for name, text in flags.SOURCE_FLAGS.items()},
     "objective": (str, "gap_sentences (no summaries needed), summarize or summarize_segments"),
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
@@ -138,13 +138,13 @@ def _task(args: argparse.Namespace) -> Task:
     Raises:
         InputError: an option that does not fit.
     """
-    options = console.flags_set(args, TASK_OPTIONS)
+    options = flags.given(args, TASK_OPTIONS)
     task = get_task(args.task, **options)
     _check_flags(args, task)
-    gap_options = console.flags_set(args, GAP_SENTENCE_OPTIONS)
+    gap_options = flags.given(args, GAP_SENTENCE_OPTIONS)
     if gap_options:
         options["gap_sentences"] = dataclasses.asdict(task.gap_sentences) | gap_options
-    segment_options = console.flags_set(args, SEGMENT_OPTIONS)
+    segment_options = flags.given(args, SEGMENT_OPTIONS)
     if task.objective == "summarize_segments":
         segments = dataclasses.asdict(task.segments) | segment_options
         options["segments"] = segments | {"segment_length": task.max_source_length}
@@ -153,7 +153,7 @@ def _task(args: argparse.Namespace) -> Task:
 
 def _check_flags(args: argparse.Namespace, task: Task) -> None:
     """Refuses flags that have no effect with the objective or the source of the task."""
-    for name in console.flags_set(args, _OBJECTIVES):
+    for name in flags.given(args, _OBJECTIVES):
         if task.objective not in _OBJECTIVES[name]:
             raise InputError(
                 f"--{name} is for --objective={' or '.join(_OBJECTIVES[name])}, not for "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _Suite(NamedTuple):
 def _suite(args: argparse.Namespace) -> _Suite | None:
     from longsum_jax.evaluation.scrolls import SUITES
 
-    given = console.flags_set(args, SUITES)
+    given = flags.given(args, SUITES)
     if not given:
         return None
     if len(given) > 1:
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="predictions of another system; may be given several times",
     )
-    console.add_prediction_flags(parser)
+    flags.add_prediction_flags(parser)
     parser.add_argument(
         "--scrolls",
         metavar="TASK",
@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--split", default="validation", help="of SCROLLS or ZeroSCROLLS; default: validation"
     )
-    console.add_metric_flags(parser)
+    flags.add_metric_flags(parser)
     parser.add_argument(
         "--test",
         choices=("randomization", "bootstrap"),
@@ -168,8 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
     parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
-    console.add_report_flag(parser)
-    console.add_align_flag(parser)
+    flags.add_report_flag(parser)
+    flags.add_align_flag(parser)
     return parser
 
 
@@ -184,11 +184,11 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     from longsum_jax.evaluation.report import ReportContent
 
     metrics = _metrics(args, suite)
-    aligner = console.aligner_of(args)
+    aligner = flags.aligner_of(args)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
-    names = console.short_names(paths)
+    names = flags.short_names(paths)
     files = {
         name: read_predictions(path, prediction_key=args.prediction_key)
         for name, path in zip(names, paths, strict=True)
@@ -213,7 +213,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
         content = ReportContent(
             pairs, systems, metrics, differences, sampling, column, aligner=aligner
         )
-        console.write_report(args.report, content)
+        flags.write_report(args.report, content)
 
 
 def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
@@ -286,15 +286,15 @@ def _refuse_idle(
     """Raises InputError for flags that would have no effect."""
     keys = ("document_key", "summary_key")
     if suite is None:
-        console.refuse_idle(args, parser, ("split",), "without --scrolls or --zero_scrolls")
+        flags.refuse_idle(args, parser, ("split",), "without --scrolls or --zero_scrolls")
     else:
-        console.refuse_idle(args, parser, keys, f"with {suite.flag}")
+        flags.refuse_idle(args, parser, keys, f"with {suite.flag}")
     if args.references is None:
-        console.refuse_idle(args, parser, keys, "without --references")
+        flags.refuse_idle(args, parser, keys, "without --references")
     if suite is not None and suite.task == "all":
         _refuse_with_all(args, parser, suite)
     elif not args.against:
-        console.refuse_idle(args, parser, ("test",), "without --against")
+        flags.refuse_idle(args, parser, ("test",), "without --against")
 
 
 def _refuse_with_all(
@@ -304,7 +304,7 @@ def _refuse_with_all(
     idle += ["test", "rounds", "level", "seed"]
     if args.submission is not None:
         idle += ["out"]
-    for name in console.flags_changed(args, parser, idle):
+    for name in flags.changed(args, parser, idle):
         raise InputError(f"--{name} does not go with {suite.flag}; score one task instead")
     if args.submission is not None and args.on_missing == "skip":
         raise InputError("--on_missing=skip does not go with --submission, which needs all ids")
@@ -313,13 +313,13 @@ def _refuse_with_all(
 def _metrics(args: argparse.Namespace, suite: _Suite | None) -> "Metrics":
     """Returns the metrics that are asked for, with that of the data set of a suite."""
     if suite is None:
-        return console.metrics_of(args)
+        return flags.metrics_of(args)
     if args.references is None:
         raise InputError(f"{suite.flag} needs --references={suite.task}.zip")
     name, column, options = suite.scoring
     if args.metrics is not None and name not in args.metrics.split(","):
         raise InputError(f"--metrics={args.metrics} must name {name} with --{suite.name}")
-    metrics = console.metrics_of(args, (name,), {name: options})
+    metrics = flags.metrics_of(args, (name,), {name: options})
     if column not in metrics[name].columns:
         raise InputError(
             f"{suite.flag} is scored by {column}; leave out --metric_option={name}.types"

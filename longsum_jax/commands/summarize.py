@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_files import Place, SummaryDirectory
@@ -74,7 +74,7 @@ where there was no other.
 """
 
 _MODEL_FLAGS = (
-    *console.LOAD_FLAGS,
+    *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
     *("dry_run", "source_method"),
 )
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     _check(args)
     _check_model_flags(args, parser)
-    options = console.read_options(args)
+    options = flags.read_options(args)
 
     from longsum_jax.readers import read_documents
 
@@ -118,12 +118,12 @@ def main(argv: Sequence[str]) -> int:
 
     from longsum_jax.inference.loading import load
 
-    model = load(args.model, **console.load_options(args))
+    model = load(args.model, **flags.load_options(args))
     if args.join:
         documents = _joined(documents, model.separator)
     if args.dry_run:
         return _finish(failures, _dry_run(args, model, list(documents)))
-    with console.on_devices(args, model) as model:
+    with flags.on_devices(args, model) as model:
         return _summarize(_Run(args, options, _by_model(args, model), failures), documents)
 
 
@@ -147,11 +147,11 @@ def _summarize(run: "_Run", documents: Iterable[Document]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser("summarize", "Summarizes documents of any kind and length.", EXAMPLES)
-    console.add_model_flags(parser, required=False)
-    console.add_strategy_flags(parser, "auto")
-    console.add_reading_flags(parser)
-    console.add_generation_flags(parser)
-    console.add_file_flags(parser)
+    flags.add_model_flags(parser, required=False)
+    flags.add_strategy_flags(parser, "auto")
+    flags.add_reading_flags(parser)
+    flags.add_generation_flags(parser)
+    flags.add_file_flags(parser)
     parser.add_argument(
         "--query",
         metavar="TEXT",
@@ -188,14 +188,14 @@ def _parser() -> argparse.ArgumentParser:
         help="with --sources: a classifier of entailment that says whether the sources support a "
         "sentence; by default shared words do",
     )
-    console.add_batch_size_flag(parser)
+    flags.add_batch_size_flag(parser)
     parser.add_argument(
         "--out",
         metavar="DIR",
         help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
         "skipped unless they or any setting changed",
     )
-    console.add_report_flag(parser)
+    flags.add_report_flag(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="of standard output, and of files; default: text"
     )
@@ -205,7 +205,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the summary of every segment as soon as there is one",
     )
-    console.add_dry_run_flag(parser)
+    flags.add_dry_run_flag(parser)
     parser.add_argument(
         "files",
         nargs="*",
@@ -220,7 +220,7 @@ def _check(args: argparse.Namespace) -> None:
     """Settles --json and --format, and refuses flags that do not go together."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
-    console.generation_options(args)  # refuses what it cannot read
+    flags.generation_options(args)  # refuses what it cannot read
     if args.length is not None:
         from longsum_jax.ranking.selection import parse_length
 
@@ -244,8 +244,8 @@ def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser
     """Refuses flags that have no effect with a model, or without one."""
     if args.model is not None:
         return
-    changed = console.flags_changed(args, parser, _MODEL_FLAGS)
-    given = [*console.generation_options(args), *changed]
+    changed = flags.changed(args, parser, _MODEL_FLAGS)
+    given = [*flags.generation_options(args), *changed]
     if given:
         raise InputError(
             f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
@@ -258,13 +258,13 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
 
     lengths = model.read_lengths(
         [document.text for document in documents],
-        **console.strategy_options(args),
+        **flags.strategy_options(args),
         max_source_length=args.max_source_length,
         on_overflow=args.on_overflow,
         names=[document.name for document in documents],
         queries=[args.query or document.query for document in documents],
     )
-    dry_run_summaries(model, lengths, args.batch_size, **console.generation_options(args))
+    dry_run_summaries(model, lengths, args.batch_size, **flags.generation_options(args))
     return len(documents)
 
 
@@ -301,8 +301,8 @@ def _by_ranker(args: argparse.Namespace) -> _Summarizer:
 
 def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
     """Returns a model as a summarizer."""
-    generation = console.generation_options(args)
-    reading = console.strategy_options(args) | console.flags_set(args, ("length",))
+    generation = flags.generation_options(args)
+    reading = flags.strategy_options(args) | flags.given(args, ("length",))
     stream = partial(
         model.stream,
         **reading,
@@ -320,7 +320,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> _Summarizer:
         "config": model.config_fingerprint,
         "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
         "dtype": args.dtype,
-        **console.flags_set(args, ("matmul_precision", "decoder_storage")),
+        **flags.given(args, ("matmul_precision", "decoder_storage")),
         "max_source_length": args.max_source_length,
         "on_overflow": args.on_overflow,
         **reading,
@@ -505,7 +505,7 @@ def _write_report(args: argparse.Namespace, shown: Sequence[_Shown]) -> None:
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)
-    console.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))
+    flags.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))
 
 
 class _Printer:

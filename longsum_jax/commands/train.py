@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 
 if TYPE_CHECKING:
     import argparse
@@ -158,7 +158,7 @@ def _parser() -> "argparse.ArgumentParser":
         help="of a run that SIGTERM or Ctrl-C stopped; default: 0. Schedulers that start again "
         "what failed need another, such as 75",
     )
-    console.add_dry_run_flag(parser)
+    flags.add_dry_run_flag(parser)
     _add_host_flags(parser)
     return parser
 
@@ -178,12 +178,12 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
 def _join_hosts(args: "argparse.Namespace") -> None:
     from longsum_jax.training.distributed import find_cluster, join
 
-    flags = {
+    addresses = {
         "coordinator": args.coordinator,
         "num_processes": args.num_processes,
         "process_id": args.process_id,
     }
-    cluster = find_cluster(os.environ, mode=args.distributed, **flags)
+    cluster = find_cluster(os.environ, mode=args.distributed, **addresses)
     if cluster is not None:
         with console.spinner("connecting the processes"):
             join(cluster)

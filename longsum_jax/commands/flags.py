@@ -1,0 +1,488 @@
+"""Flags that commands share, and what they ask for."""
+
+import argparse
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
+
+from longsum_jax.commands.console import spinner
+from longsum_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from longsum_jax.data.tasks import Task
+    from longsum_jax.evaluation.aligners import VectorAligner
+    from longsum_jax.evaluation.metric import Metric
+    from longsum_jax.evaluation.report import ReportContent
+    from longsum_jax.inference.model import Model
+    from longsum_jax.readers import ReadOptions
+
+
+def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --dry_run."""
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="compile, print what the programs take of this machine's devices, and stop; "
+        "longsum plan does it for other devices",
+    )
+
+
+def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Adds --model and all that ``inference.loading.load`` takes; see ``load_options``."""
+    parser.add_argument(
+        "--model",
+        required=required,
+        metavar="DIR",
+        help="a model directory, a training workdir, or the name ORG/NAME of a repository of the "
+        "Hugging Face Hub, which is fetched once (extra hf)",
+    )
+    parser.add_argument(
+        "--revision", metavar="NAME", help="branch, tag or commit of a repository of the Hub"
+    )
+    parser.add_argument(
+        "--which",
+        choices=("best", "latest"),
+        default="best",
+        help="checkpoint of a training workdir; default: best",
+    )
+    parser.add_argument(
+        "--architecture",
+        metavar="CLASS",
+        help="class in transformers whose weights the model has, where config.json names another",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own"
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
+    )
+    add_matmul_precision_flag(parser)
+    parser.add_argument(
+        "--param_dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of the parameters; bfloat16 halves their memory",
+    )
+    parser.add_argument(
+        "--decoder_storage",
+        choices=("float32", "bfloat16", "int8"),
+        help="of the decoder's weights and the document's keys on a CPU, computed with in float32: "
+        "fewer bytes for every token",
+    )
+
+
+def add_matmul_precision_flag(parser: Any) -> None:
+    """Adds --matmul_precision to a parser, or a group of one."""
+    parser.add_argument(
+        "--matmul_precision",
+        choices=("highest", "high", "default"),
+        help="of float32 products on TPUs and GPUs: all digits, or the device's faster default; "
+        "default: highest",
+    )
+
+
+# Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
+LOAD_FLAGS = (
+    *("revision", "which", "architecture", "tokenizer"),
+    *("dtype", "matmul_precision", "param_dtype", "decoder_storage"),
+)
+
+
+def load_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of ``inference.loading.load`` that the command line sets."""
+    return given(args, LOAD_FLAGS)
+
+
+# Options of ``readers.ReadOptions``, with their types and what they are for.
+_FILE_FLAGS: dict[str, tuple[type, str, str]] = {
+    "document_key": (str, "NAME", "field or column that holds the document of JSON, CSV, Parquet"),
+    "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
+    "max_bytes": (int, "N", "largest size of a file, and of all that it expands to"),
+    "max_depth": (int, "N", "archives inside one another"),
+    "max_pages": (int, "N", "pages of a PDF, chapters of an EPUB"),
+    "max_seconds": (float, "N", "time that reading one document may take"),
+}
+
+
+def add_file_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of ``readers.ReadOptions``; see ``read_options``."""
+    group = parser.add_argument_group("files")
+    group.add_argument(
+        "--keep_all",
+        action="store_true",
+        default=None,
+        help="keep boilerplate, running headers, page numbers, hyphens at line ends, lists of "
+        "references, quoted mail",
+    )
+    for name, (value_type, metavar, text) in _FILE_FLAGS.items():
+        group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
+
+
+def read_options(args: argparse.Namespace) -> "ReadOptions":
+    """Returns the options that the flags of ``add_file_flags`` ask for.
+
+    Raises:
+        InputError: a value out of range.
+    """
+    from longsum_jax.readers import ReadOptions
+
+    return ReadOptions(**given(args, ("keep_all", *_FILE_FLAGS)))
+
+
+def add_data_keys(parser: argparse.ArgumentParser) -> None:
+    """Adds --document_key, --summary_key."""
+    parser.add_argument(
+        "--document_key", default="document", help="field of the document; default: document"
+    )
+    parser.add_argument(
+        "--summary_key",
+        default="summary",
+        help="field of the reference summary; default: summary",
+    )
+
+
+def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --prediction_key, --document_key, --summary_key and --on_missing."""
+    parser.add_argument(
+        "--prediction_key",
+        default="prediction",
+        help="field of the prediction; default: prediction",
+    )
+    add_data_keys(parser)
+    parser.add_argument(
+        "--on_missing",
+        choices=("error", "skip"),
+        default="error",
+        help="ids that are not in all files: stop, or leave them out; default: error",
+    )
+
+
+# Fields of a task that say where its documents are and how they are read.
+SOURCE_FLAGS = {
+    "source": "embedded, tfds:NAME[/CONFIG], parquet:GLOB or json:GLOB "
+    '("{split}" in it becomes the split name)',
+    "document_key": "field that holds the document",
+    "summary_key": "field that holds the summary",
+    "query_key": "field that holds a query, put before the document",
+    "data_dir": "TFDS directory",
+    "cache_dir": "directory that seqio_cache_tasks wrote",
+}
+
+
+def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
+    """Adds --task and ``SOURCE_FLAGS``, these in a group with a title; see ``task_of``."""
+    parser.add_argument(
+        "--task", metavar="NAME", help="a named data set; longsum prepare --help lists them"
+    )
+    group = parser.add_argument_group(title)
+    for name, text in SOURCE_FLAGS.items():
+        group.add_argument(f"--{name}", help=text)
+
+
+def task_of(args: argparse.Namespace) -> "Task":
+    """Returns the task that --task names, changed by the flags of ``add_task_flags``.
+
+    Raises:
+        InputError: an unknown task or a source that does not fit.
+    """
+    from longsum_jax.data.tasks import get_task
+
+    return get_task(args.task, **given(args, SOURCE_FLAGS))
+
+
+def add_metric_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --metrics, --metric_option, --stemmer; see ``metrics_of``."""
+    from longsum_jax.evaluation.registry import METRICS
+
+    parser.add_argument(
+        "--metrics",
+        metavar="NAME[,NAME]",
+        help=f"of {', '.join(METRICS)}; default: rouge",
+    )
+    parser.add_argument(
+        "--metric_option",
+        action="append",
+        default=[],
+        metavar="NAME.KEY=VALUE",
+        help="an option of a metric; may be given several times",
+    )
+    parser.add_argument(
+        "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
+    )
+
+
+def metrics_of(
+    args: argparse.Namespace,
+    default: Sequence[str] = ("rouge",),
+    default_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, "Metric"]:
+    """Returns the metrics that the flags of ``add_metric_flags`` ask for.
+
+    Args:
+        args: with those flags.
+        default: names of metrics where the flags give none.
+        default_options: of metrics, which the flags change.
+
+    Raises:
+        InputError: unknown metrics or options.
+    """
+    from longsum_jax.evaluation.registry import make_metrics
+
+    options = {name: dict(values) for name, values in default_options.items()}
+    for text in args.metric_option:
+        path, equals, value = text.partition("=")
+        name, dot, key = path.partition(".")
+        if not (equals and dot):
+            raise InputError(f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true")
+        options.setdefault(name, {})[key] = _parsed(value)
+    if args.stemmer:
+        options.setdefault("rouge", {})["stemmer"] = True
+    if args.metrics is not None:
+        default = [name for name in args.metrics.split(",") if name]
+    return make_metrics(default, options)
+
+
+def _parsed(value: str) -> Any:
+    """Returns JSON (numbers, true and false, lists) as such, all other values as text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def add_report_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --report; see ``write_report``."""
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="page to write (HTML): scores, plots, and every document beside its summaries",
+    )
+
+
+def add_align_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --align_model; see ``aligner_of``."""
+    parser.add_argument(
+        "--align_model",
+        metavar="DIR",
+        help="encoder whose sentence vectors tell in the page what a sentence rests on; default: "
+        "words that are shared",
+    )
+
+
+def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
+    """Returns what --align_model asks for; None without it.
+
+    Raises:
+        InputError: a model that cannot be read, or no --report.
+    """
+    if args.align_model is None:
+        return None
+    if args.report is None:
+        raise InputError(
+            f"--align_model={args.align_model} is for the page of --report; give --report=FILE"
+        )
+    from longsum_jax.evaluation.aligners import VectorAligner
+
+    return VectorAligner(args.align_model)
+
+
+def write_report(path: str, content: "ReportContent") -> None:
+    """Writes the page that --report asks for, and says so.
+
+    Raises:
+        InputError: the file cannot be written, or its aligner asks for more documents.
+    """
+    from longsum_jax.evaluation import report
+
+    try:
+        with spinner(f"writing {path}"):
+            report.write_report(Path(path), content)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); give another --report"
+        ) from error
+    print(f"{path}: the report, to open in a browser")
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Returns the shortest ends of paths that tell them apart."""
+    parts = [Path(path).parts for path in paths]
+    names = list(paths)
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
+
+
+def add_reading_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds --max_source_length, --on_overflow."""
+    parser.add_argument(
+        "--max_source_length",
+        type=int,
+        metavar="N",
+        help="tokens to read of a document; default: all of it",
+    )
+    parser.add_argument(
+        "--on_overflow",
+        choices=("truncate", "error"),
+        default="truncate",
+        help="longer documents: read their beginning (and say so), or stop; default: truncate",
+    )
+
+
+_STRATEGIES = (
+    "direct (whole, or its beginning), extract (as many of its sentences as fit, by the built-in "
+    "ranker), segments (a summary of each, joined), hierarchical (segments, then their summaries), "
+    "refine (each segment with the summary of those before), memory (as models with segments of "
+    "their own were trained to), or auto (memory, else direct for what fits and hierarchical for "
+    "the rest)"
+)
+
+
+def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds --strategy, --segment_length; see ``strategy_options``.
+
+    Args:
+        parser: of a command.
+        default: what happens without --strategy, for the help.
+    """
+    from longsum_jax.inference.summary import Strategy
+
+    parser.add_argument(
+        "--strategy",
+        choices=get_args(Strategy),
+        help=f"how a document is read: {_STRATEGIES}; default: {default}",
+    )
+    parser.add_argument(
+        "--segment_length",
+        type=int,
+        metavar="N",
+        help="tokens of an input where documents are cut; default: what the model has positions "
+        "for, or 1024",
+    )
+
+
+def strategy_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of ``Model.summaries`` that the flags of ``add_strategy_flags`` set."""
+    return given(args, ("strategy", "segment_length"))
+
+
+def _parsed_flag(value: str) -> bool | str:
+    """Returns true and false as such, all other values as text."""
+    return {"true": True, "false": False}.get(value, value)
+
+
+_GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "max_new_tokens": (int, "longest summary in tokens"),
+    "min_new_tokens": (int, "shortest summary in tokens"),
+    "num_beams": (int, "beams of the search; 1 is greedy"),
+    "length_penalty": (float, "above 0 favors longer beams"),
+    "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
+    "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
+    "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
+    "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
+    "temperature": (float, "of sampling"),
+    "top_k": (int, "sample from the k most likely tokens"),
+    "top_p": (float, "sample from the most likely tokens whose probabilities add up to this"),
+}
+
+
+# All flags of ``add_generation_flags``.
+GENERATION_FLAGS = (*_GENERATION_FLAGS, "do_sample", "generation_option", "seed")
+
+
+def add_generation_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds options of generation under their generation_config names."""
+    group = parser.add_argument_group(
+        "generation (defaults come from the model's generation_config.json)"
+    )
+    for name, (value_type, text) in _GENERATION_FLAGS.items():
+        group.add_argument(f"--{name}", type=value_type, help=text)
+    group.add_argument(
+        "--do_sample", action="store_true", default=None, help="sample instead of searching"
+    )
+    group.add_argument(
+        "--generation_option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of generation_config.json, its value as JSON; may be given several "
+        "times",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
+
+
+def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds --batch_size, a number or "auto"."""
+    parser.add_argument(
+        "--batch_size",
+        type=_batch_size,
+        default=1,
+        metavar="N",
+        help="documents decoded together, auto for as many as are fastest; above 1 they are split "
+        "over all devices; stopped half-way, those at work are lost; default: 1",
+    )
+
+
+def on_devices(
+    args: argparse.Namespace, model: "Model"
+) -> contextlib.AbstractContextManager["Model"]:
+    """Returns a context with the model, on all devices if it reads several documents at once."""
+    return contextlib.nullcontext(model) if args.batch_size == 1 else model.on_all_devices()
+
+
+def _batch_size(text: str) -> int | str:
+    if text == "auto" or text.removeprefix("-").isdecimal():
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f'"{text}" is neither a number nor auto')
+
+
+def generation_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of generation that the command line sets.
+
+    Raises:
+        InputError: a --generation_option that is no NAME=VALUE, or names one that has a flag.
+    """
+    options = given(args, (*_GENERATION_FLAGS, "do_sample"))
+    for text in args.generation_option:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(
+                f"--generation_option={text}: write NAME=VALUE, as suppress_tokens=[3, 4]"
+            )
+        if name in (*_GENERATION_FLAGS, "do_sample"):
+            raise InputError(f"--generation_option={text}: has a flag of its own, --{name}")
+        options[name] = _parsed(value)
+    return options
+
+
+def refuse_idle(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], mode: str
+) -> None:
+    """Raises InputError for a flag that has another value than its default, and no effect.
+
+    Args:
+        args: of the command line.
+        parser: that gave them.
+        names: of flags.
+        mode: in which they have no effect: "with --x", "without --x".
+    """
+    for name in changed(args, parser, names):
+        raise InputError(f"--{name} has no effect {mode}; leave it out")
+
+
+def changed(
+    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]
+) -> list[str]:
+    """Returns those of the flags that have another value than their default."""
+    return [name for name in names if getattr(args, name) != parser.get_default(name)]
+
+
+def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the values of those of the flags that the command line sets."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,27 @@
+import pytest
+
+from longsum_jax.commands import console, flags
+from longsum_jax.errors import InputError
+
+
+@pytest.fixture
+def parser():
+    parser = console.parser("summarize", "Summarizes.", "  longsum summarize a.txt")
+    flags.add_model_flags(parser)
+    flags.add_generation_flags(parser)
+    return parser
+
+
+def test_options_are_what_the_command_line_says(parser):
+    args = parser.parse_args(["--model=a", "--matmul_precision=default", "--num_beams=2"])
+    assert flags.load_options(args)["matmul_precision"] == "default"
+    assert flags.generation_options(args) == {"num_beams": 2}
+    assert flags.given(args, ["tokenizer", "num_beams"]) == {"num_beams": 2}
+
+
+def test_a_flag_without_effect_is_refused(parser):
+    args = parser.parse_args(["--model=a", "--which=latest"])
+    assert flags.changed(args, parser, ["which", "dtype"]) == ["which"]
+    flags.refuse_idle(args, parser, ["dtype"], "with --x")
+    with pytest.raises(InputError, match="--which has no effect with --x; leave it out"):
+        flags.refuse_idle(args, parser, ["dtype", "which"], "with --x")
