@@ -51,7 +51,9 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     dtype = factor.arrays[0].dtype
     if dtype == "bf16" or dtype.startswith(("f8", "f16")):
         return "bfloat16"
-    is_high = re.search(r"\bhigh(est)?\b|HIGH", instruction.attributes.split("metadata=")[0])
+    # In front of the metadata, which have names of the program, or behind them, of cuBLAS.
+    before, _, rest = instruction.attributes.partition("metadata={")
+    is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
     return "float32, highest" if is_high else "float32"
 
 

@@ -175,20 +175,31 @@ dim_labels=b0f_0io->b0f, operand_precision={highest,highest}
     assert program_work(text).products == {"float32, highest": 2 * 3 * 5 * 7 * float(taps)}
 
 
-def test_products_of_libraries_and_what_they_work_in():
-    text = convolution(
-        """\
+CUBLAS_CALL = """\
   %x = bf16[16,32]{1,0} parameter(0)
   %w = bf16[32,8]{1,0} parameter(1)
   ROOT %y = (bf16[16,8]{1,0}, s8[33554432]{0}) custom-call(%x, %w), \
-custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":\
-{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],\
-"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}
+custom_call_target="__cublas$lt$matmul", metadata={op_name="jit(f)/highest_score/dot_general"}, \
+backend_config={"gemm_backend_config":{"dot_dimension_numbers":{\
+"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],\
+"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]},\
+"precision_config":{"operand_precision":["DEFAULT","DEFAULT"]}}}
 """
-    )
-    work = program_work(text)
+
+
+def test_products_of_libraries_and_what_they_work_in():
+    work = program_work(convolution(CUBLAS_CALL))
     assert work.products == {"bfloat16": 2 * 16 * 32 * 8}
     assert work.num_bytes == 2 * (16 * 32 + 32 * 8 + 16 * 8)
+
+
+@pytest.mark.parametrize(
+    ("precision", "name"), [("DEFAULT", "float32"), ("HIGHEST", "float32, highest")]
+)
+def test_the_precision_of_products_of_libraries(precision, name):
+    """It stands behind the metadata, whose names are the program's."""
+    call = CUBLAS_CALL.replace("bf16", "f32").replace("DEFAULT", precision)
+    assert program_work(convolution(call)).products == {name: 2 * 16 * 32 * 8}
 
 
 CUDNN_CALL = """\
