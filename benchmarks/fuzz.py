@@ -204,6 +204,7 @@ def _answers(
                 number += 1
         finally:
             worker.kill()
+            lines.join()  # before what it reads is closed
 
 
 class _Lines:
@@ -212,7 +213,12 @@ class _Lines:
     def __init__(self, worker: "subprocess.Popen[bytes]") -> None:
         self._worker = worker
         self._lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits for the last line of a process that has ended."""
+        self._thread.join()
 
     def _pump(self) -> None:
         for line in self._worker.stdout or ():
