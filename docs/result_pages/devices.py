@@ -257,8 +257,9 @@ PAGES: Mapping[str, Page] = {
         "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
         "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
         "other data sets of configs/lsg_classify.py differ from imdb by the classes of the last "
-        "map alone. Least times count float32 products at the rate of TF32, which they had when these "
-        "rows were made (`model.matmul_precision=default`): with all digits, models in float32 take "
+        "map alone. Least times count float32 products at the rate of TF32, which they had when "
+        "these rows were made (`model.matmul_precision=default`): with all digits, models in "
+        "float32 take "
         "longer. How to read a plan is in the [guide](../guide/plan.md).",
         [
             Table(
