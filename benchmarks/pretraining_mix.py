@@ -168,6 +168,7 @@ def examples(
     """
     rng = np.random.default_rng(seed)
     shares = np.array([TASKS[name][0] for name in tasks])
+    shares /= shares.sum()
     least = 1 if list(tasks) == ["copy"] else MIN_SENTENCES
     sources = [texts_of(path) for path in files]
     number = 0
@@ -175,7 +176,7 @@ def examples(
         for source in sources:
             sentences = split_sentences(join_wrapped_lines(next(source)))
             for piece in pieces_of(sentences, words, rng, least=least, most=PIECES_OF_TEXT):
-                name = tasks[rng.choice(len(tasks), p=shares / shares.sum())]
+                name = tasks[rng.choice(len(tasks), p=shares)]
                 example = TASKS[name][1](piece, rng)
                 if example is not None:
                     document, summary = example

@@ -59,7 +59,8 @@ OBJECTIVE_FLAGS = (
     *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
     *("document_key", "query_key", *TASK_ONLY),
     *("revision", "which", "architecture", "tokenizer"),
-    *("dtype", "matmul_precision", "param_dtype"),
+    *flags.COMPUTATION_FLAGS,
+    "param_dtype",
 )
 
 
@@ -383,7 +384,7 @@ def _flags_and_model(
     from longsum_jax import __version__
 
     names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "max_source_length", *names)
-    names += ("dtype", "matmul_precision")
+    names += flags.COMPUTATION_FLAGS
     # None where a flag was left out, which is another setting than one that was given.
     settings = {name: getattr(args, name) for name in names}
     if args.task is not None:

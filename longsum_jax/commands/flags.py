@@ -56,10 +56,7 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     parser.add_argument(
         "--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own"
     )
-    parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
-    )
-    add_matmul_precision_flag(parser)
+    add_computation_flags(parser)
     parser.add_argument(
         "--param_dtype",
         choices=("float32", "bfloat16"),
@@ -74,8 +71,11 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     )
 
 
-def add_matmul_precision_flag(parser: Any) -> None:
-    """Adds --matmul_precision to a parser, or a group of one."""
+def add_computation_flags(parser: Any) -> None:
+    """Adds ``COMPUTATION_FLAGS`` to a parser, or a group of one."""
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
+    )
     parser.add_argument(
         "--matmul_precision",
         choices=("highest", "high", "default"),
@@ -84,10 +84,12 @@ def add_matmul_precision_flag(parser: Any) -> None:
     )
 
 
+COMPUTATION_FLAGS = ("dtype", "matmul_precision")
 # Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
 LOAD_FLAGS = (
     *("revision", "which", "architecture", "tokenizer"),
-    *("dtype", "matmul_precision", "param_dtype", "decoder_storage"),
+    *COMPUTATION_FLAGS,
+    *("param_dtype", "decoder_storage"),
 )
 
 

@@ -40,8 +40,7 @@ PROGRAMS = ("train", "loss", "read", "search")
 _MODEL_FLAGS = (
     "input_length",
     "batch_size",
-    "dtype",
-    "matmul_precision",
+    *flags.COMPUTATION_FLAGS,
     *flags.GENERATION_FLAGS,
 )
 TRIES = 8
@@ -70,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
     else:
         from longsum_jax.inference.loading import load_description
 
-        model = load_description(args.model, **flags.given(args, ("dtype", "matmul_precision")))
+        model = load_description(args.model, **flags.given(args, flags.COMPUTATION_FLAGS))
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
@@ -142,10 +141,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         metavar="N[,N]",
         help="documents that are summarized together; default: 1",
     )
-    group.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
-    )
-    flags.add_matmul_precision_flag(group)
+    flags.add_computation_flags(group)
     flags.add_generation_flags(parser)
     from longsum_jax.experiment.config_files import split_overrides
 
