@@ -14,10 +14,12 @@ and memory of each.
 The default is Table 3 of the Hepos paper: configs/attention_study.py for every encoder attention
 and cross-attention. --config names another config; {model}, {data} and {length} in it are filled
 in, every other name in braces is a column of the table, and --cells gives their values, joined by
-"/". Every cell and seed is trained one after the other in directories of --workdir. The first cell
-trains the tokenizer if none is given, all others use it. Each row goes to WORKDIR/results.jsonl as
-soon as its cell is finished; started again, the study skips what is there and takes up a cell where
-it stopped. At the end WORKDIR/table.md holds the table, and study.png the picture of attentions.
+"/"; both also in --config.KEY=VALUE, as in --config.init_from='runs/before/{encoder}-full-0', which
+goes on with what another study has trained. Every cell and seed is trained one after the other in
+directories of --workdir. The first cell trains the tokenizer if none is given, all others use it.
+Each row goes to WORKDIR/results.jsonl as soon as its cell is finished; started again, the study
+skips what is there and takes up a cell where it stopped. At the end WORKDIR/table.md holds the
+table, and study.png the picture of attentions.
 
 `bits` are bits per token of the reference summaries of all validation documents under teacher
 forcing, `bits_other` the same with the source of another document: where both are equal, the model
@@ -96,13 +98,15 @@ class Cell(NamedTuple):
         return "-".join([*self.values.values(), str(self.seed)])
 
 
-def cells(config: str, names: str | None, seeds: str) -> list[Cell]:
-    """The runs that --cells and --seeds ask for; without names all of the paper's table."""
-    columns = [
-        name
-        for name in dict.fromkeys(re.findall(r"{(\w+)}", config))
-        if name not in (*GIVEN, "split")
-    ]
+def cells(texts: Sequence[str], names: str | None, seeds: str) -> list[Cell]:
+    """The runs that --cells and --seeds ask for; without names all of the paper's table.
+
+    Args:
+        texts: the config and its overrides, in which names in braces are columns.
+        names, seeds: the flags.
+    """
+    found = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(texts)))
+    columns = [name for name in found if name not in (*GIVEN, "split")]
     if not names and columns != ["encoder", "cross"]:
         raise InputError(
             f"--cells is missing; give values of {'/'.join(columns)}, separated by commas"
@@ -117,6 +121,13 @@ def cells(config: str, names: str | None, seeds: str) -> list[Cell]:
             raise InputError(f'--cells: "{name}" is no {"/".join(columns)}; give a value for each')
     values = [dict(zip(columns, name.split("/"), strict=True)) for name in chosen]
     return [Cell(value, int(seed)) for seed in seeds.split(",") for value in values]
+
+
+def filled(text: str, values: Mapping[str, Any]) -> str:
+    """Returns the text with the values in place of their names in braces."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
 
 
 def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str, Any]:
@@ -285,16 +296,15 @@ def main(argv: Sequence[str]) -> None:
     results = args.workdir / "results.jsonl"
     rows = finished(results)
     flags = [f"--config.{key}={value}" for key, value in overrides.items()]
-    for cell in cells(args.config, args.cells, args.seeds):
+    given = {"model": args.model, "data": args.data, "length": args.length}
+    for cell in cells([args.config, *flags], args.cells, args.seeds):
         if any(
             cell == Cell({name: row[name] for name in cell.values}, row["seed"]) for row in rows
         ):
             continue
-        spec = args.config
-        given = {"model": args.model, "data": args.data, "length": args.length}
-        for name, value in {**cell.values, **given}.items():
-            spec = spec.replace(f"{{{name}}}", str(value))
-        rows.append(run(cell, spec, args.workdir, flags))
+        values = {**cell.values, **given}
+        overridden = [filled(flag, values) for flag in flags]
+        rows.append(run(cell, filled(args.config, values), args.workdir, overridden))
         with results.open("a") as file:
             file.write(json.dumps(rows[-1]) + "\n")
         jax.clear_caches()

@@ -7,6 +7,7 @@ used. An interrupted save leaves a temporary directory that is never taken for a
 """
 
 import contextlib
+import ctypes
 import json
 import logging
 import math
@@ -231,6 +232,7 @@ class TrainingCheckpoints:
         """Returns when the last save is on disk; raises InputError when it failed."""
         with self._explained("written", "the last checkpoint"):
             self._manager.wait_until_finished()
+        _give_memory_back()
 
     def close(self) -> None:
         """Waits, then frees the threads. Raises InputError when the last save failed."""
@@ -394,6 +396,17 @@ def _leave_metrics_alone() -> None:
         from orbax.checkpoint._src.serialization import tensorstore_utils
 
         tensorstore_utils.get_tensorstore_raw_bytes = lambda direction=None: 0
+
+
+def _give_memory_back() -> None:
+    """Gives the memory that a save has freed back to the system.
+
+    Saves run in threads, for each of which glibc keeps what any of them once needed, so a process
+    would grow with their number; other systems' allocators return it by themselves.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 class _Hooks(NamedTuple):

@@ -1,3 +1,4 @@
+import ctypes
 import gc
 import itertools
 import json
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -66,6 +68,35 @@ def test_answers_about_metrics_do_not_pile_up(tmp_path):
     before = num_answers()
     save(tmp_path, {2: None, 3: None})
     assert num_answers() == before
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the allocator is not glibc's"
+)
+def test_memory_that_threads_have_freed_goes_back_with_a_save(tmp_path):
+    def resident():
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def use_much():
+        size, number = 2**14, 2**13  # 128 MiB, in pieces too small for pages of their own
+        pieces = [libc.malloc(size) for _ in range(number)]
+        for piece in pieces:
+            ctypes.memset(piece, 1, size)
+        pieces.pop()  # the last one stays, so the end of the heap is in use
+        for piece in pieces:
+            libc.free(ctypes.c_void_p(piece))
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    save(tmp_path, {1: None})
+    before = resident()
+    thread = threading.Thread(target=use_much)
+    thread.start()
+    thread.join()
+    assert resident() > before + 2**26
+    save(tmp_path, {2: None})
+    assert resident() < before + 2**25
 
 
 @pytest.mark.parametrize("name", ["007", "٣", "²"])
