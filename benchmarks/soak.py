@@ -1,7 +1,7 @@
 """Summaries, then training, each in one process for a long time: memory, compiled programs, files,
 threads, speed.
 
-    python benchmarks/soak.py --out=soak.json [--sections=summaries,training,one_arena]
+    python benchmarks/soak.py --out=soak.json [--sections=summaries,training]
         [--short=20000] [--long=200] [--saves=300] [--family=locost] [--batch_size=64] [--seed=0]
 
     summaries  A random tiny model reads documents of the embedded documentation: batches of short
@@ -9,9 +9,6 @@ threads, speed.
                time. Before the first row it has read one of every length, which compiles its
                programs.
     training   `longsum train` makes tiny steps, each with a checkpoint and an evaluation.
-    one_arena  The same with MALLOC_ARENA_MAX=1. Else glibc gives threads memory of their own, up
-               to eight parts for each core, and keeps it. Saves make threads, so a process grows
-               until each part has held the most that any of them needs.
 
 Rows are tenths of the work. Resident memory is the least of a tenth, measured after every batch or
 step: what is held, without what one long document takes for a while. The last lines say by how much
@@ -44,8 +41,7 @@ from longsum_jax.tokenizers.bytes import ByteTokenizer
 PARTS = 10
 SHORT = (16, 128)  # shortest and longest of the short documents, in bytes
 LONG = (2**13, 2**15)
-SECTIONS = ("summaries", "training", "one_arena")
-_ARENAS = "MALLOC_ARENA_MAX"
+SECTIONS = ("summaries", "training")
 
 
 class Watch:
@@ -205,12 +201,12 @@ def soak_summaries(args: argparse.Namespace) -> list[dict[str, Any]]:
 # Training
 
 
-def soak_training(args: argparse.Namespace, section: str = "training") -> list[dict[str, Any]]:
+def soak_training(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the rows of the training."""
     from longsum_jax.commands import train
     from longsum_jax.training import loop
 
-    watch = Watch(section, args.saves)
+    watch = Watch("training", args.saves)
     fit = loop.fit
     with tempfile.TemporaryDirectory() as folder:
         documents_file = Path(folder, "rows.jsonl")
@@ -227,17 +223,10 @@ def soak_training(args: argparse.Namespace, section: str = "training") -> list[d
 
 def in_a_process(section: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the rows of a section, which has a process of its own."""
-    run: Callable[..., list[dict[str, Any]]] = soak_summaries
-    if section != "summaries":
-        run = functools.partial(soak_training, section=section)
-    if section == "one_arena":
-        os.environ[_ARENAS] = "1"  # read when the process starts
+    run = soak_summaries if section == "summaries" else soak_training
     context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(1, mp_context=context) as pool:
-            return pool.submit(run, args).result()
-    finally:
-        os.environ.pop(_ARENAS, None)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(run, args).result()
 
 
 def main() -> None:

@@ -129,6 +129,7 @@ SCORES = [
     Column("parameters", "parameters", count),
     Column("steps", "steps", count),
 ]
+ENCODERS_OF_STUDIES = (Column("encoder", "encoder"), Column("cross-attention", "cross"))
 STUDY_TEXT = (
     "*Bits/token* are of the references of the validation set. *Bits, another source* are of the"
     " same references with the source of another document: where both are equal, the model does "
@@ -268,7 +269,46 @@ PAGES: Mapping[str, Page] = {
         "Encoder attentions and cross-attentions on real text",
         "Every encoder attention with cross-attentions, continued from one small start. "
         f"{STUDY_TEXT}",
-        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+        [Table("", [*ENCODERS_OF_STUDIES, *SCORES])],
+    ),
+    "reading_start_study": Page(
+        "Encoders that use their source",
+        "Small models that were taught to read before they saw a summary: first to copy words in "
+        "random order, which nothing but the source tells, then a mix of tasks over short and "
+        "longer pieces of text (`benchmarks/pretraining_mix.py`), then the first 1,024 tokens of "
+        "articles, papers and specifications with 128 tokens of their summaries. "
+        f"{STUDY_TEXT}",
+        [
+            Table(
+                "Summaries",
+                [*ENCODERS_OF_STUDIES, Column("seed", "seed", count), *SCORES],
+                where(stage="summaries"),
+            ),
+            Table(
+                "Before",
+                [
+                    Column("taught", "stage"),
+                    *ENCODERS_OF_STUDIES,
+                    *SCORES[:2],
+                    Column("mean ROUGE", "mean_rouge", digits(2)),
+                    Column("steps", "steps", count),
+                    Column("tokens of a step", "step_tokens", count),
+                ],
+                lambda rows: [row for row in rows if row.get("stage") not in ("summaries", "test")],
+            ),
+            Table(
+                "Paired tests",
+                [
+                    Column("system", "system"),
+                    Column("against", "against"),
+                    Column("documents", "documents", count),
+                    Column("mean ROUGE", "mean_rouge", digits(2)),
+                    Column("of the other", "other_mean_rouge", digits(2)),
+                    Column("p", "p_value", small),
+                ],
+                where(stage="test"),
+            ),
+        ],
     ),
     "reading_study": Page(
         "More input for the same model",
@@ -276,19 +316,14 @@ PAGES: Mapping[str, Page] = {
         [
             Table(
                 "",
-                [
-                    Column("encoder", "encoder"),
-                    Column("cross-attention", "cross"),
-                    Column("tokens read", "tokens", count),
-                    *SCORES,
-                ],
+                [*ENCODERS_OF_STUDIES, Column("tokens read", "tokens", count), *SCORES],
             )
         ],
     ),
     "s4d_hepos_study": Page(
         "A state-space encoder with Hepos",
         f"A small LOCOST encoder with full and with Hepos cross-attention. {STUDY_TEXT}",
-        [Table("", [Column("encoder", "encoder"), Column("cross-attention", "cross"), *SCORES])],
+        [Table("", [*ENCODERS_OF_STUDIES, *SCORES])],
     ),
     "segment_study": Page(
         "Segments and memories compared",
