@@ -1,12 +1,7 @@
 """A mix of tasks that teach a model to use its source, made of any documents.
 
     python benchmarks/pretraining_mix.py --data=novels/train.jsonl.xz,papers/train.jsonl.xz \
-        --tasks=copy --words=24 --examples=60000 --out=copy_24.jsonl.gz
-    python -m longsum_jax.train --config=configs/locost_small.py:scratch --workdir=runs/copy_24 \
-        --config.task.source=json:copy_24.jsonl.gz --config.model.dropout_rate=0.0 \
-        --config.task.max_source_length=32 --config.task.max_target_length=32 \
-        --config.data.source_lengths='(32,)' --config.data.batch_size=64 \
-        --config.optimizer.schedule=constant --config.optimizer.learning_rate=7e-4
+        --tasks=copy --words=24 --examples=60000 --out=copy.jsonl.gz
 
 A small model that is trained on summaries alone learns to write what summaries are like and ignores
 what it reads. Each of these tasks can only be done by reading, and says in its first words what is
@@ -24,7 +19,7 @@ to be written:
 look at the source, while texts can also be guessed at. It takes about a thousand steps of 64 rows,
 in the first half of which nothing seems to happen; above a learning rate of 1e-3, or with few rows,
 it may never. Then short pieces of all tasks, and longer ones after them: one file for each length,
-and each training begins with the last one's model (config.init_from).
+and each training begins with the last one's model. `configs/locost_small.py` has the commands.
 
 A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
 words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have

@@ -1,5 +1,6 @@
 """Every file of configs/ in every mode; the tiny ones train."""
 
+import dataclasses
 import importlib.util
 import inspect
 import itertools
@@ -820,3 +821,17 @@ def test_the_attention_study_has_equal_cost_at_every_length():
     for length in ("100", "0", "1e3"):
         with pytest.raises(InputError, match=f"length is {length}; give a multiple of 64"):
             read_config(f"{path}:length={length}", {})
+
+
+def test_the_small_locost_learns_to_read_step_by_step():
+    """Each of its trainings goes on with the model of the one before."""
+    runs = [run_of(f"locost_small:{mode}") for mode in ("copy", "mix", "mix,words=280", "finetune")]
+    lengths = [run.task.max_source_length for run in runs]
+    assert lengths == sorted(lengths)
+    sizes = [dataclasses.replace(run.model, dropout_rate=0.0) for run in runs]
+    assert sizes == [sizes[0]] * len(runs)
+    rows = [run.data.batch_size for run in runs]
+    assert rows == sorted(rows, reverse=True)
+    for arguments in ("copy,words=60", "mix,words=0", "mix,words=many"):
+        with pytest.raises(InputError, match="only mix has it, the words of a piece, such as 280"):
+            run_of(f"locost_small:{arguments}")
