@@ -129,6 +129,7 @@ SCORES = [
     Column("parameters", "parameters", count),
     Column("steps", "steps", count),
 ]
+TAUGHT = ("copying 24 words", "mix of 60 words", "mix of 280 words")
 ENCODERS_OF_STUDIES = (Column("encoder", "encoder"), Column("cross-attention", "cross"))
 STUDY_TEXT = (
     "*Bits/token* are of the references of the validation set. *Bits, another source* are of the"
@@ -272,41 +273,56 @@ PAGES: Mapping[str, Page] = {
         [Table("", [*ENCODERS_OF_STUDIES, *SCORES])],
     ),
     "reading_start_study": Page(
-        "Encoders that use their source",
+        "Models that use their source",
         "Small models that were taught to read before they saw a summary: first to copy words in "
-        "random order, which nothing but the source tells, then a mix of tasks over short and "
-        "longer pieces of text (`benchmarks/pretraining_mix.py`), then the first 1,024 tokens of "
-        "articles, papers and specifications with 128 tokens of their summaries. "
-        f"{STUDY_TEXT}",
+        "random order, which nothing but the source tells, then mixed tasks over pieces of 60 and "
+        "of 280 words (`benchmarks/pretraining_mix.py`), then the first 1,024 tokens of articles, "
+        "papers and specifications with 128 tokens of their summaries. All with a width of 128, "
+        "three layers and two of the decoder, Adam, the same rows in the same order; up to the "
+        "second mix full attention and windows are one model. "
+        f"{STUDY_TEXT}\n\n"
+        "Every model uses its source, most of them by more than a bit a token. That made the "
+        "difference: copying alone comes first, of texts that cannot be guessed; 64 short rows a "
+        "step; a learning rate of 1e-3 and not more; then short pieces before longer ones. Models "
+        "trained on the summaries alone, on [attentions](attention_study.md) and "
+        "[memories](segment_study.md), differ by .2 bits or less.\n\n"
+        "How fast copying is learned depends on how positions are told. With sinusoids it takes "
+        "400 steps, with LOCOST's state spaces 600, with LOCOST and Hepos, whose heads see a "
+        "quarter of the source each, 1,000; T5's full attention, which knows positions by learned "
+        "biases alone, is at half after 1,000. A likely reason: Adam moves a bias by the learning "
+        "rate a step at most, and it has to grow by several units before a head can look at one "
+        "neighbour.\n\n"
+        "As summaries all of them are below the first sentences of the documents. What two million "
+        "parameters learn in a quarter of an hour is to read, not to write: more steps, more "
+        "parameters and more pairs are missing. One seed; differences of ROUGE here are noise.",
         [
             Table(
-                "Summaries",
-                [*ENCODERS_OF_STUDIES, Column("seed", "seed", count), *SCORES],
-                where(stage="summaries"),
+                "Copied tokens that are right, in %, by steps",
+                [Column("family", "family"), *ENCODERS_OF_STUDIES],
+                where(stage="copying by steps"),
+                lambda rows: [
+                    Column(f"{steps:,}", f"right at {steps}", percent)
+                    for steps in range(200, 1201, 200)
+                ],
             ),
             Table(
-                "Before",
+                "Before summaries",
                 [
                     Column("taught", "stage"),
+                    Column("family", "family"),
                     *ENCODERS_OF_STUDIES,
                     *SCORES[:2],
                     Column("mean ROUGE", "mean_rouge", digits(2)),
                     Column("steps", "steps", count),
-                    Column("tokens of a step", "step_tokens", count),
+                    Column("rows of a step", "batch_size", count),
+                    Column("source tokens", "length", count),
                 ],
-                lambda rows: [row for row in rows if row.get("stage") not in ("summaries", "test")],
+                lambda rows: [row for row in rows if row.get("stage", "").startswith(TAUGHT)],
             ),
             Table(
-                "Paired tests",
-                [
-                    Column("system", "system"),
-                    Column("against", "against"),
-                    Column("documents", "documents", count),
-                    Column("mean ROUGE", "mean_rouge", digits(2)),
-                    Column("of the other", "other_mean_rouge", digits(2)),
-                    Column("p", "p_value", small),
-                ],
-                where(stage="test"),
+                "Summaries",
+                [Column("family", "family"), *ENCODERS_OF_STUDIES, *SCORES],
+                where(stage="summaries"),
             ),
         ],
     ),
@@ -319,11 +335,6 @@ PAGES: Mapping[str, Page] = {
                 [*ENCODERS_OF_STUDIES, Column("tokens read", "tokens", count), *SCORES],
             )
         ],
-    ),
-    "s4d_hepos_study": Page(
-        "A state-space encoder with Hepos",
-        f"A small LOCOST encoder with full and with Hepos cross-attention. {STUDY_TEXT}",
-        [Table("", [*ENCODERS_OF_STUDIES, *SCORES])],
     ),
     "segment_study": Page(
         "Segments and memories compared",
