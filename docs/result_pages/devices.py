@@ -206,9 +206,8 @@ PAGES: Mapping[str, Page] = {
         "compiled before it was counted, and their totals lack it. `c4` is "
         "`configs/locost_c4.py`, 234.7M parameters, 256 documents of "
         "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the base "
-        "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. Rows "
-        "of GPUs count float32 products of state spaces at the rate of TF32, too fast. The "
-        "commands are in `benchmarks/plans.py`; how to read a plan is in the "
+        "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. "
+        "The commands are in `benchmarks/plans.py`; how to read a plan is in the "
         "[guide](../guide/plan.md).\n\n"
         "What compiling showed before anything ran on a device, and what became of it:\n\n"
         "| what | at first | now |\n|---|---|---|\n"
@@ -258,10 +257,8 @@ PAGES: Mapping[str, Page] = {
         "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
         "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
         "other data sets of configs/lsg_classify.py differ from imdb by the classes of the last "
-        "map alone. Least times count float32 products at the rate of TF32, which they had when "
-        "these rows were made (`model.matmul_precision=default`): with all digits, models in "
-        "float32 take "
-        "longer. How to read a plan is in the [guide](../guide/plan.md).",
+        "map alone. Where *beside* is empty, it was not counted. Models in float32 "
+        "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to read a plan is in the [guide](../guide/plan.md).",
         [
             Table(
                 "",
