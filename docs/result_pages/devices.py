@@ -258,7 +258,8 @@ PAGES: Mapping[str, Page] = {
         "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
         "other data sets of configs/lsg_classify.py differ from imdb by the classes of the last "
         "map alone. Where *beside* is empty, it was not counted. Models in float32 "
-        "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to read a plan is in the [guide](../guide/plan.md).",
+        "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to "
+        "read a plan is in the [guide](../guide/plan.md).",
         [
             Table(
                 "",
