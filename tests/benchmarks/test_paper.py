@@ -42,11 +42,23 @@ def test_every_cell_of_a_study_is_a_config(scripts, paper):
             flags = table.command(scale)[1:]
             given = dict(flag[2:].split("=", 1) for flag in flags)
             config = given.get("config", study.CONFIG)
-            [cell, *_] = study.cells(config, given.get("cells"), "0")
+            [cell, *_] = study.cells([config], given.get("cells"), "0")
             values = {"length": "64", **given, "model": "", "data": "a.jsonl", **cell.values}
-            for name, value in values.items():
-                config = config.replace(f"{{{name}}}", value)
-            assert read_config(config, {})["task"]["name"]
+            assert read_config(study.filled(config, values), {})["task"]["name"]
+
+
+def test_columns_of_a_study_stand_in_its_overrides_too(scripts):
+    study = scripts("study")
+    before = "--config.init_from=runs/{encoder}-{cross}-0"
+    texts = ["configs/locost_small.py:mix,task.source=json:{data}", before]
+    found = study.cells(texts, "s4d/full,full/hepos", "0,1")
+    assert [cell.directory for cell in found] == [
+        "s4d-full-0",
+        "full-hepos-0",
+        "s4d-full-1",
+        "full-hepos-1",
+    ]
+    assert study.filled(before, found[1].values) == "--config.init_from=runs/full-hepos-0"
 
 
 def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys):
