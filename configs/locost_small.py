@@ -31,12 +31,13 @@ were of novels, papers, specifications and transcripts, the gap sentences of nov
 specifications; models of gap sentences and from scratch had 8,192 pieces.
 """
 
-from longsum_jax.configs.common import base, shrink, task_section
+from longsum_jax.configs.common import OWN_FILES, base, shrink, task_section
 
 from longsum_jax.errors import InputError
 
 MODES = ("copy", "mix", "pretrain", "finetune", "scratch", "tiny")
 ARGUMENTS = ("words",)
+SOURCE = f"json:{OWN_FILES}"
 TOKENS_OF_A_WORD = 1.8  # at most, with 4,096 pieces
 HELD_OUT = 0.003  # of the rows of a mix: 180 of 60,000
 
@@ -78,7 +79,7 @@ def reading_config(source, target):
     """Returns the config of a training that teaches to read, with the lengths of its rows."""
     task = task_section(
         "summaries",
-        source="json:data/{split}.jsonl",
+        source=SOURCE,
         held_out=HELD_OUT,
         max_source_length=source,
         max_target_length=target,
@@ -93,9 +94,8 @@ def reading_config(source, target):
 
 def pretrain():
     """Returns the config of gap sentences over pieces of 300 words."""
-    source = "json:data/{split}.jsonl"
     task = task_section(
-        "c4", source=source, max_source_length=512, max_target_length=128, piece_words=300
+        "c4", source=SOURCE, max_source_length=512, max_target_length=128, piece_words=300
     )
     config = model_config(task, 0.0)
     config.data.update(batch_size=16, source_lengths=(512,))
@@ -106,8 +106,7 @@ def pretrain():
 
 def finetune():
     """Returns the config of summaries."""
-    source = "json:data/{split}.jsonl"
-    task = task_section("govreport", source=source, max_source_length=512, max_target_length=160)
+    task = task_section("govreport", source=SOURCE, max_source_length=512, max_target_length=160)
     config = model_config(task, 0.1)
     config.data.update(batch_size=16, source_lengths=(512,))
     config.optimizer.update(learning_rate=1e-3, schedule="linear", warmup_steps=20, total_steps=400)

@@ -100,6 +100,12 @@ def _resident_bytes():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.fixture
+def resident_bytes():
+    """A function that returns the memory of this process, 0 where that is not known."""
+    return _resident_bytes
+
+
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {
     "shared_data": "LONGSUM_JAX_DATA",

@@ -318,7 +318,7 @@ PAGES: Mapping[str, Page] = {
                     Column("rows of a step", "batch_size", count),
                     Column("source tokens", "length", count),
                 ],
-                lambda rows: [row for row in rows if row.get("stage", "").startswith(TAUGHT)],
+                lambda rows: [row for row in rows if row["stage"] in TAUGHT],
             ),
             Table(
                 "Summaries",

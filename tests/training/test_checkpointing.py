@@ -73,11 +73,7 @@ def test_answers_about_metrics_do_not_pile_up(tmp_path):
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the allocator is not glibc's"
 )
-def test_memory_that_threads_have_freed_goes_back_with_a_save(tmp_path):
-    def resident():
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
+def test_memory_that_threads_have_freed_goes_back_with_a_save(tmp_path, resident_bytes):
     def use_much():
         size, number = 2**14, 2**13  # 128 MiB, in pieces too small for pages of their own
         pieces = [libc.malloc(size) for _ in range(number)]
@@ -90,13 +86,13 @@ def test_memory_that_threads_have_freed_goes_back_with_a_save(tmp_path):
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     save(tmp_path, {1: None})
-    before = resident()
+    before = resident_bytes()
     thread = threading.Thread(target=use_much)
     thread.start()
     thread.join()
-    assert resident() > before + 2**26
+    assert resident_bytes() > before + 2**26
     save(tmp_path, {2: None})
-    assert resident() < before + 2**25
+    assert resident_bytes() < before + 2**25
 
 
 @pytest.mark.parametrize("name", ["007", "٣", "²"])
