@@ -27,6 +27,8 @@ MAX_RATIO = 200
 RATIO_FROM = 2**24
 # What unpacking a damaged file raises.
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
+# What a zip archive raises besides: an unknown method, a password, a name that is no UTF-8.
+DAMAGED_ZIP = (*DAMAGED, NotImplementedError, RuntimeError, UnicodeDecodeError)
 
 
 def open_regular(path: str | Path) -> BinaryIO:

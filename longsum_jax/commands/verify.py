@@ -12,7 +12,7 @@ from longsum_jax import checksums
 from longsum_jax.commands import console
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.files import (
-    DAMAGED,
+    DAMAGED_ZIP,
     MAX_RATIO,
     RATIO_FROM,
     bounded_lines,
@@ -179,7 +179,7 @@ def _read_zip(path: Path) -> None:
             if size > max(RATIO_FROM, MAX_RATIO * path.stat().st_size):
                 raise InputError(expands(str(path)))
             damaged = archive.testzip()
-    except (*DAMAGED, NotImplementedError) as error:
+    except DAMAGED_ZIP as error:
         raise InputError(f"a damaged archive ({error}); fetch it again") from None
     if damaged is not None:
         raise InputError(f"the checksum of its part {damaged} is another; fetch it again")

@@ -23,7 +23,7 @@ from longsum_jax.evaluation.comparison import (
 from longsum_jax.evaluation.predictions import Pair, corpus_scores, example_scores
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
-from longsum_jax.files import DAMAGED, bounded_lines, open_regular, parse_json
+from longsum_jax.files import DAMAGED_ZIP, bounded_lines, open_regular, parse_json
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import MAX_BYTES, read_json_objects, replace_half_characters
 
@@ -288,7 +288,7 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
                     yield f"{name}:{number}", _parsed(line, f"{name}:{number}")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    except (OSError, RuntimeError, *DAMAGED) as error:
+    except (OSError, *DAMAGED_ZIP) as error:
         raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from longsum_jax.errors import InputError, in_one_line
-from longsum_jax.files import DAMAGED, MAX_RATIO, RATIO_FROM, beyond, damaged, expands
+from longsum_jax.files import DAMAGED_ZIP, MAX_RATIO, RATIO_FROM, beyond, damaged, expands
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
-_DAMAGED = (*DAMAGED, OSError, tarfile.TarError, NotImplementedError, ValueError, RuntimeError)
+_DAMAGED = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
 
 Opener = Callable[[IO[bytes]], IO[bytes]]
 

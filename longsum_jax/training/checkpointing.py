@@ -200,10 +200,10 @@ class TrainingCheckpoints:
             state=ocp_args.StandardRestore(state),
             data=ocp_args.JsonRestore(),
         )
-        with _readable(where, "arrays"):
+        with _readable(where, "arrays are"):
             found = self._manager.restore(step, args=items)
         if not isinstance(found["data"], dict):
-            raise InputError(_unreadable(where, "position in the data", "it is no JSON object"))
+            raise InputError(_unreadable(where, "position in the data is", "it is no JSON object"))
         return Restored(step, found["params"], found["state"], found["data"], meta)
 
     def scores(self, step: int) -> dict[str, float] | None:
@@ -303,7 +303,7 @@ def restore_params(
     if abstract_params is not None:
         check_names(describe(abstract_params), meta["parameters"], place, "parameters")
     hooks = _hide_threads_of_failures()
-    with _readable(place, "parameters"), ocp.StandardCheckpointer() as checkpointer:
+    with _readable(place, "parameters are"), ocp.StandardCheckpointer() as checkpointer:
         target = _empty(meta["parameters"]) if abstract_params is None else abstract_params
         params = checkpointer.restore(where / str(step) / "params", target)
     _show_threads(hooks)
@@ -536,14 +536,23 @@ def _read_meta(where: Path, step: int) -> dict[str, Any]:
 
 
 def _check_meta(where: str, meta: Mapping[str, Any]) -> None:
-    """Raises InputError unless a description has the arrays and scores that a checkpoint has."""
+    """Raises InputError unless a description has what every checkpoint's has."""
     for name in ("parameters", "state"):
         arrays = meta.get(name)
         if not (isinstance(arrays, dict) and all(map(_is_array, arrays.values()))):
-            raise InputError(_unreadable(where, f"list of its {name}", "not names, shapes, types"))
-    scores = meta.get("metrics")
-    if not (scores is None or isinstance(scores, dict)):
-        raise InputError(_unreadable(where, "evaluation", f"{scores!r} is no JSON object"))
+            raise InputError(
+                _unreadable(where, f"list of its {name} is", "not names, shapes, types")
+            )
+    scores = meta.get("metrics", "")
+    if not (scores is None or (isinstance(scores, dict) and all(map(_is_number, scores.values())))):
+        raise InputError(_unreadable(where, "evaluation is", f"{scores!r} is no object of numbers"))
+    if not isinstance(meta.get("best_metric"), str):
+        raise InputError(_unreadable(where, "name of its best metric is", "it is no text"))
+
+
+def _is_number(value: Any) -> bool:
+    """Returns True for a number of JSON, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_array(value: Any) -> bool:
@@ -629,7 +638,7 @@ def _readable(where: str, what: str) -> Iterator[None]:
 
 
 def _unreadable(where: str, what: str, reason: str) -> str:
-    return f"{where}: the {what} are missing or damaged ({reason}); copy the checkpoint again"
+    return f"{where}: the {what} missing or damaged ({reason}); copy the checkpoint again"
 
 
 def _empty(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,10 +139,18 @@ def bomb():
     return out.getvalue()
 
 
+def other_names():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("ü", "")
+    return out.getvalue().replace("ü".encode(), b"\xff\xff")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
         ("a.zip", b"PK\x05\x06" + b"\xff" * 18, "a damaged archive"),
+        ("a.zip", other_names(), "a damaged archive ('utf-8' codec can't decode byte 0xff"),
         ("a.zip", bomb(), "expands to more than 200 times its size"),
         ("a.json", b"[" * 10**5, "nested too deeply"),
         ("a.jsonl", b"{}\n" + b"[" * 10**5, "line 2 is no JSON"),

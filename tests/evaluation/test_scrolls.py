@@ -201,6 +201,13 @@ def test_files_that_are_no_releases(tmp_path):
         read_scrolls(tmp_path / "bad.zip")
 
 
+def test_a_damaged_name_in_a_zip_is_one_sentence(release):
+    path = release(split="ü")
+    path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xff\xff"))
+    with pytest.raises(InputError, match=r"qmsum\.zip: cannot be read \(.*invalid start byte"):
+        read_scrolls(path)
+
+
 @pytest.fixture
 def predictions():
     texts = {"a": 'say "x", then\ny\rz', "b": "", "c": "Ж; é"}

@@ -281,14 +281,21 @@ META = "3/meta/metadata"
         ({"parameters": {"bias": [[3], "float33"]}}, "list of its parameters"),
         ({"parameters": 7}, "list of its parameters"),
         ({"state": {"step": None}}, "list of its state"),
-        ({"metrics": [1]}, "evaluation are missing or damaged"),
+        ({"metrics": [1]}, "evaluation is missing or damaged"),
+        ({"metrics": {"mean_rouge": "1"}}, "evaluation is missing or damaged"),
+        ({"metrics": {"mean_rouge": True}}, "evaluation is missing or damaged"),
+        ({"metrics": ...}, "evaluation is missing or damaged"),
+        ({"best_metric": ["mean_rouge"]}, "name of its best metric is missing or damaged"),
+        ({"best_metric": ...}, "name of its best metric is missing or damaged"),
     ],
 )
 def test_a_damaged_description_without_sums_is_one_sentence(tmp_path, content, message):
     save(tmp_path, {3: None})
     (tmp_path / "3" / checksums.SUMS).unlink()
     if isinstance(content, dict):
-        content = json.dumps(json.loads((tmp_path / META).read_text()) | content)
+        changed = json.loads((tmp_path / META).read_text()) | content
+        kept = {name: value for name, value in changed.items() if value is not ...}
+        content = json.dumps(kept)
     (tmp_path / META).write_text(content)
     with pytest.raises(InputError, match=message):
         restore_params(tmp_path)
