@@ -26,7 +26,8 @@ forcing, `bits_other` the same with the source of another document: where both a
 does not make use of what it reads, and the study says nothing of the parts compared. Of documents
 in segments they are of segments with a target. ROUGE is of config.evaluation.examples generated
 summaries, with its stemmer; `summary_tokens` is how long these are. `step_mib` is what one training
-step holds of the device's memory, as its compiled program says.
+step holds of the device's memory, as its compiled program says. compare_cells.py says which cells
+differ by more than chance.
 """
 
 import argparse
@@ -45,6 +46,7 @@ from common import markdown_table, print_table, write_report
 
 from longsum_jax.analysis import figures
 from longsum_jax.analysis.device_memory import step_bytes
+from longsum_jax.atomic import write_text
 from longsum_jax.commands import console, train
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.stores import load_examples
@@ -82,7 +84,7 @@ ENCODERS += (
 )
 CROSSES = ("full", "hepos", "linformer")
 ROUGE = ("rouge1", "rouge2", "rougeLsum", "mean_rouge")
-
+DOCUMENT_BITS = "document_bits.json"
 
 GIVEN = ("model", "data", "length")  # names in a config that are flags
 
@@ -147,12 +149,14 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
     found, model = figures.read_run(directory), load(directory, which="latest")
+    bits = document_bits(model, experiment)
+    write_document_bits(directory, bits)
     return {
         **cell.values,
         "seed": cell.seed,
         "steps": steps,
         "parameters": model.num_parameters,
-        **{name: round(value, 4) for name, value in bits_per_token(model, experiment).items()},
+        **{name: round(value, 4) for name, value in bits_per_token(bits).items()},
         **{name: round(float(found.evaluation[name].values[-1]), 2) for name in ROUGE},
         "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
         "summary_tokens": round(float(found.evaluation["summary_tokens"].values[-1]), 1),
@@ -169,32 +173,47 @@ def _evaluated(directory: Path, steps: int) -> bool:
     return any("eval" in row and row["step"] == steps for row in rows)
 
 
-def bits_per_token(model: Model, experiment: Experiment, batch_size: int = 10) -> dict[str, float]:
-    """Teacher-forced bits per token of the summaries of the task's validation documents, without
-    dropout.
+def bits_per_token(documents: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Bits per token of all documents together, of the result of ``document_bits``."""
+    tokens = documents["tokens"].sum()
+    return {name: float(documents[name].sum() / tokens) for name in ("bits", "bits_other")}
+
+
+def document_bits(
+    model: Model, experiment: Experiment, batch_size: int = 10
+) -> dict[str, np.ndarray]:
+    """Teacher-forced bits of the summaries of the task's validation documents, without dropout.
 
     Returns:
-        "bits", and "bits_other" with the source of the next document of the batch in place of the
-        own.
+        "bits", "bits_other" with the source of the document before in the batch, not the own,
+        and "tokens" of the summaries, each [documents].
     """
     loss = _segment_loss(model) if experiment.objective.parts else _whole_loss(model)
-    totals, tokens = {"bits": 0.0, "bits_other": 0.0}, 0.0
+    found: dict[str, list[np.ndarray]] = {"bits": [], "bits_other": [], "tokens": []}
     for batch in _batches(model, experiment, batch_size):
-        for name, shift in (("bits", 0), ("bits_other", 1)):
-            sources = {
-                key: np.roll(value, shift, 0) for key, value in batch.items() if key != "labels"
-            }
-            found, weight = loss(sources | {"labels": batch["labels"]})
-            totals[name] += float(found)
-        tokens += float(weight)
-    return {name: total / tokens / math.log(2) for name, total in totals.items()}
+        nats, tokens = loss(batch)
+        real = np.flatnonzero(tokens)  # a last batch is filled up with empty rows
+        sources = np.arange(len(tokens))
+        sources[real] = np.roll(real, 1)
+        others = {key: value[sources] for key, value in batch.items()}
+        nats_other, _ = loss(others | {"labels": batch["labels"]})
+        found["bits"].append(np.asarray(nats)[real] / math.log(2))
+        found["bits_other"].append(np.asarray(nats_other)[real] / math.log(2))
+        found["tokens"].append(np.asarray(tokens)[real])
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def write_document_bits(directory: Path, documents: Mapping[str, np.ndarray]) -> None:
+    """Keeps the result of ``document_bits`` in the directory of a cell, for compare_cells.py."""
+    plain = {name: np.round(value, 4).tolist() for name, value in documents.items()}
+    write_text(directory / DOCUMENT_BITS, json.dumps(plain) + "\n")
 
 
 Loss = Callable[[dict[str, np.ndarray]], tuple[Any, Any]]
 
 
 def _whole_loss(model: Model) -> Loss:
-    """Cross-entropy in nats of a batch, and how many tokens it is of."""
+    """Cross-entropies in nats of the documents of a batch, and of how many tokens each is."""
     config = model.config
 
     def loss(batch: dict[str, np.ndarray]) -> tuple[Any, Any]:
@@ -203,7 +222,7 @@ def _whole_loss(model: Model) -> Loss:
             labels, start_id=config.decoder_start_token_id, pad_id=config.pad_token_id
         )
         logits = model.logits(batch["input_ids"], batch["attention_mask"], np.asarray(shifted))
-        return token_cross_entropy(logits, labels)
+        return jax.vmap(token_cross_entropy)(logits[:, None], labels[:, None])
 
     return loss
 
@@ -212,7 +231,15 @@ def _segment_loss(model: Model) -> Loss:
     """The same of documents in segments."""
     module = model.family.module_class(model.config)
     loss = document_loss(segment_loss_fn(module, model.config, deterministic=True))
-    compiled = jax.jit(lambda params, batch: loss(params, batch, jax.random.key(0))[:2])
+
+    def losses(params: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
+        def of_one(document: dict[str, Any]) -> tuple[Any, Any]:
+            alone = {name: value[None] for name, value in document.items()}
+            return loss(params, alone, jax.random.key(0))[:2]
+
+        return jax.lax.map(of_one, batch)
+
+    compiled = jax.jit(losses)
     return lambda batch: compiled(model.params, batch)
 
 

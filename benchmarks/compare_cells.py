@@ -1,0 +1,224 @@
+"""Cells of studies compared: which differ by more than chance, and by how much they would have to.
+
+    python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
+        [--data=validation.jsonl] [--out=compare_cells.json]
+
+WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
+may hold the same cell with other seeds. Seeds of a cell are averaged, document by document. Two
+cells are compared by paired approximate randomization over the documents, and the p-values adjusted
+for their number (Holm). With --data, documents of it are summarised by every cell, as its
+evaluation did, and ROUGE is compared, too; predictions stay in WORKDIR/CELL-SEED/predictions.
+
+`least_documents` is the smallest difference that a test with these documents finds four times out
+of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
+difference that is smaller than either of them is not known here. `documents_needed` says with how
+many documents the difference that was found would be.
+"""
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from common import print_table, write_report
+from study import DOCUMENT_BITS, bits_per_token, document_bits, write_document_bits
+
+from longsum_jax.commands import console, evaluate
+from longsum_jax.errors import InputError
+from longsum_jax.evaluation.comparison import read_predictions
+from longsum_jax.evaluation.rouge import rouge
+from longsum_jax.evaluation.significance import (
+    holm,
+    randomization_test,
+    resampled_differences,
+)
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.experiment import prepare
+from longsum_jax.inference.loading import load
+
+POWER = 1.96 + 0.84  # standard errors: found four times out of five, two-sided, p < .05
+SEEDED = re.compile(r"(.+)-(\d+)")
+LOADED = ("num_beams", "max_new_tokens", "no_repeat_ngram_size")  # settings of an evaluation
+
+
+class Scores(NamedTuple):
+    """What is compared, of one cell and seed.
+
+    Attributes:
+        bits: of every document: bits of its summary, with another source, and how many tokens.
+        rouge: mean ROUGE F1 of every document, in %; empty without --data.
+    """
+
+    bits: Mapping[str, np.ndarray]
+    rouge: np.ndarray
+
+
+def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
+    """Returns the directories of the seeds of every LABEL/CELL."""
+    found: dict[str, dict[int, Path]] = {}
+    for place in places:
+        label, equals, workdir = place.partition("=")
+        if not equals:
+            raise InputError(f'"{place}" is no LABEL=WORKDIR; give both')
+        for run in sorted(Path(workdir).glob("*/run.json")):
+            if match := SEEDED.fullmatch(run.parent.name):
+                found.setdefault(f"{label}/{match[1]}", {})[int(match[2])] = run.parent
+    return found
+
+
+def read_bits(directory: Path) -> dict[str, np.ndarray]:
+    """Returns bits of every document of a cell; a cell that a study left without is asked."""
+    path = directory / DOCUMENT_BITS
+    if not path.exists():
+        run = run_config(json.loads((directory / "run.json").read_text()))
+        model = load(directory, which="latest")
+        write_document_bits(directory, document_bits(model, prepare(run, directory)))
+    return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
+
+
+def read_rouge(directory: Path, data: str) -> np.ndarray:
+    """Returns mean ROUGE of every document, by the evaluation of the cell's own config."""
+    path = directory / "predictions" / "predictions.jsonl"
+    options = json.loads((directory / "run.json").read_text())["evaluation"]
+    if not path.exists():
+        settings = [f"--{name}={options[name]}" for name in LOADED if options[name] is not None]
+        flags = [f"--model={directory}", "--which=latest", f"--data={data}", *settings]
+        flags += [f"--batch_size={options['batch_size']}", f"--out={path.parent}"]
+        evaluate.main(flags)
+    predictions = read_predictions(path)
+    scores = [
+        rouge(found.text, found.references[0], stemmer=bool(options["stemmer"]))
+        for _, found in sorted(predictions.items())
+    ]
+    return np.array([score["mean_rouge"] for score in scores])
+
+
+def corpus_bits(means: np.ndarray) -> np.ndarray:
+    """Returns bits per token of the means of bits and of tokens."""
+    return means[..., :1] / means[..., 1:]
+
+
+def table_of(cell: Mapping[int, Scores]) -> np.ndarray:
+    """Returns bits, averaged over seeds, and tokens of every document, [documents, 2]."""
+    bits = np.mean([scores.bits["bits"] for scores in cell.values()], 0)
+    return np.stack([bits, next(iter(cell.values())).bits["tokens"]], 1)
+
+
+def pooled_spread(cells: Mapping[str, Mapping[int, Scores]]) -> float | None:
+    """Returns the standard deviation of bits per token between seeds of a cell; None of one."""
+    squares, freedom = 0.0, 0
+    for cell in cells.values():
+        values = [bits_per_token(scores.bits)["bits"] for scores in cell.values()]
+        squares += float(np.sum((np.array(values) - np.mean(values)) ** 2))
+        freedom += len(values) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dict[str, Any]]:
+    """Returns a row for every cell, each beside the one named ``against``."""
+    base = cells[against]
+    spread = pooled_spread(cells)
+    others = [name for name in cells if name != against]
+    rows = {name: describe(name, cell) for name, cell in cells.items()}
+    for name in others:
+        cell = cells[name]
+        pair = table_of(cell), table_of(base)
+        differences = resampled_differences(*pair, statistic=corpus_bits)[:, 0]
+        error = float(differences.std())
+        found = rows[name]["bits"] - rows[against]["bits"]
+        least_seeds = None
+        if spread is not None:
+            least_seeds = POWER * spread * math.sqrt(1 / len(cell) + 1 / len(base))
+        rows[name] |= {
+            "difference": found,
+            "low": float(np.percentile(differences, 2.5)),
+            "high": float(np.percentile(differences, 97.5)),
+            "p_value": float(randomization_test(*pair, statistic=corpus_bits)[0]),
+            "least_documents": POWER * error,
+            "least_seeds": least_seeds,
+            "documents_needed": needed(len(pair[0]), error, found),
+        }
+        if base_rouge := rows[against].get("rouge"):
+            mine, theirs = (mean_rouge(c) for c in (cell, base))
+            rows[name] |= {
+                "rouge_difference": rows[name]["rouge"] - base_rouge,
+                "rouge_p_value": float(randomization_test(mine, theirs)),
+                "rouge_least": POWER * float(resampled_differences(mine, theirs).std()),
+            }
+    for column in ("p_value", "rouge_p_value"):
+        tested = [rows[name] for name in others if column in rows[name]]
+        adjusted = holm(np.array([row[column] for row in tested])) if tested else []
+        for row, value in zip(tested, adjusted, strict=True):
+            row[column] = float(value)
+    return list(rows.values())
+
+
+def needed(documents: int, error: float, difference: float) -> int | None:
+    """Returns how many documents a difference needs to be found, None where there is none."""
+    return math.ceil(documents * (POWER * error / difference) ** 2) if difference else None
+
+
+def mean_rouge(cell: Mapping[int, Scores]) -> np.ndarray:
+    """Returns ROUGE of every document, averaged over seeds."""
+    return np.mean([scores.rouge for scores in cell.values()], 0)
+
+
+def describe(name: str, cell: Mapping[int, Scores]) -> dict[str, Any]:
+    """Returns the columns of a row that need no other cell."""
+    label, _, rest = name.partition("/")
+    bits = [bits_per_token(scores.bits) for scores in cell.values()]
+    row: dict[str, Any] = {"label": label, "cell": rest, "seeds": len(cell)}
+    row |= {key: float(np.mean([b[key] for b in bits])) for key in ("bits", "bits_other")}
+    row["documents"] = len(next(iter(cell.values())).bits["bits"])
+    row["by_seed"] = [b["bits"] for b in bits]
+    if (values := mean_rouge(cell)).size:
+        row["rouge"] = float(values.mean())
+    return row
+
+
+def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with four digits of its numbers."""
+
+    def shorten(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shorten(v) for v in value]
+        return round(value, 4) if isinstance(value, float) else value
+
+    return {name: shorten(value) for name, value in row.items()}
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("places", nargs="+", metavar="LABEL=WORKDIR")
+    parser.add_argument("--against", required=True, metavar="LABEL/CELL")
+    parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
+    parser.add_argument("--out", help="JSON report to write")
+    args = parser.parse_args(argv)
+    directories = find_cells(args.places)
+    if args.against not in directories:
+        raise InputError(
+            f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
+        )
+    cells: dict[str, dict[int, Scores]] = {}
+    for name, seeds in directories.items():
+        for seed, directory in seeds.items():
+            console.print_stderr(f"== {directory}")
+            scores = read_rouge(directory, args.data) if args.data else np.array([])
+            cells.setdefault(name, {})[seed] = Scores(read_bits(directory), scores)
+    sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}
+    if len(sizes) > 1:
+        raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
+    rows = [rounded(row) for row in compare(cells, args.against)]
+    print_table([{k: v for k, v in row.items() if k != "by_seed"} for row in rows])
+    if args.out:
+        write_report(args.out, rows)
+
+
+if __name__ == "__main__":
+    console.run(main)

@@ -1,0 +1,106 @@
+"""Cells of studies compared: arithmetic beside numbers worked out by hand, and a tiny study."""
+
+import json
+import string
+
+import numpy as np
+import pytest
+
+from longsum_jax.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def compare_cells(scripts):
+    return scripts("compare_cells")
+
+
+def scores(compare_cells, bits, rouge=()):
+    bits = np.array(bits, float)
+    documents = {"bits": bits, "bits_other": bits + 1, "tokens": np.full(len(bits), 2.0)}
+    return compare_cells.Scores(documents, np.array(rouge, float))
+
+
+def test_seeds_are_averaged_and_their_spread_is_pooled(compare_cells):
+    cells = {
+        "a/x": {0: scores(compare_cells, [2, 4]), 1: scores(compare_cells, [4, 6])},
+        "a/y": {0: scores(compare_cells, [6, 8]), 1: scores(compare_cells, [6, 8])},
+    }
+    base, other = compare_cells.compare(cells, "a/x")
+    assert (base["bits"], base["bits_other"], base["by_seed"]) == (2.0, 2.5, [1.5, 2.5])
+    assert "difference" not in base
+    assert other["difference"] == pytest.approx(1.5)
+    assert other["p_value"] == 0.5  # of 4 ways to exchange two documents, 2 are as far apart
+    # Squares .25 + .25 + 0 + 0 over two degrees of freedom.
+    assert compare_cells.pooled_spread(cells) == pytest.approx(0.5)
+    assert other["least_seeds"] == pytest.approx(2.8 * 0.5)
+    assert compare_cells.pooled_spread({"a/x": {0: scores(compare_cells, [1])}}) is None
+
+
+def test_a_difference_of_all_documents_is_found_and_one_of_none_is_not(compare_cells):
+    rng = np.random.default_rng(0)
+    bits = rng.uniform(10, 20, 100)
+    noise = rng.normal(0, 1, 100)
+    cells = {
+        "a/x": {0: scores(compare_cells, bits, bits)},
+        "a/less": {0: scores(compare_cells, bits - 1 + noise, bits + 5)},
+        "a/same": {0: scores(compare_cells, bits + noise - noise.mean(), bits)},
+    }
+    _, less, same = compare_cells.compare(cells, "a/x")
+    assert less["p_value"] < 0.01 < same["p_value"]
+    assert less["high"] < 0
+    assert same["low"] < 0 < same["high"]
+    # The noise of a mean of 100 documents of two tokens has a standard deviation of .05.
+    assert less["least_documents"] == pytest.approx(2.8 * 0.05, rel=0.2)
+    assert less["documents_needed"] < 100
+    assert (less["rouge_difference"], same["rouge_p_value"]) == (pytest.approx(5), 1.0)
+
+
+def test_documents_that_a_difference_needs(compare_cells):
+    assert compare_cells.needed(100, 0.1, 0.28) == 100
+    assert compare_cells.needed(100, 0.1, 0.14) == 400
+    assert compare_cells.needed(100, 0.1, 0) is None
+
+
+@pytest.mark.slow
+def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
+    letters = list(string.ascii_lowercase) * 2
+    for split, count in (("train", 26), ("validation", 5)):
+        rows = (
+            {
+                "id": str(i),
+                "document": " ".join(np.random.default_rng(i).choice(letters, 30)) + ".",
+                "summary": " ".join(letters[i : i + 4]),
+            }
+            for i in range(count)
+        )
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text)
+    scripts("study").main(
+        [
+            f"--workdir={tmp_path}/study",
+            f"--data={tmp_path}/{{split}}.jsonl",
+            "--config=configs/awesome.py:tiny,variant={variant},data={data}",
+            "--cells=se3,attentive",
+            "--config.training.steps=1",
+            "--config.evaluation.examples=2",
+            "--config.evaluation.max_new_tokens=2",
+        ]
+    )
+    out = tmp_path / "compared.json"
+    flags = [f"a={tmp_path}/study", f"--data={tmp_path}/validation.jsonl", f"--out={out}"]
+    compare_cells.main([*flags, "--against=a/se3"])
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["cell"], row["documents"]) for row in rows] == [("attentive", 5), ("se3", 5)]
+    results = (tmp_path / "study" / "results.jsonl").read_text().splitlines()
+    for row, trained in zip(rows[::-1], map(json.loads, results), strict=True):
+        assert row["bits"] == pytest.approx(trained["bits"], abs=1e-3)
+        assert row["bits_other"] == pytest.approx(trained["bits_other"], abs=1e-3)
+        assert row["rouge"] >= 0
+    kept = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
+    (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
+    compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
+    assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
+    with pytest.raises(InputError, match='no cell "a/x"; there are a/attentive, a/se3'):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
+    with pytest.raises(InputError, match="is no LABEL=WORKDIR"):
+        compare_cells.main([f"{tmp_path}/study", "--against=a/x"])
